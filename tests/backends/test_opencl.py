@@ -931,6 +931,27 @@ def test_attention_by_fragments_of_sizes(queries: int, features: int, dtype: str
 FRAGMENT_GRADIENT = [f"{how} by fragments" for how in GRADIENT]
 
 
+@pytest.mark.parametrize(
+    ("units", "dtype", "queries", "features"),
+    [
+        ("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72),
+        pytest.param("mfma", "bfloat16", 20, 72, marks=pytest.mark.thorough),
+        pytest.param("wmma", "float16", 70, 33, marks=pytest.mark.thorough),
+    ],
+)  # fmt: skip
+def test_attention_by_matrix_cores(units: str, dtype: str, queries: int, features: int, backend: OpenCLBackend) -> None:
+    """An item has a part of one row, in sub-groups of 64 and of 32; its gradient, too."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    how = {"is_causal": True, "softcap": 2.0, "sinks": numbers(4)}
+    shapes = (2, queries, 4, features), (2, queries, 4, features), *[(2, queries + 20, 2, features)] * 2
+    given = [numbers(*shape).astype(dtype) for shape in shapes]
+    coarse = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    function, arrays = pulled(how)
+    launches = FRAGMENT_GRADIENT if features <= 64 else [*FRAGMENT_GRADIENT, FRAGMENT_GRADIENT[-1]]
+    computed_by_fragments(function, [*given, *arrays], coarse, launches, units)
+
+
 @pytest.mark.parametrize("name", ATTENTION)
 def test_gradients_of_attention_by_fragments(name: str, backend: OpenCLBackend) -> None:
     """Every rule; shares and cotangents of scores are rounded where they are multiplied."""
@@ -957,10 +978,15 @@ def test_gradients_of_attention_by_fragments_of_sizes(
 
 
 def computed_by_fragments(
-    function: Any, arguments: Sequence[np.ndarray], coarse: float, launches: Sequence[str] = ("attention by fragments",)
+    function: Any,
+    arguments: Sequence[np.ndarray],
+    coarse: float,
+    launches: Sequence[str] = ("attention by fragments",),
+    units: str = "tensor cores",
 ) -> None:
     """The launches; twice the same results, and those of numbers in float64 but for rounding."""
     device = MixedBackend()
+    device.units = units
     assert attention_steps(device, function, *arguments)[0] == [*launches]
     run = device.compile(lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(device))).run
     found, again = (run([device.memory.put(a) for a in arguments]) for _ in range(2))

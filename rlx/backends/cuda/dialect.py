@@ -12,7 +12,7 @@ from rlx.backends.c.types import register_type
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import Fragments
+from rlx.backends.gpu.fragments import Chain, Fragments
 from rlx.ir.kernels import Collective, Contract
 
 __all__ = ["CudaDialect"]
@@ -49,7 +49,7 @@ _TENSOR_CORES = {
     dtype: Fragments(
         name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
         (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
-        chained=name != "tf32",
+        chain=None if name == "tf32" else Chain(2, 1, turned=False),
     )
     for dtype, name in {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}.items()
 }  # fmt: skip

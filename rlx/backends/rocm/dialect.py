@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.cuda.dialect import CudaDialect
-from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Chain, Fragments
 from rlx.ir.kernels import Collective
 
 __all__ = ["HipDialect"]
@@ -33,21 +33,25 @@ _BEGIN = """\
 _NAMES = {"float16": "f16", "bfloat16": "bf16"}
 _MFMA = (("lane % 16", "lane / 16 * 2"), ("lane % 16", "lane / 16 * 2 + 1"))
 _WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items 16 apart have the same words
+_CHAIN = Chain(1, 16, turned=True)  # a column of sums is a column of the next right matrix
 # by the beginning of an architecture's name
 _MATRIX_CORES = {
     ("gfx90a", "gfx94"): {
-        dtype: Fragments(f"mfma_{name}", 64, 16, _MFMA, _MFMA, 4, "lane / 16 * 4 + {0}", "lane % 16")
+        dtype: Fragments(f"mfma_{name}", 64, 16, _MFMA, _MFMA, 4, "lane / 16 * 4 + {0}", "lane % 16", _CHAIN)
         for dtype, name in _NAMES.items()
     },
     ("gfx11",): {
-        dtype: Fragments(f"wmma_{name}", 32, 16, _WMMA, _WMMA, 8, "{0} * 2 + lane / 16", "lane % 16")
+        dtype: Fragments(f"wmma_{name}", 32, 16, _WMMA, _WMMA, 8, "{0} * 2 + lane / 16", "lane % 16", _CHAIN)
         for dtype, name in _NAMES.items()
     },
 }
 
 
-def _matrix_product(name: str, builtin: str, words: int, sums: int, more: str) -> str:
-    """The function that a wavefront multiplies fragments by: `words` of either matrix, and clang's own function."""
+def _matrix_product(name: str, builtin: str, words: int, sums: int, more: str, fence: str = "") -> str:
+    """The function that a wavefront multiplies fragments by: `words` of either matrix, and clang's own function.
+
+    fence: a statement behind each product.
+    """
     numbers = f"{'_Float16' if name.endswith('_f16') else 'short'} {name}_numbers"
     arguments = [f"uint32_t {side}{number}" for side in "ab" for number in range(words)]
     a, b = (", ".join(f"{side}{number}" for number in range(words)) for side in "ab")
@@ -59,7 +63,7 @@ static __device__ inline void fragment_product_{name}(float *sums, {', '.join(ar
     const {name}_words left = {{{a}}}, right = {{{b}}};
     {name}_sums made = {{{', '.join(f'sums[{number}]' for number in range(sums))}}};
     made = {builtin}(__builtin_bit_cast({name}_numbers, left), __builtin_bit_cast({name}_numbers, right), made{more});
-    for (int number = 0; number < {sums}; ++number) sums[number] = made[number];
+    {fence}for (int number = 0; number < {sums}; ++number) sums[number] = made[number];
 }}"""
 
 
@@ -70,8 +74,20 @@ def _mfma(name: str) -> str:
 
 
 def _wmma(name: str) -> str:
-    """Of RDNA 3, in wavefronts of 32."""
-    return _matrix_product(f"wmma_{name}", f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32", FRAGMENT_WORDS, 8, "")
+    """Of RDNA 3, in wavefronts of 32. Clang would load the words of all products first, and have no registers left."""
+    builtin, fence = f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32", 'asm volatile("" : "+v"(made) : : "memory");'
+    return _matrix_product(f"wmma_{name}", builtin, FRAGMENT_WORDS, 8, "", f"{fence}\n    ")
+
+
+def _packed(name: str) -> str:
+    """The function that rounds two numbers to a word of two of the device's own kind."""
+    assert name == "f16"
+    return """\
+static __device__ inline uint32_t packed_f16(float low, float high) {
+    typedef _Float16 packed_numbers __attribute__((ext_vector_type(2)));
+    const packed_numbers numbers = {(_Float16)low, (_Float16)high};
+    return __builtin_bit_cast(uint32_t, numbers);
+}"""
 
 
 class HipDialect(CudaDialect):
@@ -83,7 +99,7 @@ class HipDialect(CudaDialect):
     device: ClassVar[str] = "rocm"
     language: ClassVar[str] = "HIP"
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
-        "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma,
+        "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
     }  # fmt: skip
 
     def __init__(self, architecture: str = "") -> None:
@@ -94,6 +110,11 @@ class HipDialect(CudaDialect):
         """Matrix cores of 16-bit floats."""
         cores = (found for names, found in _MATRIX_CORES.items() if self.architecture.startswith(names))
         return next(cores, {}).get(dtype.name)
+
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """Numbers of 16 bits are the device's own, bfloat16 is not."""
+        own = dtype == np.float16
+        return f"{self.helper('packed_f16')}({low}, {high})" if own else super().packed(dtype, low, high)
 
     def exchanges(self, kernel: Collective) -> bool:
         """By way of the host: nobody has tried RCCL."""
