@@ -605,6 +605,18 @@ def test_gradients_of_attention_in_loops_and_checkpoints(backend: OpenCLBackend)
         agree(gradient, weights)
 
 
+def test_gradients_of_examples_are_those_of_a_batch(backend: OpenCLBackend) -> None:
+    """vmap of grad: the same launches, and none in front of them."""
+    q, mask = numbers(3, 40, 2, 16), seen(3, 1, 40, 40)
+
+    def gradient(q: Any, mask: Any) -> Any:
+        return rlx.grad(lambda q: (nn.dot_product_attention(q, q, q, mask=mask) ** 2).sum())(q)
+
+    made = attention_steps(backend, rlx.vmap(gradient), q, mask)[0]
+    assert made == attention_steps(backend, gradient, q, mask)[0] and {*GRADIENT} <= {*made}
+    agree(rlx.vmap(gradient), q, mask)
+
+
 def test_attention_is_claimed_by_name(backend: OpenCLBackend) -> None:
     q = numbers(2, 40, 2, 16)
     report = rlx.inspect(rlx.jit(nn.dot_product_attention, device="opencl"))(q, q, q)
