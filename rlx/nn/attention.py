@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,21 +20,40 @@ from rlx.transforms.custom import checkpoint
 __all__ = ["attention_weights", "dot_product_attention"]
 
 
-def _attention_of_batches(
-    function: Callable[..., Any], inputs: Sequence[Any], dims: Sequence[int | None], attributes: Mapping[str, Any]
-) -> Any:
-    """How attention without a batch takes one in front of query, key and value: as the batch that it knows."""
-    operands = attributes["operands"]
-    alone = operands == ("query", "key", "value") and len(inputs) == 3 and not attributes["return_residual"]
-    if not alone or any(dim != 0 for dim in dims) or any(x.ndim != 4 for x in inputs):
-        return None
-    return (function(*inputs, **{name: value for name, value in attributes.items() if name in _STATIC}),), (0,)
+_OF_SCORES, _LENGTHS = frozenset({"bias", "mask"}), frozenset({"query_seq_lengths", "key_value_seq_lengths"})
 
 
-_STATIC = ("scale", "is_causal", "local_window_size", "implementation", "softcap")
+def _folded(names: Sequence[str], values: Sequence[Any], batched: Sequence[bool], size: int) -> list[Any] | None:
+    """A batch axis in front of operands of attention, or of its gradient, as a part of the batch that attention has.
+
+    None where queries, keys or what has their shape is the same for all of the batch, or where each has its own sinks.
+    """
+    query = values[names.index("query")]
+    count = query.shape[1] if query.ndim == 5 else 1  # of the batch that a call has
+    made = []
+    for name, value, is_batched in zip(names, values, batched, strict=True):
+        if name in _OF_SCORES:
+            made.append(_folded_scores(value, is_batched, size, count))
+        elif name in _LENGTHS:
+            own = value if is_batched else lax.expand_dims(value, (0,))
+            made.append(lax.reshape(jnp.broadcast_to(own, (size, count)), (size * count,)))
+        elif is_batched != (name != "sinks"):
+            return None
+        else:
+            made.append(lax.reshape(value, (size * count, *value.shape[query.ndim - 3 :])) if is_batched else value)
+    return made
 
 
-@block()
+def _folded_scores(value: Any, batched: bool, size: int, count: int) -> Any:
+    """What is added to scores, or says which of them count, with a batch axis in front if it is batched: of rank 4."""
+    if not batched and (value.ndim < 4 or value.shape[0] == 1):
+        return value
+    shape = value.shape[1:] if batched else value.shape
+    whole = lax.reshape(value, (size if batched else 1, *(1,) * (4 - len(shape)), *shape))
+    return lax.reshape(jnp.broadcast_to(whole, (size, count, *whole.shape[2:])), (size * count, *whole.shape[2:]))
+
+
+@block(fold=_folded)
 def attention_and_sums(
     query: Any,
     key: Any,
@@ -68,7 +87,7 @@ def attention_and_sums(
     return out, largest, total
 
 
-@block(_attention_of_batches, Derivative(attention_and_sums, ("output", "largest", "total")))
+@block(derivative=Derivative(attention_and_sums, ("output", "largest", "total")), fold=_folded)
 def dot_product_attention(
     query: Any,
     key: Any,

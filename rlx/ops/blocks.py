@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
@@ -11,15 +12,18 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import CallLike, call
 from rlx.ops.families import instantiate
 from rlx.ops.linear_rule import linear_call
-from rlx.ops.regions import is_zero, keep
+from rlx.ops.regions import batch_front, is_zero, keep
+from rlx.ops.shape import reshape
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import map_regions
 from rlx.trace.primitive import primitive, type_of
-from rlx.trace.replay import Derivative, blocks
+from rlx.trace.replay import Block, Derivative, blocks
 from rlx.trace.tracing import trace_program
 from rlx.trees import tree
 
 __all__ = ["block"]
+
+_GRADIENT = "_gradient"  # what names of blocks end with that end a derivative
 
 
 @primitive
@@ -86,10 +90,89 @@ class block(CallLike):
             found = known.batch(known.function, inputs, dims, attributes)
             if found is not None:
                 return found
-        return t.batch_walk(program, size, inputs, dims, axis_name)
+        found = _by_one_call(t, size, inputs, dims, program, name, attributes, alone)
+        return t.batch_walk(program, size, inputs, dims, axis_name) if found is None else found
 
     def lower(self, k: Any, *values: Any, program: Program, name: str, attributes: dict[str, Any], **_: Any) -> Any:
         return k.library(name, values, program.output_types, attributes, program)
+
+
+# ------------------------------------------------------------------ batches by blocks
+def _by_one_call(
+    t: Any,
+    size: int,
+    inputs: Sequence[Any],
+    dims: Sequence[int | None],
+    program: Program,
+    name: str,
+    attributes: Mapping[str, Any],
+    alone: Program | None,
+) -> Any:
+    """A batch of calls as one call of folded operands; None where the function does not fold them.
+
+    Where equations hand values on, those are the equations of the batch, of the operands as they were: the block has
+    both.
+    """
+    behind = alone is not None and name.endswith(_GRADIENT)
+    known = blocks.get(name.removesuffix(_GRADIENT) if behind else name)
+    if known is None or known.fold is None:
+        return None
+    names = attributes["operands"]
+    if alone is None and len(names) != len(inputs):  # operands in front of constants of the function
+        return None
+    batched = [d is not None for d in dims]
+    values, count = batch_front(inputs, dims, batched, size), len(names)
+    folded = known.fold(names, values[:count], batched[:count], size)
+    if folded is None:
+        return None
+    types = [type_of(x) for x in folded]
+    whole = _gradient_of(t, known, types, attributes) if behind else _staged(known.function, types, names, attributes)
+    results = (program if alone is None else alone).output_types
+    if whole is None or any(
+        math.prod(a.shape) != size * math.prod(b.shape) for a, b in zip(whole.output_types, results, strict=True)
+    ):
+        return None
+    if alone is None:
+        outs, wide = block.bind(*folded, program=whole, name=name, attributes=attributes), ()
+    else:
+        inner, wide = _of_batch(t, program, size, batched, whole)
+        outs = block.bind(*folded, *values, program=inner, name=name, attributes=attributes, alone=whole)
+    made = [reshape(x, shape=(size, *r.shape)) for x, r in zip(outs, results, strict=False)]
+    more = [0 if w else None for w in wide[len(results) :]]
+    return [*made, *outs[len(results) :]], [*(0 for _ in made), *more]
+
+
+def _of_batch(
+    t: Any, program: Program, size: int, batched: Sequence[bool], whole: Program
+) -> tuple[Program, Sequence[bool]]:
+    """The equations of a batch, behind operands of one call that they do not read; the first results are that call's.
+
+    Also which of the results are batched.
+    """
+    count, results = len(whole.inputs), len(whole.outputs)
+    forced = [n < results for n in range(len(program.outputs))]
+    inner, wide = t.batch(program, size, batched, forced, None)
+
+    def compute(*values: Any) -> list[Any]:
+        outs = interpret(inner, values[count:])
+        first = (reshape(x, shape=ty.shape) for x, ty in zip(outs, whole.output_types, strict=False))
+        return [*first, *outs[results:]]
+
+    made, captured = trace_program(compute, [*whole.input_types, *inner.input_types])
+    assert not captured, "programs are closed"
+    return _without_lines(made), wide
+
+
+def _gradient_of(
+    t: Any, known: Block, types: Sequence[TensorType], attributes: Mapping[str, Any]
+) -> Program | None:
+    """What a kernel of a gradient computes, of operands of these types."""
+    assert known.derivative is not None
+    names = attributes["operands"][: -1 - len(known.derivative.results)]
+    ahead = _staged(known.derivative.ahead, types[: len(names)], names, attributes)
+    if ahead is None:
+        return None
+    return _Halves.of(t, ahead, [name in attributes["wanted"] for name in names]).alone()
 
 
 # ------------------------------------------------------------------ derivatives by blocks
@@ -106,7 +189,7 @@ def _by_blocks(
     Both hand over what the equations keep, and what a kernel would read in its place: whichever is not read is not
     computed in the end.
     """
-    ahead = _ahead(derivative, [type_of(x) for x in primals], attributes)
+    ahead = _call_of(derivative.ahead, [type_of(x) for x in primals], attributes["operands"], attributes)
     if ahead is None:
         return None
     moving = [not is_zero(x) for x in tangents]
@@ -116,7 +199,7 @@ def _by_blocks(
     given = ahead.params["attributes"]
     names = given["operands"]
     behind = {
-        "name": f"{name}_gradient",
+        "name": name + _GRADIENT,
         "attributes": {
             **given, "operands": (*names, *derivative.results, "cotangent"), "wanted": tuple(keep(names, moving)),
         },
@@ -131,20 +214,29 @@ def _by_blocks(
     return (outs[0],), (tangent,)
 
 
-def _ahead(derivative: Derivative, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> Equation | None:
-    """The call of the block that begins a derivative, with the arguments of the one that is differentiated."""
-    names = attributes["operands"]
+def _call_of(
+    function: Callable[..., Any], types: Sequence[TensorType], names: Sequence[str], attributes: Mapping[str, Any]
+) -> Equation | None:
+    """The call of a block with operands of these names, and the static arguments of another call."""
     if len(names) != len(types):  # operands in front of constants of the function
         return None
-    taken = inspect.signature(derivative.ahead).parameters
+    taken = inspect.signature(function).parameters
     static = {name: value for name, value in attributes.items() if name in taken}
 
     def call_it(*values: Any) -> list[Any]:
-        return tree.leaves(derivative.ahead(**dict(zip(names, values, strict=True)), **static))
+        return tree.leaves(function(**dict(zip(names, values, strict=True)), **static))
 
     staged, captured = trace_program(call_it, types)
     (equation,) = staged.equations
     return equation if not captured and len(equation.inputs) == len(types) else None
+
+
+def _staged(
+    function: Callable[..., Any], types: Sequence[TensorType], names: Sequence[str], attributes: Mapping[str, Any]
+) -> Program | None:
+    """The program of a block's call with operands of these names and the static arguments of another call."""
+    equation = _call_of(function, types, names, attributes)
+    return None if equation is None else equation.params["program"]
 
 
 def _without_lines(program: Program) -> Program:

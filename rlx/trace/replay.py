@@ -125,6 +125,10 @@ def replayed_in_traces(function: F) -> F:
 BatchRule = Callable[[Callable[..., Any], Sequence[Any], Sequence[int | None], Mapping[str, Any]], Any]
 
 
+# names of a block's operands, the operands with a batch axis in front where the next say so, and its size
+Fold = Callable[[Sequence[str], Sequence[Any], Sequence[bool], int], "Sequence[Any] | None"]
+
+
 class Derivative(NamedTuple):
     """How the derivative of a block begins.
 
@@ -137,17 +141,20 @@ class Derivative(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A function whose calls keep their name. batch: how it takes a batch axis itself."""
+    """A function whose calls keep their name. batch, fold: how it takes a batch axis itself."""
 
     function: Callable[..., Any]
     batch: BatchRule | None
     derivative: Derivative | None
+    fold: Fold | None
 
 
 blocks: dict[str, Block] = {}
 
 
-def block(batch: BatchRule | None = None, derivative: Derivative | None = None) -> Callable[[F], F]:
+def block(
+    batch: BatchRule | None = None, derivative: Derivative | None = None, fold: Fold | None = None
+) -> Callable[[F], F]:
     """Decorator: a replayed function whose calls are one equation of a traced program, by the function's name.
 
     A backend may claim the name for a kernel of its own; elsewhere, and before derivatives are taken, the equations
@@ -156,12 +163,14 @@ def block(batch: BatchRule | None = None, derivative: Derivative | None = None) 
     derivative: of a function with one result, whose derivative is blocks, too: that by which it begins, and where the
     gradient is taken NAME_gradient, whose operands are those of the function, the results of the other block, and the
     cotangent of the first one. Its attributes name under "wanted" the operands whose cotangents are its results.
+    fold: in place of `batch`, the operands of one call that is all of those of a batch, or None where there is no such
+    call: its results are those of the batch, reshaped. It is given operands of the blocks of the derivative, too.
     """
 
     def decorate(function: F) -> F:
         name = getattr(function, "__name__", "block")
         called = _replayed(function, True, name)
-        blocks[name] = Block(called, batch, derivative)
+        blocks[name] = Block(called, batch, derivative, fold)
         return called
 
     return decorate

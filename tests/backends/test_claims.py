@@ -241,15 +241,32 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], list[str]]] = {
         rlx.grad(lambda q: (rlx.vmap(nn.dot_product_attention)(q, q, q) ** 2).sum()), [AHEAD, GRADIENT],
     ),
     "tangent": (lambda q: rlx.jvp(attend, (q,), (q,)), []),
-    "map of a gradient": (rlx.vmap(rlx.grad(lambda q: (nn.dot_product_attention(q, q, q) ** 2).sum())), []),
+    "map of a gradient": (
+        rlx.vmap(rlx.grad(lambda q: (nn.dot_product_attention(q, q, q) ** 2).sum())), [AHEAD, GRADIENT],
+    ),
+    "maps of a gradient": (
+        lambda q: rlx.vmap(rlx.vmap(rlx.grad(lambda q: (attend(q) ** 2).sum())))(q[:, None, None]), [AHEAD, GRADIENT],
+    ),
+    "gradient of a map of a gradient": (
+        rlx.grad(lambda q: (rlx.vmap(rlx.grad(lambda q: (attend(q) ** 2).sum()))(q[:, None]) ** 2).sum()), [],
+    ),
+    "map of a gradient of a loop": (
+        lambda q: rlx.vmap(rlx.grad(lambda q: (layers(q) ** 2).sum()), axis_name="examples")(q[:, None]),
+        [AHEAD, GRADIENT],
+    ),
+    "map of cotangents": (
+        lambda q: rlx.vmap(rlx.vjp(attend, q)[1])(jnp.stack([q, q + 1]))[0], [],
+    ),
     "gradient of a gradient": (rlx.grad(lambda q: (rlx.grad(lambda q: (attend(q) ** 2).sum())(q) ** 2).sum()), []),
     "gradient of a residual": (
         rlx.grad(lambda q: nn.dot_product_attention(q, q, q, return_residual=True)[0].sum()), [],
     ),
 }  # fmt: skip
+SLOW = ("gradient of a map of a gradient", "map of a gradient of a loop")
+NAMES = [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) for name in DERIVATIVES]
 
 
-@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_derivative_is_blocks_where_nothing_else_is_kept(name, device):
     """In loops and calls, too; values are those of the equations, and so are they where one of two is claimed."""
     function, blocks = DERIVATIVES[name]
@@ -267,6 +284,41 @@ def test_a_derivative_is_blocks_where_nothing_else_is_kept(name, device):
             assert all(b.size <= 3 * QUERIES.size for b in kept), "no array of queries by keys in any loop"
 
 
+Q, K = normal(3, 2, 9, 4, 6), normal(3, 2, 7, 2, 6)
+SEES, LENGTHS = normal(3, 2, 4, 9, 7) > 0, np.array([[7, 3], [2, 5], [0, 6]], np.int32)
+FOLDED: dict[str, tuple[str, np.ndarray, bool, list[str]]] = {
+    "a bias of each example": ("bias", normal(3, 2, 1, 9, 7), True, [AHEAD, GRADIENT]),
+    "a bias of each head": ("bias", normal(3, 4, 1, 7), True, [AHEAD, GRADIENT]),
+    "one bias of a batch": ("bias", normal(2, 4, 9, 7), False, [AHEAD, GRADIENT]),
+    "a mask of each example": ("mask", SEES[:, :, :1, :1], True, [AHEAD, GRADIENT]),
+    "one mask": ("mask", SEES[0, 0, 0], False, [AHEAD, GRADIENT]),
+    "lengths of each example": ("key_value_seq_lengths", LENGTHS, True, [AHEAD, GRADIENT]),
+    "lengths of the batch": ("query_seq_lengths", LENGTHS[0], False, [AHEAD, GRADIENT]),
+    "sinks": ("sinks", normal(4), False, [AHEAD, GRADIENT]),
+    "sinks of each example": ("sinks", normal(3, 4), True, []),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_examples_of_attention_are_a_batch(name, device):
+    """Of a map over queries and keys of calls with a batch, and of the gradient inside of it."""
+    argument, given, mapped, found = FOLDED[name]
+    device.taken = Claims(blocks=BOTH)
+
+    def gradients(q, k, given):
+        def loss(q, k):
+            return (nn.dot_product_attention(q, k, k * 2, **{argument: given}) ** 2).sum()
+
+        return rlx.grad(loss, (0, 1))(q, k)
+
+    function = rlx.vmap(gradients, (0, 1, 0 if mapped else None))
+    results = rlx.jit(function, device="claiming")(Q, np.moveaxis(K, 0, 1), given)
+    assert sorted(names(device)) == sorted(found)
+    for n in range(3):
+        for x, y in zip(results, gradients(Q[n], K[n], given[n] if mapped else given), strict=True):
+            np.testing.assert_allclose(x[n], y, rtol=2e-4, atol=2e-5)
+
+
 def counted(plan: Plan) -> tuple[Any, ...]:
     """What a plan costs: its kernels, what they compute on, and the bytes of its temporaries, of plans inside, too."""
     made = sorted((type(k).__name__, sorted(b.size for b in (*k.reads, *k.writes))) for k in plan.kernels)
@@ -274,7 +326,7 @@ def counted(plan: Plan) -> tuple[Any, ...]:
     return made, inside, plan.arena
 
 
-@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_derivative_by_blocks_that_nobody_claims_is_that_of_the_equations(name, monkeypatch):
     """The same plan, and the same values op by op."""
     function, _ = DERIVATIVES[name]

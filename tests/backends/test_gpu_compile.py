@@ -238,6 +238,27 @@ def test_tensor_cores_multiply_in_gradients_of_attention(features: int, launches
         assert facts.registers * step.items * 2 <= REGISTERS, facts
 
 
+@pytest.mark.parametrize(("architecture", "builtin"), [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx1100", "wmma")])
+@pytest.mark.parametrize(("dtype", "features"), [("float16", 64), ("bfloat16", 128)])
+def test_matrix_cores_multiply_in_attention(dtype: str, features: int, architecture: str, builtin: str) -> None:
+    """And in its gradient; nothing leaves registers."""
+    if clang.missing():
+        pytest.skip(clang.missing())
+    x, k = (np.ones((2, 500, heads, features), dtype) for heads in (4, 2))
+    plan = plan_of(gradient_of_attention(is_causal=True, softcap=30.0), x, x, k, k)
+    program = DeviceProgram(plan, HipDialect(architecture), Limits())
+    steps = [step for found in program.steps.values() for step in found]
+    name = "f16" if dtype == "float16" else "bf16"
+    assert len(steps) == 3 + (features > 64)
+    assert all(s.strategy.endswith(" by fragments") and s.unit == f"{builtin}_{name}" for s in steps)
+    assert f"__builtin_amdgcn_{builtin}_f32_16x16x16" in program.source
+    compiled = clang.compile_program(program.source, architecture)
+    for step in steps:
+        facts = compiled.facts[step.label]
+        assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= 64 << 10, facts
+        assert facts.registers * step.items <= REGISTERS, facts
+
+
 def test_tensor_cores_multiply_windows_as_tf32() -> None:
     """A convolution and both its derivatives keep what the convolution was asked for."""
 

@@ -605,6 +605,18 @@ def test_gradients_of_attention_in_loops_and_checkpoints(backend: OpenCLBackend)
         agree(gradient, weights)
 
 
+def test_gradients_of_examples_are_those_of_a_batch(backend: OpenCLBackend) -> None:
+    """vmap of grad: the same launches, and none in front of them."""
+    q, mask = numbers(3, 40, 2, 16), seen(3, 1, 40, 40)
+
+    def gradient(q: Any, mask: Any) -> Any:
+        return rlx.grad(lambda q: (nn.dot_product_attention(q, q, q, mask=mask) ** 2).sum())(q)
+
+    made = attention_steps(backend, rlx.vmap(gradient), q, mask)[0]
+    assert made == attention_steps(backend, gradient, q, mask)[0] and {*GRADIENT} <= {*made}
+    agree(rlx.vmap(gradient), q, mask)
+
+
 def test_attention_is_claimed_by_name(backend: OpenCLBackend) -> None:
     q = numbers(2, 40, 2, 16)
     report = rlx.inspect(rlx.jit(nn.dot_product_attention, device="opencl"))(q, q, q)
@@ -1003,6 +1015,27 @@ def test_attention_by_fragments_of_sizes(queries: int, features: int, dtype: str
 FRAGMENT_GRADIENT = [f"{how} by fragments" for how in GRADIENT]
 
 
+@pytest.mark.parametrize(
+    ("units", "dtype", "queries", "features"),
+    [
+        ("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72),
+        pytest.param("mfma", "bfloat16", 20, 72, marks=pytest.mark.thorough),
+        pytest.param("wmma", "float16", 70, 33, marks=pytest.mark.thorough),
+    ],
+)  # fmt: skip
+def test_attention_by_matrix_cores(units: str, dtype: str, queries: int, features: int, backend: OpenCLBackend) -> None:
+    """An item has a part of one row, in sub-groups of 64 and of 32; its gradient, too."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    how = {"is_causal": True, "softcap": 2.0, "sinks": numbers(4)}
+    shapes = (2, queries, 4, features), (2, queries, 4, features), *[(2, queries + 20, 2, features)] * 2
+    given = [numbers(*shape).astype(dtype) for shape in shapes]
+    coarse = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    function, arrays = pulled(how)
+    launches = FRAGMENT_GRADIENT if features <= 64 else [*FRAGMENT_GRADIENT, FRAGMENT_GRADIENT[-1]]
+    computed_by_fragments(function, [*given, *arrays], coarse, launches, units)
+
+
 @pytest.mark.parametrize("name", ATTENTION)
 def test_gradients_of_attention_by_fragments(name: str, backend: OpenCLBackend) -> None:
     """Every rule; shares and cotangents of scores are rounded where they are multiplied."""
@@ -1029,10 +1062,15 @@ def test_gradients_of_attention_by_fragments_of_sizes(
 
 
 def computed_by_fragments(
-    function: Any, arguments: Sequence[np.ndarray], coarse: float, launches: Sequence[str] = ("attention by fragments",)
+    function: Any,
+    arguments: Sequence[np.ndarray],
+    coarse: float,
+    launches: Sequence[str] = ("attention by fragments",),
+    units: str = "tensor cores",
 ) -> None:
     """The launches; twice the same results, and those of numbers in float64 but for rounding."""
     device = MixedBackend()
+    device.units = units
     assert attention_steps(device, function, *arguments)[0] == [*launches]
     run = device.compile(lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(device))).run
     found, again = (run([device.memory.put(a) for a in arguments]) for _ in range(2))

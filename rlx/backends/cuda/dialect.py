@@ -14,7 +14,7 @@ from rlx.backends.c.types import register_type
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
-from rlx.backends.gpu.fragments import Fragments
+from rlx.backends.gpu.fragments import Chain, Fragments
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective
 
@@ -77,7 +77,7 @@ _TENSOR_CORES = {
     dtype: Fragments(
         name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
         (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
-        chained=name in ("f16", "bf16"), summed_in=summed_in,
+        chain=Chain(2, 1, turned=False) if name in ("f16", "bf16") else None, summed_in=summed_in,
     )
     for dtype, (name, summed_in) in _HELD.items()
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import ONE_EACH, FragmentText, fragment_tile, takes_fragments
+from rlx.backends.gpu.attention_fragments import ONE_EACH, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
@@ -83,7 +83,7 @@ class _Text(AttentionText):
     strategy = "attention"
 
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
-        super().__init__(kernel, dialect, self.tile_of(kernel.inputs[kernel.attributes["operands"].index("query")]))
+        super().__init__(kernel, dialect)
         self.mixed, *self.more = kernel.outputs
 
     def tile_of(self, query: Operand) -> Tile | None:
@@ -174,14 +174,14 @@ class _Text(AttentionText):
             add(f"{kind} largest = {low}, sum = {zero};")
             with self.each("c", self.tile.columns):
                 add(f"largest = {self.dialect.combine('max', dtype, 'largest', score)};")
-            add(*self.dialect.combine_group("largest", "max", dtype, self.sharing, self.sharing))
+            self.combine("largest", "max")
             add(f"largest = {self.dialect.combine('max', dtype, 'largest', 'highest[r]')};")
             add(f"const {kind} base = largest == {low} ? {zero} : largest;")
             add(f"const {kind} before = {self.function('exp', 'highest[r] - base')};")
             with self.each("c", self.tile.columns):
                 add(f"const {kind} share = {self.function('exp', f'{score} - base')};", "sum += share;")
                 self.keep_share()
-            add(*self.dialect.combine_group("sum", "add", dtype, self.sharing, self.sharing))
+            self.combine("sum", "add")
             add("total[r] = total[r] * before + sum;", "highest[r] = largest;")
             with self.each("e", self.parts):
                 add(f"mixed{self.at_feature} *= before;")
@@ -211,7 +211,7 @@ class _OfFragments(_Text, FragmentText):
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
         twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
-        return fragment_tile(_COLUMNS, 2 if twice else 1)
+        return self.fragment_tile(_COLUMNS, 2 if twice else 1)
 
     def tiles(self) -> None:
         """The memory of the group."""

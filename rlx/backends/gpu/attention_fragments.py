@@ -1,13 +1,16 @@
 """Attention by a device's unit for matrices: scores are fragments in the registers of a warp, and shares made of them
 are fragments of the next product.
 
-Of 16-bit floats, summed in float32. A warp has 16 or 32 rows; four items share a row of scores, and none of them asks
-other warps for anything but what the group has loaded.
+Of 16-bit floats, summed in float32. A warp has 16 or 32 rows; two or four items share a row of scores, and none of them
+asks other warps for anything but what the group has loaded. Where only the transposed product is chained (`Chain`), all
+products are that one, and an item has columns of a single row.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
@@ -15,12 +18,10 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS
 from rlx.ir.kernels import Library
 
-__all__ = ["ONE_EACH", "FragmentText", "fragment_tile", "takes_fragments"]
+__all__ = ["ONE_EACH", "FragmentText", "takes_fragments"]
 
 _WARPS = 4  # of a group
 ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of which each warp has a fragment
-_SHARING = 4  # items that have parts of one row of a fragment
-_ROWS, _PAIR = 2, 2  # rows and neighbouring columns of a fragment that an item has
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that go into a product at a time
 _MOST = 128  # features: of more the sums do not fit in registers
 _APART = 4  # words between rows: those that a warp reads at once lie in different banks
@@ -35,12 +36,7 @@ def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
     if others or dtype.itemsize != 2:
         return False
     fragments = dialect.fragments(dtype)
-    return fragments is not None and fragments.chained and given["query"].shape[-1] <= _MOST
-
-
-def fragment_tile(columns: int, blocks: int = 1) -> Tile:
-    """Rows and columns of an item: a group has `columns`, a warp so many fragments of rows."""
-    return Tile(_ROWS * blocks, columns // _SHARING)
+    return fragments is not None and fragments.chain is not None and given["query"].shape[-1] <= _MOST
 
 
 class FragmentText(AttentionText):
@@ -49,25 +45,39 @@ class FragmentText(AttentionText):
     along: rows and words of what has a word for two neighbouring features; across: of what has one for two columns.
     """
 
-    items = _WARPS * 32
-    sharing = _SHARING
-    at_column = "[r / 2][c / 2][r % 2 * 2 + c % 2]"
-    at_feature = "[r / 2][e / 2][r % 2 * 2 + e % 2]"
-
-    def __init__(self, kernel: Library, dialect: DeviceDialect, tile: Tile | None) -> None:
-        super().__init__(kernel, dialect, tile)
-        self.held = self.given["query"].buffer.dtype
+    def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
+        self.held = kernel.inputs[kernel.attributes["operands"].index("query")].buffer.dtype
         fragments = dialect.fragments(self.held)
-        assert fragments is not None and fragments.items * _WARPS == self.items
-        self.fragments, self.unit = fragments, fragments.name
-        self.blocks = self.tile.rows // _ROWS  # fragments of a warp, one below the other
-        self.row = self.row_of("r / 2", fragments.row.format("(r % 2 * 2)"))
+        assert fragments is not None and fragments.chain is not None
+        self.fragments, self.unit, self.chain = fragments, fragments.name, fragments.chain
+        rows, self.each_row = self.chain.rows, fragments.sums // self.chain.rows
+        self.items, self.sharing, self.apart = (
+            _WARPS * fragments.items, fragments.columns // self.each_row, self.chain.apart
+        )  # fmt: skip
+        super().__init__(kernel, dialect)
+        self.blocks = self.tile.rows // rows  # fragments of a warp, one below the other
+        row, column = fragments.row, fragments.column
+        self.moved, self.kept = fragments.right, fragments.left  # words that a warp reads, and those that it has
+        if self.chain.turned:
+            row, column = column, row
+            self.moved, self.kept = self.kept, self.moved
+        self.repeated = len(self.kept) == FRAGMENT_WORDS  # items that share a row have all its words
+        number = f"r % {rows} * {self.each_row}"
+        self.row = self.row_of(f"r / {rows}", row.format(f"({number})"))
         self.column, self.feature = (
-            f"{name} / 2 * {fragments.columns} + {fragments.column.format(f'({name} % 2)')}" for name in "ce"
+            f"{name} / {self.each_row} * {fragments.columns} + {column.format(f'({name} % {self.each_row})')}"
+            for name in "ce"
+        )
+        self.at_column, self.at_feature = (
+            f"[r / {rows}][{name} / {self.each_row}][{number} + {name} % {self.each_row}]" for name in "ce"
         )
         self.wide = self.parts * self.sharing  # features, and what fills the last fragment
         self.along = (self.columns, self.wide // 2 + _APART)
         self.across = (self.wide, self.columns // 2 + _APART)
+
+    def fragment_tile(self, columns: int, blocks: int = 1) -> Tile:
+        """Rows and columns of an item: a group has `columns`, a warp so many fragments of rows."""
+        return Tile(self.chain.rows * blocks, columns // self.sharing)
 
     def row_of(self, block: str, row: str) -> str:
         """Where in the tile a row of one of a warp's fragments lies."""
@@ -77,24 +87,33 @@ class FragmentText(AttentionText):
     def begin_words(self, **tiles: tuple[int, int]) -> None:
         """Words that the group shares."""
         for name, (rows, words) in tiles.items():
-            shape = f"{name}[{rows}][{words}]"
-            self.lines.add(f"{self.dialect.group_space} uint32_t {shape} __attribute__((aligned(16)));")
+            self.group_tile(name, rows, words)
         self.number()
+
+    def group_tile(self, name: str, rows: int, words: int) -> None:
+        """A tile in the group's memory."""
+        aligned = "__attribute__((aligned(16)))"
+        self.lines.add(f"{self.dialect.group_space} uint32_t {name}[{rows}][{words}] {aligned};")
 
     def number(self) -> None:
         """Warps have rows; their items share them."""
         item, size = self.dialect.number_in_group(), self.fragments.items
-        self.lines.add(f"const int lane = {item} % {size}, warp = {item} / {size}, across = lane % {_SHARING};")
+        across = f"lane / {self.apart} % {self.sharing}"
+        self.lines.add(f"const int lane = {item} % {size}, warp = {item} / {size}, across = {across};")
 
     def registers(self, name: str, each: int) -> None:
-        """An array of fragments: of rows in pairs, and of columns in pairs."""
-        kind, shape = register_type(self.dtype), (self.blocks, each // _PAIR, _ROWS * _PAIR)
+        """An array of fragments."""
+        kind, shape = register_type(self.dtype), (self.blocks, each // self.each_row, self.fragments.sums)
         self.lines.add(f"{kind} {name}{''.join(f'[{size}]' for size in shape)};")
 
     # ------------------------------------------------------------------ memory
     def hold(self, name: str, source: str) -> None:
-        """The rows of the group as left fragments, in registers."""
-        deep, words = self.wide // _DEEP, self.fragments.left
+        """The rows of the group as fragments: in registers, or in the group's memory if items would have whole rows."""
+        deep, words = self.wide // _DEEP, self.kept
+        if self.repeated:
+            self.group_tile(name, self.rows, self.along[1])
+            self.load_along(name, source, "first_row", self.rows)
+            return
         self.lines.add(f"uint32_t {name}[{self.blocks}][{deep}][{len(words)}];")
         with self.each("b", self.blocks), self.each("k", deep):
             for number, (row, word) in enumerate(words):
@@ -104,10 +123,10 @@ class FragmentText(AttentionText):
                     self.load_codes("code", source, 2, "place", "first")
                     self.lines.add(f"{name}[b][k][{number}] = {_word('code.of[0]', 'code.of[1]')};")
 
-    def load_along(self, tile: str, source: str, first: str) -> None:
-        """A tile with a word for two features of a row: a right operand whose rows are multiplied."""
+    def load_along(self, tile: str, source: str, first: str, rows: int | None = None) -> None:
+        """A tile with a word for two features of a row: an operand whose rows are multiplied."""
         width = self.at_once(source, 2)
-        with self.every(self.columns * self.wide // width):
+        with self.every((rows or self.columns) * self.wide // width):
             self.lines.add(f"const int d = at % {self.wide // width} * {width}, f = at / {self.wide // width};")
             self.lines.add(self.dialect.fixed("place", f"{first} + f"))
             self.load_codes("code", source, width, "place", "d")
@@ -177,31 +196,56 @@ class FragmentText(AttentionText):
 
     def add_fragments(self, result: str, left: str, right: str) -> None:
         """The products, added."""
-        with self.each("k", self.wide // _DEEP), self.each("p", self.tile.columns // _PAIR):
-            words = [f"{left}[b][k][{n}]" for n in range(len(self.fragments.left))]
-            self.multiply(f"{result}[b][p]", words, right)
+        count = len(self.kept)
+        with self.each("k", self.wide // _DEEP):
+            words = [f"{left}[b][k][{n}]" for n in range(count)]
+            if self.repeated:
+                words = [f"held[b][{n}]" for n in range(count)]
+                self.lines.add(f"uint32_t held[{self.blocks}][{count}];")
+                with self.each("b", self.blocks):
+                    places = [f"{left}[{self.row_of('b', r)}][k * {FRAGMENT_WORDS} + {word}]" for r, word in self.kept]
+                    self.lines.add(*(f"{name} = {place};" for name, place in zip(words, places, strict=True)))
+            with self.each("p", self.tile.columns // self.each_row):
+                self.multiply(f"{result}[b][p]", words, right)
 
     def fragment_mix(self, result: str, shares: str, right: str) -> None:
         """Columns by their shares, added to rows: the shares are rounded as the columns are."""
-        count = len(self.fragments.left)
+        count = len(self.kept)
         with self.each("k", self.columns // _DEEP):
             self.lines.add(f"uint32_t left[{self.blocks}][{count}];")
-            with self.each("b", self.blocks), self.each("n", count):
-                pair = (f"{shares}[b][2 * k + n / 2][n % 2 * 2{more}]" for more in ("", " + 1"))
-                self.lines.add(f"left[b][n] = {self.dialect.packed(self.held, *pair)};")
-            with self.each("p", self.parts // _PAIR):
+            with self.each("b", self.blocks):
+                self.pack(shares, count)
+            with self.each("p", self.parts // self.each_row):
                 self.multiply(f"{result}[b][p]", [f"left[b][{n}]" for n in range(count)], right)
 
-    def multiply(self, result: str, left: list[str], right: str) -> None:
+    def pack(self, shares: str, count: int) -> None:
+        """Sums of the fragments k of columns as the words of an operand."""
+        sums, fragments = self.fragments.sums, _DEEP // self.fragments.columns
+        given = sums * fragments // 2
+        with self.each("n", given):
+            pair = (f"{shares}[b][k * {fragments} + 2 * n / {sums}][2 * n % {sums}{more}]" for more in ("", " + 1"))
+            packed = self.dialect.packed(self.held, *pair)
+            if given == count:
+                self.lines.add(f"left[b][n] = {packed};")
+                return
+            assert 2 * given == count, "an item has every second number"
+            other = self.dialect.shuffle(np.dtype(np.uint32), "own", str(self.apart), self.fragments.items)
+            self.lines.add(f"const uint32_t own = {packed};", f"const uint32_t other = {other};")
+            self.lines.add("const uint32_t even = across ? other : own, odd = across ? own : other;")
+            self.lines.add("left[b][2 * n] = (even & 0xffffu) | odd << 16;")
+            self.lines.add("left[b][2 * n + 1] = even >> 16 | (odd & 0xffff0000u);")
+
+    def multiply(self, result: str, held: list[str], tile: str) -> None:
         """A fragment p of columns, at words k, for each fragment b of rows."""
         places = [
-            f"{right}[p * {self.fragments.columns} + {column}][k * {FRAGMENT_WORDS} + {word}]"
-            for column, word in self.fragments.right
+            f"{tile}[p * {self.fragments.columns} + {column}][k * {FRAGMENT_WORDS} + {word}]"
+            for column, word in self.moved
         ]
-        names = [f"right{n}" for n in range(len(places))]
+        names = [f"moved{n}" for n in range(len(places))]
         self.lines.add(*(f"const uint32_t {n} = {place};" for n, place in zip(names, places, strict=True)))
+        words = [*names, *held] if self.chain.turned else [*held, *names]
         with self.each("b", self.blocks):
-            self.lines.add(f"{self.dialect.fragment_product(self.fragments)}({result}, {', '.join([*left, *names])});")
+            self.lines.add(f"{self.dialect.fragment_product(self.fragments)}({result}, {', '.join(words)});")
 
 
 def _word(low: str, high: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import FragmentText, fragment_tile, takes_fragments
+from rlx.backends.gpu.attention_fragments import FragmentText, takes_fragments
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.steps import Step, ceiling
@@ -83,7 +83,7 @@ class _Gradient(AttentionText):
     how: str = ""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
-        super().__init__(kernel, dialect, self.tile_of(kernel.inputs[kernel.attributes["operands"].index("query")]))
+        super().__init__(kernel, dialect)
         self.wanted, self.summed = wanted, summed
 
     def tile_of(self, query: Operand) -> Tile | None:
@@ -125,13 +125,14 @@ class _Gradient(AttentionText):
     def load_sums(self, count: int, first: str, *names: str) -> None:
         """What the softmax of each query was made of."""
         sources = {"highest": self.given["largest"], "total": self.given["total"], "inner": self.summed}
-        zero = literal(self.dtype, 0)
+        last = self.shape[1] - 1  # beyond which nothing is read of them
         with self.each(self.index, count):
-            self.lines.add(self.dialect.fixed("query_number", first))
+            self.lines.add(self.dialect.fixed("place", first))
+            self.lines.add(self.dialect.fixed("query_number", f"place < {last} ? place : {last}"))
             for name in names:
                 buffer, place = sources[name].buffer, self.position(sources[name], _ROW)
                 value = self.dialect.load(buffer.dtype, self.parameter(f"{name}_of_rows", buffer), place)
-                self.lines.add(f"{name}[{self.index}] = query_number < {self.shape[1]} ? {value} : {zero};")
+                self.lines.add(f"{name}[{self.index}] = {value};")
 
     def pull(self, query: str, key: str) -> None:
         """scores: the cotangents of products of queries and keys. pulled: the shares."""
@@ -227,7 +228,7 @@ class _OfQueries(_Gradient):
                 )
                 add(f"for (int d = across; d < {self.shape[-1]}; d += {self.sharing})")
                 add(f"    sum += {cotangent} * {value};")
-            add(*self.dialect.combine_group("sum", "add", self.dtype, self.sharing, self.sharing))
+            self.combine("sum", "add")
             add("inner[r] = sum;")
             with self.lines.block(self.dialect.condition(f"across == 0 && query_number < {self.shape[1]}")):
                 self.write_to("row_products", self.summed, "sum", *_ROW)
@@ -290,7 +291,7 @@ class _OfQueriesByFragments(_OfQueries, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
-        return fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
+        return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
 
     def start(self) -> None:
         """The memory of the group."""
@@ -321,7 +322,7 @@ class _OfKeysByFragments(_OfKeys, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
-        return fragment_tile(_FRAGMENT_COLUMNS)
+        return self.fragment_tile(_FRAGMENT_COLUMNS)
 
     def mixes(self) -> list[tuple[str, str, str, str]]:
         """For each result what is mixed, the tile that this is in, by which registers, and into which."""

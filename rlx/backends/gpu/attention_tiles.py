@@ -7,8 +7,9 @@ are in the registers of the item that has both.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,31 +48,35 @@ def window_of(attributes: Mapping[str, Any]) -> tuple[int, int] | None:
     return (size, size) if isinstance(size, int) else size
 
 
-class AttentionText:
+class AttentionText(ABC):
     """The statements of a kernel of attention. `parameters`: the arrays that the kernel takes.
 
     shape: batch, queries, heads, features. count, shared_by: how many keys there are, and heads of queries to one of
     keys. tile: rows and columns of an item, and rows, columns those of a group. parts: features of an item.
 
-    What follows is a way to share work, and another one may be put in its place. items: of a group; sharing: how many
-    of them have parts of one row. row, column, feature: of an item's row r, column c and feature e in the group's tile.
-    at_column, at_feature: which register of an array they have. unit: that for matrices, if one makes the products.
+    What follows is a way to share work, and another one may be put in its place. items: of a group; sharing, apart:
+    how many of them have parts of one row, and how far apart they are. row, column, feature: of an item's row r, column
+    c and feature e in the group's tile. at_column, at_feature: which register of an array they have. unit: that for
+    matrices, if one makes the products.
     """
 
-    items: ClassVar[int] = ITEMS
-    sharing: ClassVar[int] = ACROSS
+    items: int = ITEMS
+    sharing: int = ACROSS
+    apart: int = 1
     row: str = f"down + {ACROSS} * r"
     column: str = f"across + {ACROSS} * c"
     feature: str = f"across + {ACROSS} * e"
-    at_column: ClassVar[str] = "[r][c]"
-    at_feature: ClassVar[str] = "[r][e]"
+    at_column: str = "[r][c]"
+    at_feature: str = "[r][e]"
     unit: str = ""
 
-    def __init__(self, kernel: Library, dialect: DeviceDialect, tile: Tile | None) -> None:
-        assert tile is not None, "the claim has asked"
-        self.dialect, self.attributes, self.tile = dialect, kernel.attributes, tile
+    def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
+        self.dialect, self.attributes = dialect, kernel.attributes
         self.given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
         query, key = self.given["query"], self.given["key"]
+        tile = self.tile_of(query)
+        assert tile is not None, "the claim has asked"
+        self.tile = tile
         self.shape = ((1,) * (4 - len(query.shape)) + query.shape)[-4:]
         self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
         self.dtype = compute_dtype(query.buffer.dtype)
@@ -79,6 +84,15 @@ class AttentionText:
         self.parts = ceiling(self.shape[-1], ACROSS) * ACROSS // self.sharing
         self.lines = Lines(dialect)
         self.parameters: dict[Parameter, Buffer] = {}
+
+    @abstractmethod
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item; None where none fits."""
+
+    def combine(self, name: str, reducer: str) -> None:
+        """A variable of the items that share a row."""
+        shared = self.dialect.combine_group(name, reducer, self.dtype, self.sharing, self.sharing, self.apart)
+        self.lines.add(*shared)
 
     def step(self, strategy: str, groups: int) -> Step:
         """The launch of what has been written."""

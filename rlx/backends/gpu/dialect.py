@@ -221,17 +221,18 @@ class DeviceDialect(CDialect):
         return f"for ({self.position_type} {index} = {begin}; {index} < {stop}; {index} += {step}) {{"
 
     # ------------------------------------------------------------------ groups
-    def combine_group(self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int) -> tuple[str, ...]:
+    def combine_group(
+        self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int, apart: int = 1
+    ) -> tuple[str, ...]:
         """Statements that combine a variable of every item that shares a row; each has the result then.
 
-        `lanes` items that follow one another share a row: no more than `warp`, or all of a group.
+        `lanes` items share a row, no more than `warp` or all of a group. Those lie so far `apart`.
         """
         if not self.shuffles:
-            return self._combine_in_memory(name, reducer, dtype, lanes)
-        near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp))
-        lines = [
-            f"for (int width = {warp // 2}; width > 0; width /= 2) {{", f"    {self.assign(name, near)}", "}",
-        ]  # fmt: skip
+            return self._combine_in_memory(name, reducer, dtype, lanes, apart)
+        near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp * apart))
+        head = f"for (int width = {warp * apart // 2}; width >= {apart}; width /= 2) {{"
+        lines = [head, f"    {self.assign(name, near)}", "}"]
         if lanes == warp:
             return tuple(lines)
         shared, item = f"group_{name}", self.number_in_group()
@@ -245,17 +246,20 @@ class DeviceDialect(CDialect):
             self.barrier(),
         )
 
-    def _combine_in_memory(self, name: str, reducer: str, dtype: np.dtype, lanes: int) -> tuple[str, ...]:
+    def _combine_in_memory(
+        self, name: str, reducer: str, dtype: np.dtype, lanes: int, apart: int
+    ) -> tuple[str, ...]:
         shared, item = f"group_{name}", self.number_in_group()
         pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
+        total = lanes * apart
         return (
             f"{shared}[{item}] = {name};",
             self.barrier(),
-            f"for (int width = {lanes // 2}; width > 0; width /= 2) {{",
-            f"    if ({item} % {lanes} < width) {shared}[{item}] = {pair};",
+            f"for (int width = {total // 2}; width >= {apart}; width /= 2) {{",
+            f"    if ({item} % {total} < width) {shared}[{item}] = {pair};",
             f"    {self.barrier()}",
             "}",
-            f"{name} = {shared}[{item} / {lanes} * {lanes}];",
+            f"{name} = {shared}[{item} / {total} * {total}{f' + {item} % {apart}' if apart > 1 else ''}];",
             self.barrier(),
         )
 

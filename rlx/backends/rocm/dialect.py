@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.cuda.dialect import CudaDialect
-from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Chain, Fragments
 from rlx.ir.kernels import Collective
 
 __all__ = ["HipDialect"]
@@ -37,39 +37,39 @@ _NAMES = {
 }  # fmt: skip
 _MFMA = (("lane % 16", "lane / 16 * 2"), ("lane % 16", "lane / 16 * 2 + 1"))
 _WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items 16 apart have the same words
+_HALVES = {dtype: _NAMES[dtype][0] for dtype in ("float16", "bfloat16")}
+_FENCE = 'asm volatile("" : "+v"(made) : : "memory");'
+_CHAIN = Chain(1, 16, turned=True)  # a column of sums is a column of the next right matrix
 
 
-def _mfma_units(names: Mapping[str, str]) -> dict[str, Fragments]:
-    """Those of CDNA, by the dtypes that they multiply; of 8-bit integers they have signed ones only."""
-    return {
-        dtype: Fragments(
-            f"mfma_{name}", 64, 16, _MFMA, _MFMA, 4, "lane / 16 * 4 + {0}", "lane % 16", summed_in=_NAMES[dtype][1]
-        )
-        for dtype, name in names.items()
-    }
+def _unit(kind: str, dtype: str, name: str) -> Fragments:
+    """A unit of CDNA ("mfma") or of RDNA 3 ("wmma"), for operands of a dtype."""
+    chain = _CHAIN if _NAMES[dtype][1] == "float32" else None
+    if kind == "mfma":
+        row, words, items, sums = "lane / 16 * 4 + {0}", _MFMA, 64, 4
+    else:
+        row, words, items, sums = "{0} * 2 + lane / 16", _WMMA, 32, 8
+    return Fragments(f"{kind}_{name}", items, 16, words, words, sums, row, "lane % 16", chain, _NAMES[dtype][1])
 
 
-# by the beginning of an architecture's name
+# by the beginning of an architecture's name; of 8-bit integers CDNA multiplies signed ones only
 _MATRIX_CORES = {
-    ("gfx90a",): _mfma_units({"float16": "f16", "bfloat16": "bf16", "int8": "i8"}),
-    ("gfx94",): _mfma_units({"float16": "f16", "bfloat16": "bf16", "int8": "i8k32"}),
-    ("gfx11",): {
-        dtype: Fragments(
-            f"wmma_{name}", 32, 16, _WMMA, _WMMA, 8, "{0} * 2 + lane / 16", "lane % 16", summed_in=summed_in
-        )
-        for dtype, (name, summed_in) in _NAMES.items()
-    },
+    ("gfx90a",): {dtype: _unit("mfma", dtype, name) for dtype, name in (*_HALVES.items(), ("int8", "i8"))},
+    ("gfx94",): {dtype: _unit("mfma", dtype, name) for dtype, name in (*_HALVES.items(), ("int8", "i8k32"))},
+    ("gfx11",): {dtype: _unit("wmma", dtype, name) for dtype, (name, _) in _NAMES.items()},
 }
 
 
-def _function(name: str, sums: str, count: int, words: int, types: Sequence[str], steps: Sequence[str]) -> str:
+def _function(
+    name: str, sums: str, count: int, words: int, types: Sequence[str], steps: Sequence[str], fence: str = ""
+) -> str:
     """The function that a wavefront multiplies fragments by: its steps add to `made`, an item's sums as a vector.
 
-    sums: their type. The words of either matrix are a0, a1, ... and b0, b1, ...
+    sums: their type. The words of either matrix are a0, a1, ... and b0, b1, ... fence: a statement behind the steps.
     """
     head = "\n".join([*types, f"typedef {sums} {name}_sums __attribute__((ext_vector_type({count})));"])
     given = ", ".join(f"uint32_t {side}{number}" for side in "ab" for number in range(words))
-    body = "\n".join(f"    made = {step};" for step in steps)
+    body = "\n".join(f"    {step}" for step in (*(f"made = {step};" for step in steps), fence) if step)
     return f"""\
 {head}
 static __device__ inline void fragment_product_{name}({sums} *sums, {given}) {{
@@ -83,7 +83,7 @@ def _words(side: str, count: int, first: int = 0) -> str:
     return ", ".join(f"{side}{number}" for number in range(first, first + count))
 
 
-def _float_product(name: str, builtin: str, words: int, sums: int, more: str) -> str:
+def _float_product(name: str, builtin: str, words: int, sums: int, more: str, fence: str = "") -> str:
     """By one of clang's functions, of vectors of 16-bit floats."""
     numbers = f"{'_Float16' if name.endswith('_f16') else 'short'} {name}_numbers"
     types = [
@@ -93,7 +93,7 @@ def _float_product(name: str, builtin: str, words: int, sums: int, more: str) ->
     left, right = (
         f"__builtin_bit_cast({name}_numbers, ({name}_words){{{_words(side, words)}}})" for side in "ab"
     )
-    return _function(name, "float", sums, words, types, [f"{builtin}({left}, {right}, made{more})"])
+    return _function(name, "float", sums, words, types, [f"{builtin}({left}, {right}, made{more})"], fence)
 
 
 def _mfma(name: str) -> str:
@@ -111,10 +111,13 @@ def _mfma(name: str) -> str:
 
 
 def _wmma(name: str) -> str:
-    """Of RDNA 3, in wavefronts of 32. A step takes 16 bytes of a row."""
+    """Of RDNA 3, in wavefronts of 32. A step takes 16 bytes of a row.
+
+    Clang would load the words of all products first, and have no registers left.
+    """
     if name not in ("i8", "u8"):
         builtin = f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32"
-        return _float_product(f"wmma_{name}", builtin, FRAGMENT_WORDS, 8, "")
+        return _float_product(f"wmma_{name}", builtin, FRAGMENT_WORDS, 8, "", _FENCE)
     kind, words = f"wmma_{name}_words", FRAGMENT_WORDS // 2
     signed, sums = ("true", "int32_t") if name == "i8" else ("false", "uint32_t")
     steps = []
@@ -122,7 +125,18 @@ def _wmma(name: str) -> str:
         left, right = (f"{signed}, ({kind}){{{_words(f'(int){side}', words, first)}}}" for side in "ab")
         steps.append(f"__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32({left}, {right}, made, false)")
     types = [f"typedef int {kind} __attribute__((ext_vector_type({words})));"]
-    return _function(f"wmma_{name}", sums, 8, FRAGMENT_WORDS, types, steps)
+    return _function(f"wmma_{name}", sums, 8, FRAGMENT_WORDS, types, steps, _FENCE)
+
+
+def _packed(name: str) -> str:
+    """The function that rounds two numbers to a word of two of the device's own kind."""
+    assert name == "f16"
+    return """\
+static __device__ inline uint32_t packed_f16(float low, float high) {
+    typedef _Float16 packed_numbers __attribute__((ext_vector_type(2)));
+    const packed_numbers numbers = {(_Float16)low, (_Float16)high};
+    return __builtin_bit_cast(uint32_t, numbers);
+}"""
 
 
 class HipDialect(CudaDialect):
@@ -134,7 +148,7 @@ class HipDialect(CudaDialect):
     device: ClassVar[str] = "rocm"
     language: ClassVar[str] = "HIP"
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
-        "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma,
+        "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
     }  # fmt: skip
 
     def __init__(self, architecture: str = "") -> None:
@@ -145,6 +159,11 @@ class HipDialect(CudaDialect):
         """Matrix cores of 16-bit floats and of 8-bit integers."""
         cores = (found for names, found in _MATRIX_CORES.items() if self.architecture.startswith(names))
         return next(cores, {}).get(dtype.name)
+
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """Numbers of 16 bits are the device's own, bfloat16 is not."""
+        own = dtype == np.float16
+        return f"{self.helper('packed_f16')}({low}, {high})" if own else super().packed(dtype, low, high)
 
     def exchanges(self, kernel: Collective) -> bool:
         """By way of the host: nobody has tried RCCL."""
