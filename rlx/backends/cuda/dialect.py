@@ -117,8 +117,8 @@ class CudaDialect(DeviceDialect):
         return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
     def multiplies(self, kernel: Contract) -> bool:
-        """Whether cuBLAS does: where `products` says so."""
-        return self.products and is_cublas_product(kernel)
+        """Whether cuBLAS does: where `products` says so, but not from inside a launch."""
+        return self.products and not self.turn and is_cublas_product(kernel)
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether NCCL does, where every process has a GPU of its own."""
@@ -130,7 +130,7 @@ class CudaDialect(DeviceDialect):
         """A name that is not mangled; registers are given out for groups of this size."""
         return f'extern "C" __global__ void __launch_bounds__({items}{", 1" if roomy else ""})'
 
-    def group_number(self) -> str:
+    def launched_group(self) -> str:
         """blockIdx."""
         return "blockIdx.x"
 
@@ -141,6 +141,18 @@ class CudaDialect(DeviceDialect):
     def barrier(self) -> str:
         """Of a block."""
         return "__syncthreads();"
+
+    def group_count(self) -> str:
+        """gridDim."""
+        return "gridDim.x"
+
+    def fence(self) -> str:
+        """Of the whole device; what a barrier has shown the item before is among it."""
+        return "__threadfence();"
+
+    def watched(self, pointer: str) -> str:
+        """A volatile load, which no cache of a multiprocessor answers."""
+        return f"*(volatile uint32_t *)({pointer})"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """All of a warp take part."""

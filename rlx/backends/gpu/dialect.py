@@ -29,7 +29,8 @@ class DeviceDialect(CDialect):
     """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins.
 
     Positions are 32 bits wide where these are enough (`positions`): devices divide and multiply wider numbers slowly.
-    shuffles: whether the items of a warp read each other's registers.
+    shuffles: whether the items of a warp read each other's registers. turn: the variable that holds a group's number
+    where groups take the work of others in turn (`turns`); empty where each has work of its own.
     """
 
     device: ClassVar[str]  # what reads it
@@ -42,6 +43,7 @@ class DeviceDialect(CDialect):
         super().__init__()
         self.shuffles = shuffles
         self.wide = True
+        self.turn = ""
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
 
@@ -58,8 +60,12 @@ class DeviceDialect(CDialect):
         return (f"{self.unroll} {count}", loop)
 
     @abstractmethod
+    def launched_group(self) -> str:
+        """The number of the group that a work-item is in, among those that were launched."""
+
     def group_number(self) -> str:
-        """The number of the group that a work-item is in."""
+        """The number of the group whose work a work-item does."""
+        return self.turn or self.launched_group()
 
     @abstractmethod
     def number_in_group(self) -> str:
@@ -72,6 +78,18 @@ class DeviceDialect(CDialect):
     @abstractmethod
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """The register of the item whose number in the warp differs from the item's own by XOR."""
+
+    def group_count(self) -> str:
+        """How many groups were launched, where they can wait for one another."""
+        raise NotImplementedError
+
+    def fence(self) -> str:
+        """The statement that keeps an item's accesses of the device's memory before it, and after it, apart for all."""
+        raise NotImplementedError
+
+    def watched(self, pointer: str) -> str:
+        """The uint32_t at a pointer as the device's memory has it now, whatever other groups do."""
+        raise NotImplementedError
 
     @abstractmethod
     def program_head(self, text: str) -> str:
@@ -166,6 +184,18 @@ class DeviceDialect(CDialect):
         before, self.wide = self.wide, wide
         yield
         self.wide = before
+
+    @contextmanager
+    def turns(self, number: str) -> Generator[None]:
+        """What is spelled inside is done by groups that take the work of many in turn; `number` says whose it is now.
+
+        No library makes anything there.
+        """
+        before, self.turn = self.turn, number
+        try:
+            yield
+        finally:
+            self.turn = before
 
     @property
     def position_type(self) -> str:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.loops import loop_steps
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Callback, Kernel, Plan, members, nested_plans
+from rlx.ir.kernels import Callback, Kernel, Plan, Scan, While, members, nested_plans
 from rlx.ir.user_functions import KernelCall
 
 __all__ = ["DeviceProgram", "is_call_of"]
@@ -48,7 +49,8 @@ class DeviceProgram:
             self._kernel(kernel, dialect, limits)
 
     def _kernel(self, kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> None:
-        steps = steps_of(kernel, limits, dialect)
+        of = loop_steps if isinstance(kernel, (Scan, While)) else steps_of
+        steps = of(kernel, limits, dialect)
         if steps is not None:
             self.steps[kernel] = [self._defined(step, dialect) for step in steps]
             return

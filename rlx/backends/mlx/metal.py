@@ -68,7 +68,7 @@ class MetalDialect(DeviceDialect):
         """The body alone."""
         return "\n".join(body)
 
-    def group_number(self) -> str:
+    def launched_group(self) -> str:
         """threadgroup_position_in_grid."""
         return "threadgroup_position_in_grid.x"
 

@@ -107,6 +107,14 @@ class OpenCLEngine(Engine):
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, (groups * items,), (items,), *arguments)
 
+    def resident(self, kernel: Any, items: int) -> int:
+        """What `limits.together` says: OpenCL promises none, so that it is 0 where nobody knows better."""
+        return self.limits.together
+
+    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """As any launch."""
+        self.launch(kernel, views, groups, items)
+
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Over work-items, which OpenCL counts without their groups."""
         assert not any(view.start for view in views)
