@@ -12,6 +12,7 @@ from rlx.backends.cuda.report import disassembly, register_table
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.graphs import MOST_LAUNCHES
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import LoweringOptions, ProductType
 
@@ -19,6 +20,7 @@ __all__ = ["CudaBackend"]
 
 _SHOWN = "sm_90"  # what programs are shown for where there is no GPU
 _TENSOR_CORES = 80
+_LIMITS = Limits(together=Limits().units, graph_launches=MOST_LAUNCHES)  # of an H100
 _OF_UNITS = (
     ProductType.of("float16", "float32"),
     ProductType.of("bfloat16", "float32"),
@@ -36,7 +38,7 @@ class CudaBackend(DeviceBackend):
 
     def __init__(self, number: int = 0) -> None:
         flags = [flag for flag in FLAGS if not flag.startswith(_OF_ASSEMBLER)]
-        super().__init__(CupyEngine(self.name, "CUDA", flags, Limits(), number))
+        super().__init__(CupyEngine(self.name, "CUDA", flags, _LIMITS, number))
 
     def numbered(self, number: int) -> CudaBackend:
         """Another GPU."""

@@ -90,7 +90,10 @@ class DeviceExecutable(Executable):
             **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
             **cost,
-            "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits)),
+            "host": show_host_steps(
+                self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits),
+                whole=lambda kernel: kernel in self.program.steps,
+            ),
         }
 
 

@@ -49,8 +49,10 @@ class DeviceProgram:
             self._kernel(kernel, dialect, limits)
 
     def _kernel(self, kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> None:
-        of = loop_steps if isinstance(kernel, (Scan, While)) else steps_of
-        steps = of(kernel, limits, dialect)
+        if isinstance(kernel, (Scan, While)):
+            steps = loop_steps(kernel, limits, dialect)
+        else:
+            steps = steps_of(kernel, limits, dialect)
         if steps is not None:
             self.steps[kernel] = [self._defined(step, dialect) for step in steps]
             return
