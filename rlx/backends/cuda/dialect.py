@@ -126,9 +126,9 @@ class CudaDialect(DeviceDialect):
 
     group_space = "__shared__"
 
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """A name that is not mangled; registers are given out for groups of this size."""
-        return f'extern "C" __global__ void __launch_bounds__({items}{", 1" if roomy else ""})'
+        return f'extern "C" __global__ void __launch_bounds__({items}{f", {roomy}" if roomy else ""})'
 
     def launched_group(self) -> str:
         """blockIdx."""

@@ -49,10 +49,11 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ what a language says
     @abstractmethod
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """What a function begins with that the host launches in groups of `items`.
 
-        roomy: items may have as many registers as they need, though fewer groups run at the same time then.
+        roomy: items may have as many registers as they need, if so many groups run at the same time; 0 leaves it to the
+        compiler.
         """
 
     def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ class DeviceDialect(CDialect):
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: bool = False
+        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
     ) -> str:
         """A kernel whose arrays have the names of the parameters."""
         kinds = [f"{self.global_space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]

@@ -92,7 +92,7 @@ def step_of(
     body: Sequence[str],
     groups: int,
     items: int,
-    roomy: bool = False,
+    roomy: int = 0,
     unit: str = "",
 ) -> Step:
     """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit: see Step."""

@@ -25,11 +25,12 @@ from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.program import host_reason
 from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Library, Loops, Plan, RowTiles, Scan, While, nested_plans
 
-__all__ = ["NotTogetherError", "steps_together"]
+__all__ = ["LoopOfGroups", "NotTogetherError", "steps_together"]
 
 _UINT32 = np.dtype(np.uint32)
 _MOST_ARRAYS = 240  # 16 bytes for each of them, in the 4096 that a launch of CUDA's takes everywhere
 _OF_PRODUCTS = 16  # of their iterations in the time of one that moves values: some 12 bytes against two operations
+_AT_ONCE = 2  # groups of a multiprocessor: left alone, compilers spill registers to have more
 _DECLARED = re.compile(r"(?P<kind>\w+) (?P<name>\w+)(?P<sizes>(\[[\d +]+\])+);")
 
 
@@ -46,7 +47,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     if not dialect.shuffles:  # what would share a row by warps does so by groups
         limits = replace(limits, warp=limits.group)
     counter = Buffer(_UINT32, 1, name="arrivals")
-    writer = _OfGroups(kernel, limits, dialect, counter)
+    writer = LoopOfGroups(kernel, limits, dialect, counter)
     with dialect.turns("group_turn"):
         writer.kernel(kernel)
     if not _is_worth_it(kernel, writer.phases, limits):
@@ -59,7 +60,9 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     parameters = [Parameter(name, BYTE, True) for name in writer.names.values()]
     body = [*writer.declarations, *writer.head(), *writer.lines.text]
     groups = min(limits.together, writer.most_groups)
-    loop = step_of(label, "loop of groups", dialect, parameters, [*writer.names], body, groups, limits.group)
+    loop = step_of(
+        label, "loop of groups", dialect, parameters, [*writer.names], body, groups, limits.group, roomy=_AT_ONCE
+    )
     barriers = round(_rounds(kernel, writer.phases).launches)
     return [cleared(label, counter, limits, dialect), replace(loop, together=True, barriers=barriers)]
 
@@ -137,7 +140,7 @@ class _Touched:
         return (self.written or other.written) and not apart
 
 
-class _OfGroups(LoopWriter):
+class LoopOfGroups(LoopWriter):
     """The statements of a kernel that many groups run. phases: how many a kernel is; most_groups: that one has.
 
     There is a barrier between two phases if one of them touches what the other one writes.

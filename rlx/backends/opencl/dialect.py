@@ -55,7 +55,7 @@ class OpenCLDialect(DeviceDialect):
         """Not without doubles."""
         return self.doubles and super().has_function(name)
 
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """The size of a group is known."""
         warps = f" __attribute__((intel_reqd_sub_group_size({self.warp})))" if self.shuffles else ""
         return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))){warps} void"
