@@ -226,17 +226,26 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield from (f"  {line}" for line in _arena_lines(plan, names))
 
 
-def show_host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> str:
-    """A line for each kernel, loops and branches included, that the host runs: why it does. `reason` says so."""
-    return "\n".join(dict.fromkeys(_host_steps(plan, reason)))
+def show_host_steps(
+    plan: Plan, reason: Callable[[Kernel], str | None], whole: Callable[[Kernel], bool] = lambda kernel: False
+) -> str:
+    """A line for each kernel, loops and branches included, that the host runs: why it does. `reason` says so.
+
+    whole: whether a kernel runs without the host, with all that is inside of it.
+    """
+    return "\n".join(dict.fromkeys(_host_steps(plan, reason, whole)))
 
 
-def _host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> Iterator[str]:
+def _host_steps(
+    plan: Plan, reason: Callable[[Kernel], str | None], whole: Callable[[Kernel], bool]
+) -> Iterator[str]:
     for kernel in plan.kernels:
+        if whole(kernel):
+            continue
         if (found := reason(kernel)) is not None:
             yield found
         for inner in nested_plans(kernel):
-            yield from _host_steps(inner, reason)
+            yield from _host_steps(inner, reason, whole)
 
 
 def describe_kernel(kernel: Kernel, plan: Plan) -> str:

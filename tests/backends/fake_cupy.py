@@ -156,9 +156,28 @@ class FakeCupy:
                     raise CompileException("rlx.cu(7): error: what is this")
                 if self.code not in fake.sources:
                     fake.sources.append(self.code)
-                assert f" {name}(" in self.code
-                return lambda grid, block, args: fake.launch(name, grid, block, args)
+                return RawKernel(name, self.code.split(f" {name}(")[1].split("\n}")[0])
 
+        class Function:
+            """What the driver launches; together, if groups of the kernel wait for one another."""
+
+            def __init__(self, name: str, waits: bool) -> None:
+                self.name, self.waits, self.ptr = name, waits, 1000 + len(fake.functions)
+                fake.functions[self.ptr] = self
+
+            def __call__(self, grid: Any, block: Any, args: Any, enable_cooperative_groups: bool = False) -> None:
+                assert enable_cooperative_groups == self.waits, "groups that wait have to be launched together"
+                fake.launch(self.name, grid, block, args, self.waits)
+
+        class RawKernel:
+            def __init__(self, name: str, text: str) -> None:
+                self.kernel = Function(name, "awaited" in text)
+
+            def __call__(self, grid: Any, block: Any, args: Any) -> None:
+                self.kernel(grid, block, args)
+
+        self.functions: dict[int, Function] = {}
+        self.resident = 3  # groups of a kernel that run at the same time on a multiprocessor
         self.current: list[Stream] = []
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.RawModule = RawModule
@@ -168,11 +187,13 @@ class FakeCupy:
             memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
             memcpyPeerAsync=self.memcpy_peer, eventRecord=self.record, streamWaitEvent=self.wait_for,
             pointerGetAttributes=self.attributes_of,
-            getDeviceProperties=lambda number: {"gcnArchName": b"gfx90a:sramecc+:xnack-"},
+            getDeviceProperties=lambda number: {"gcnArchName": b"gfx90a:sramecc+:xnack-", "cooperativeLaunch": 1},
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
-            get_elapsed_time=self.elapsed, driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+            get_elapsed_time=self.elapsed, driver=SimpleNamespace(
+                CUDADriverError=CUDADriverError, occupancyMaxActiveBlocksPerMultiprocessor=self.occupancy,
+            ),
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
         )  # fmt: skip
@@ -226,18 +247,27 @@ class FakeCupy:
                 return block[address - start : address - start + nbytes]
         raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
 
-    def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
+    def occupancy(self, function: int, items: int, shared: int) -> int:
+        """For CUDA; HIP's stands in HIP's library."""
+        assert not self.cuda.runtime.is_hip and self.functions[function].waits and items == 256 and shared == 0
+        assert self.captured is None
+        return self.resident
+
+    def launch(
+        self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...], together: bool = False
+    ) -> None:
         if "launch" in self.broken:
             raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
         assert self.current and self.current[-1].ptr == STREAM + self.devices[-1], "a stream of another device"
         assert 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
+        assert not together or grid[0] <= self.resident * 132, "groups that are not there would be waited for"
         assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
         for pointer, start in zip(args[::2], args[1::2], strict=True):
             self.at(int(pointer) + int(start), 1)
         if self.captured is not None:
-            self.captured.append((self.launch, name, grid, block, args))
+            self.captured.append((self.launch, name, grid, block, args, together))
             return
-        self.log.append(("launch", name, grid[0], block[0], args))
+        self.log.append(("launch together" if together else "launch", name, grid[0], block[0], args))
 
     def memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         self.check("memcpy")

@@ -90,6 +90,24 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+def shared_loops(w: Any, x: Any, i: Any) -> Any:
+    """Loops whose ends depend on values, with steps of every strategy: each is work for many groups."""
+
+    def ends(step: Callable[[Any], Any]) -> Any:
+        return lax.while_loop(lambda s: (s[1] * s[1]).sum() > 1, lambda s: (s[0] + 1, step(s[1])), (0, x))
+
+    def chosen(y: Any) -> Any:
+        return lax.cond(y[0, 0] > 0, jnp.sin, lambda y: jnp.cumsum(y.ravel()).reshape(y.shape), y)
+
+    return (
+        ends(lambda y: jnp.tanh(y @ w) * 0.5), ends(lambda y: jnp.sort(nn.softmax(y.T).T, -1) - y[::-1]),
+        ends(lambda y: jnp.cumsum(y, 1).at[i].add(y[:300]).at[i[::-1]].set(y[300:])), ends(chosen),
+    )  # fmt: skip
+
+
+SHARED_LOOPS = (shared_loops, wave(600, 600), wave(600, 600), np.arange(300) * 7 % 300)
+
+
 def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
     """The plan of a function for a device with work-groups."""
     return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, CLAIMS))

@@ -5,18 +5,20 @@ It has never run on a GPU here: what kernels compute is tested by OpenCL, that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy, installed
+from fake_cupy import STREAM, FakeCupy, installed
 
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import backends, lax
 from rlx.backends.cuda import CudaBackend, nvrtc
+from rlx.backends.rocm.hip import Hip
 from rlx.errors import DeviceError
 from rlx.passes.pipeline import lower_to_plan
 
@@ -61,6 +63,84 @@ def test_programs_are_queued_in_order(cupy: FakeCupy) -> None:
     x = np.zeros((3, 200, 200), np.float32)
     rlx.jit(lambda x: lax.scan(lambda c, r: (c + jnp.tanh(r), c.sum()), x[0], x), device="cuda")(x)
     assert len(cupy.launched()) >= 2 * len(x)
+
+
+def shrunk(x: Any) -> Any:
+    """A loop whose end depends on values, with steps of several launches: a product, a sort, a sum of all."""
+    return lax.while_loop(lambda c: (c * c).sum() > 1, lambda c: jnp.sort(jnp.tanh(c @ c) / 3), x)
+
+
+BIG = np.ones((300, 300), np.float32)
+NOT_PROMISED = "the host queues each step: the device does not promise that groups run at the same time"
+
+
+def host_steps(device: str) -> str:
+    """What the host does of the loop, and why. It is not run: what memory holds here would go on for ever."""
+    return rlx.inspect(rlx.jit(shrunk, device=device))(BIG).kernels.texts["host"]
+
+
+@pytest.mark.parametrize(("resident", "groups"), [(3, 264), (1, 132)])
+def test_groups_of_a_loop_run_at_the_same_time(resident: int, groups: int, cupy: FakeCupy) -> None:
+    """No more are launched than the driver has room for; products are theirs, and the host reads no condition."""
+    cupy.resident = resident
+    f, x = rlx.jit(shrunk), rlx.device_put(BIG, "cuda")
+    f(x)
+    del cupy.log[:]
+    f(x)
+    start, loop = (entry for entry in cupy.log if entry[0] != "record")
+    assert (start[0], *loop[:1], *loop[2:4]) == ("launch", "launch together", groups, 256)
+    counter = start[-1][0]
+    assert counter in loop[-1][::2]
+
+
+def test_loops_of_devices_that_promise_nothing_are_queued(cupy: FakeCupy) -> None:
+    cupy.cuda.runtime.getDeviceProperties = lambda number: {"cooperativeLaunch": 0}
+    assert host_steps("cuda") == NOT_PROMISED
+
+
+def test_a_loop_that_the_device_has_no_room_for(cupy: FakeCupy) -> None:
+    cupy.resident = 0
+    with pytest.raises(DeviceError, match="no room for a group of 256 items of the loop 'while_loop"):
+        rlx.jit(shrunk, device="cuda")(BIG)
+
+
+class HipLibrary:
+    """Stands in the place of libamdhip64."""
+
+    def __init__(self, fake: FakeCupy) -> None:
+        self.fake = fake
+
+    def hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(self, found: Any, function: Any, items: Any, *_: Any) -> int:
+        assert self.fake.functions[function.value].waits and items.value == 256
+        found._obj.value = self.fake.resident
+        return 0
+
+    def hipModuleLaunchCooperativeKernel(self, function: Any, *sizes: Any) -> int:
+        *numbers, stream, places = sizes
+        groups, *ones, items, _, _, shared = (number.value for number in numbers)
+        assert ones == [1, 1] and shared == 0 and stream.value == STREAM
+        values = [ctypes.cast(place, ctypes.POINTER(ctypes.c_int64)).contents.value for place in places]
+        args = tuple((np.int64 if n % 2 else np.uint64)(value) for n, value in enumerate(values))
+        with self.fake.cuda.Stream(non_blocking=True):
+            self.fake.launch(self.fake.functions[function.value].name, (groups,), (items,), args, True)
+        return 0
+
+
+def returning(value: Any) -> Callable[[], Any]:
+    """A function that returns a value."""
+    return lambda: value
+
+
+def test_hip_launches_groups_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own library: CuPy's call fails there. Without the library the host queues steps."""
+    for fake in installed(monkeypatch, FakeCupy(is_hip=True)):
+        library = Hip(HipLibrary(fake))
+        monkeypatch.setattr(Hip, "loaded", staticmethod(returning(library)))
+        rlx.jit(shrunk, device="rocm")(BIG)
+        assert [entry[2:4] for entry in fake.log if entry[0] == "launch together"] == [(264, 256)]
+    for _ in installed(monkeypatch, FakeCupy(is_hip=True)):
+        monkeypatch.setattr(Hip, "loaded", staticmethod(returning(None)))
+        assert host_steps("rocm") == NOT_PROMISED
 
 
 def test_programs_are_compiled_once(cupy: FakeCupy) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_texts import OPTIONS, PROGRAMS, Unit, gradient_of_attention, plan_of, sample_plans, units
+from gpu_texts import OPTIONS, PROGRAMS, SHARED_LOOPS, Unit, gradient_of_attention, plan_of, sample_plans, units
 from special_samples import DRAWS
 from test_special_text import kernel_of
 
@@ -29,10 +29,12 @@ from rlx import lax
 from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.cuda import CudaBackend, nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.rocm import clang
+from rlx.backends.gpu.steps import Step
+from rlx.backends.rocm import RocmBackend, clang
 from rlx.backends.rocm.dialect import HipDialect
 from rlx.ir.kernels import Plan
 from rlx.ir.options import ProductType
@@ -123,6 +125,39 @@ def test_sums_in_order_compile() -> None:
     if not clang.missing():
         hip = DeviceProgram(plan, HipDialect(), Limits())
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
+def loops_of_groups(program: DeviceProgram) -> list[Step]:
+    """Those that all groups take together."""
+    return [step for steps in program.steps.values() for step in steps if step.together]
+
+
+@pytest.mark.parametrize("architecture", CUDA)
+def test_loops_of_groups_compile_for_cuda(architecture: str) -> None:
+    """Nothing spills, and a multiprocessor has two groups. What others write is loaded past caches that do not see it;
+    each barrier has a fence before the arrival, and one behind the wait."""
+    dialect = CudaDialect(is_library_product, tensor_cores=architecture != "sm_75")
+    program = DeviceProgram(plan_of(*SHARED_LOOPS), dialect, CudaBackend().engine.limits)
+    loops = loops_of_groups(program)
+    assert len(loops) == 4 and all(loop.groups == 264 for loop in loops)
+    compiled = nvrtc.compile_program(program.source, architecture)
+    for loop in loops:
+        facts = compiled.facts[loop.label]
+        assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= SHARED, facts
+        assert facts.registers * loop.items * 2 <= REGISTERS, facts
+    waits = program.source.count("awaited += groups;")
+    assert waits >= 16 and len(re.findall(r"ld\.volatile\.global\.[ub]32", compiled.ptx)) == waits
+    assert len(re.findall(r"\b(?:membar\.gl|fence\.\w+\.gpu)\b", compiled.ptx)) == 2 * waits
+    assert "ld.global.nc" not in compiled.ptx
+
+
+@pytest.mark.parametrize("architecture", HIP)
+def test_loops_of_groups_compile_for_hip(architecture: str) -> None:
+    if clang.missing():
+        pytest.skip(clang.missing())
+    program = DeviceProgram(plan_of(*SHARED_LOOPS), HipDialect(architecture), RocmBackend().engine.limits)
+    loops, compiled = loops_of_groups(program), clang.compile_program(program.source, architecture)
+    assert len(loops) == 4 and all(compiled.facts[loop.label].spilled == 0 for loop in loops)
 
 
 # by the operands' dtype: that of sums, the first architecture, the names of AMD's units

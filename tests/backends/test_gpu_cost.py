@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from gpu_texts import PROGRAMS, plan_of
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.backends.cuda import CudaBackend
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.cost import H100, Prediction, predict
+from rlx.backends.gpu.executable import device_host_reason
 from rlx.backends.gpu.grid import grid_of
-from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.limits import LaunchCosts, Limits
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.ir.kernels import Loops
+from rlx.backends.rocm import RocmBackend
+from rlx.ir.kernels import Loops, Scan, While
 
 
 def predicted(*program: object, limits: Limits | None = None) -> Prediction:
@@ -74,6 +78,67 @@ def test_what_is_idle_costs() -> None:
     few, many = (predict(plan, DeviceProgram(plan, CudaDialect(), limits), H100, limits) for limits in both)
     assert few.launches == many.launches and few.seconds > many.seconds
     assert predicted(*PROGRAMS["small loop"], limits=Limits(loop_work=0)).launches > 100
+
+
+# ------------------------------------------------------------------ loops
+CUDA, ROCM = CudaBackend().engine.limits, RocmBackend().engine.limits
+X = np.ones((300, 400), np.float32)
+
+
+def stepped(x: Any, steps: int) -> Any:
+    """A loop whose steps are two launches: a map and sums of its columns need one another."""
+    return lax.fori_loop(0, steps, lambda i, c: jnp.tanh(c) - c.sum(0), x)
+
+
+def until_small(step: Any) -> Any:
+    """A loop whose end depends on values."""
+    return lambda x: lax.while_loop(lambda c: jnp.abs(c).max() > 1, step, x)
+
+
+def of_loops(function: Any, limits: Limits, *arguments: Any) -> list[str]:
+    """How a program's loops are launched, or why the host queues their steps."""
+    plan, dialect = plan_of(function, *arguments), CudaDialect(is_library_product)
+    program = DeviceProgram(plan, dialect, limits)
+    loops = [kernel for kernel in plan.kernels if isinstance(kernel, (Scan, While))]
+    return [
+        program.steps[k][-1].strategy if k in program.steps else device_host_reason(k, dialect, limits) or ""
+        for k in loops
+    ]
+
+
+@pytest.mark.parametrize(("name", "limits", "steps", "found"), [
+    ("a graph is cheaper", CUDA, 50, "the host queues each step: its launches cost less than barriers would"),
+    ("longer than a graph", CUDA, 5000, "loop of groups"),
+    ("no graphs", ROCM, 50, "loop of groups"),
+    ("nothing is promised", Limits(), 5000, "the host queues each step: the device does not promise that groups run at"
+     " the same time"),
+    ("a barrier that costs nothing", replace(CUDA, costs=LaunchCosts(barrier=0.0)), 50, "loop of groups"),
+])  # fmt: skip
+def test_loops_of_known_length(name: str, limits: Limits, steps: int, found: str) -> None:
+    """Barriers are compared with launches, queued or in a graph."""
+    assert of_loops(lambda x: stepped(x, steps), limits, X) == [found]
+
+
+@pytest.mark.parametrize(("step", "x", "found"), [
+    (lambda c: jnp.tanh(c) - c.sum(0), X, "loop of groups"),
+    (lambda c: jnp.tanh(c @ c.T @ c), X, "loop of groups"),
+    (lambda c: c / 2, X[:2, :2], "loop"),
+    (lambda c: jnp.tanh(c) - c.sum(0), np.ones((5000, 4000), np.float32), "a step takes longer than its launches"),
+    (lambda c: jnp.linalg.svd(c)[1] * c[:, :1], X[:40, :40], "svd"),
+    (lambda c: nn.dot_product_attention(c, c, c) / 2, np.ones((1, 100, 4, 64), np.float32), "attention"),
+])  # fmt: skip
+def test_loops_that_a_condition_ends(step: Any, x: np.ndarray, found: str) -> None:
+    """The device reads the condition, unless something in a step is not the groups' to do, which the report names."""
+    (how,) = of_loops(until_small(step), CUDA, x)
+    assert how == found or (how.startswith("the host queues each step: ") and found in how), how
+
+
+def test_barriers_cost() -> None:
+    """A step of the loop has three: its launches are not counted, but for the two that there are."""
+    plan = plan_of(lambda x: stepped(x, 5000), X)
+    costs = (replace(CUDA, costs=LaunchCosts(barrier=seconds)) for seconds in (1e-6, 1.5e-6))
+    few, many = (predict(plan, DeviceProgram(plan, CudaDialect(), c), H100, c) for c in costs)
+    assert few.launches == many.launches <= 4 and 0.004 < many.seconds - few.seconds < 0.01
 
 
 # ------------------------------------------------------------------ sums

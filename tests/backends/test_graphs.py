@@ -140,6 +140,29 @@ def test_a_loop_is_one_graph(cupy: FakeCupy) -> None:
     assert len(graphs) == 1 and graphs[0][1] >= 15
 
 
+def shrunk(x: Any) -> Any:
+    """A loop whose end depends on values, with steps of several launches: a product, a sum of all."""
+    return lax.while_loop(lambda c: (c * c).sum() > 1, lambda c: jnp.tanh(c @ c) / 3, x)
+
+
+def together(x: Any) -> Any:
+    """That loop among other launches."""
+    return chain(shrunk(x)[:40, :50])
+
+
+def test_a_loop_of_groups_is_in_the_graph(cupy: FakeCupy) -> None:
+    """It is two launches, and the host waits for nothing; the driver is asked once how many groups there are."""
+    f, x = rlx.jit(together), rlx.device_put(np.ones((200, 200), np.float32), "cuda")
+    runs = []
+    for _ in range(3):
+        del cupy.log[:]
+        f(x)
+        gc.collect()
+        runs.append([e[0] for e in cupy.log if e[0] != "record"])
+    assert runs[0].count("launch together") == 1 and {*runs[0]} == {"launch", "launch together"}
+    assert runs[2][0] == "graph" and runs[2].count("launch together") == 1
+
+
 def test_memory_of_recordings_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the device has no more; the next run is queued."""
     for cupy in installed(monkeypatch, FakeCupy(capacity=1 << 20)):

@@ -14,6 +14,7 @@ from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.backends.gpu.graphs import MOST_LAUNCHES
 from rlx.backends.gpu.limits import Limits
 from rlx.config import config
 from rlx.ir.options import LoweringOptions, ProductType
@@ -21,6 +22,7 @@ from rlx.ir.options import LoweringOptions, ProductType
 __all__ = ["CudaBackend"]
 
 _SHOWN = "sm_90"  # what programs are shown for where there is no GPU
+_LIMITS = Limits(together=Limits().units, graph_launches=MOST_LAUNCHES)  # of an H100
 # what tensor cores multiply, by the first architecture that has them
 _OF_UNITS = {
     80: (
@@ -45,7 +47,7 @@ class CudaBackend(DeviceBackend):
 
     def __init__(self, number: int = 0) -> None:
         flags = [flag for flag in FLAGS if not flag.startswith(_OF_ASSEMBLER)]
-        super().__init__(CupyEngine(self.name, "CUDA", flags, Limits(), number))
+        super().__init__(CupyEngine(self.name, "CUDA", flags, _LIMITS, number))
 
     def numbered(self, number: int) -> CudaBackend:
         """Another GPU."""

@@ -164,9 +164,9 @@ class CudaDialect(DeviceDialect):
         return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
-        """cuBLASLt's, where `products` says so."""
+        """cuBLASLt's, where `products` says so, but not from inside a launch."""
         epilogue = epilogue_of(fused, self.excess_precision)
-        if self.products is None or (epilogue is None and fused.reader is not None):
+        if self.turn or self.products is None or (epilogue is None and fused.reader is not None):
             return None
         found = LibraryProduct("cuBLASLt", fused.contract, epilogue, fused.reader)
         return found if self.products(found) else None
@@ -190,11 +190,11 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
 }}
 """
 
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """A name that is not mangled; registers are given out for groups of this size."""
-        return f'extern "C" __global__ void __launch_bounds__({items}{", 1" if roomy else ""})'
+        return f'extern "C" __global__ void __launch_bounds__({items}{f", {roomy}" if roomy else ""})'
 
-    def group_number(self) -> str:
+    def launched_group(self) -> str:
         """blockIdx."""
         return "blockIdx.x"
 
@@ -205,6 +205,18 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
     def barrier(self) -> str:
         """Of a block."""
         return "__syncthreads();"
+
+    def group_count(self) -> str:
+        """gridDim."""
+        return "gridDim.x"
+
+    def fence(self) -> str:
+        """Of the whole device; what a barrier has shown the item before is among it."""
+        return "__threadfence();"
+
+    def watched(self, pointer: str) -> str:
+        """A volatile load, which no cache of a multiprocessor answers."""
+        return f"*(volatile uint32_t *)({pointer})"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """All of a warp take part."""

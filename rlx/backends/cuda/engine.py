@@ -109,12 +109,18 @@ class CupyEngine(Engine):
     def limits(self) -> Limits:
         """Twice as many groups as there are multiprocessors keep the device busy."""
         if self._limits is None and self.present:
-            self._limits = replace(self._default, units=2 * int(self._device.attributes["MultiProcessorCount"]))
+            units = 2 * int(self._device.attributes["MultiProcessorCount"])
+            self._limits = replace(self._default, units=units, together=units if self._waits else 0)
         return self._limits or self._default
 
     @limits.setter
     def limits(self, limits: Limits) -> None:
         self._limits = limits
+
+    @property
+    def _waits(self) -> bool:
+        """Whether groups of a launch may wait for one another."""
+        return bool(self._cupy.cuda.runtime.getDeviceProperties(self.number).get("cooperativeLaunch", 0))
 
     @property
     def architecture(self) -> str:
@@ -158,11 +164,28 @@ class CupyEngine(Engine):
         raise DeviceError(f"The compiler of {self.platform} refused a program:\n{words}", _ELSEWHERE)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """On the stream; each array is an address and where it begins."""
-        arguments: list[Any] = []
-        for view in views:
-            arguments += [np.uint64(view.memory.ptr), np.int64(view.start)]
-        self._checked(self._on_stream, kernel, grid, block, tuple(arguments))
+        """On the stream."""
+        self._checked(self._on_stream, kernel, grid, block, self._arguments(views))
+
+    def _arguments(self, views: Sequence[View]) -> tuple[Any, ...]:
+        """Each array is an address and where it begins."""
+        return tuple(part for view in views for part in (np.uint64(view.memory.ptr), np.int64(view.start)))
+
+    def resident(self, kernel: Any, items: int) -> int:
+        """As many as the driver says of a multiprocessor: it knows the kernel's registers and shared memory."""
+        each = self._checked(self._resident_of_one, kernel.kernel.ptr, items)
+        return int(each) * int(self._device.attributes["MultiProcessorCount"])
+
+    def _resident_of_one(self, function: int, items: int) -> int:
+        return self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, items, 0)
+
+    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """A cooperative launch; streams that are captured take it, too."""
+        self._checked(self._cooperate, kernel.kernel, groups, items, self._arguments(views))
+
+    def _cooperate(self, function: Any, groups: int, items: int, arguments: tuple[Any, ...]) -> None:
+        with self._stream:
+            function((groups,), (items,), arguments, enable_cooperative_groups=True)
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """On the stream."""

@@ -98,7 +98,7 @@ class AttentionText(ABC):
         """The launch of what has been written."""
         arrays, text = [*self.parameters.values()], self.lines.text
         return step_of(
-            "attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, roomy=True,
+            "attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, roomy=1,
             unit=self.unit,
         )  # fmt: skip
 

@@ -78,6 +78,7 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
         operations = work.flops / card.product_rate(unit) + _TRANSCENDENTAL * work.transcendentals / card.flops
         seconds += max(work.bytes / card.bandwidth, operations) / filled
         launches += count
+        seconds += sum(step.barriers for step in steps or ()) * limits.costs.barrier
         moved += work.bytes
         products += _product_flops(kernel) / card.product_rate(unit)
     seconds += launches * card.launch_queued

@@ -30,7 +30,8 @@ class DeviceDialect(CDialect):
     """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins.
 
     Positions are 32 bits wide where these are enough (`positions`): devices divide and multiply wider numbers slowly.
-    shuffles: whether the items of a warp read each other's registers.
+    shuffles: whether the items of a warp read each other's registers. turn: the variable that holds a group's number
+    where groups take the work of others in turn (`turns`); empty where each has work of its own.
     """
 
     device: ClassVar[str]  # what reads it
@@ -44,15 +45,17 @@ class DeviceDialect(CDialect):
         super().__init__()
         self.shuffles = shuffles
         self.wide = True
+        self.turn = ""
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
 
     # ------------------------------------------------------------------ what a language says
     @abstractmethod
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """What a function begins with that the host launches in groups of `items`.
 
-        roomy: items may have as many registers as they need, though fewer groups run at the same time then.
+        roomy: items may have as many registers as they need, if so many groups run at the same time; 0 leaves it to the
+        compiler.
         """
 
     def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
@@ -60,8 +63,12 @@ class DeviceDialect(CDialect):
         return (f"{self.unroll} {count}", loop)
 
     @abstractmethod
+    def launched_group(self) -> str:
+        """The number of the group that a work-item is in, among those that were launched."""
+
     def group_number(self) -> str:
-        """The number of the group that a work-item is in."""
+        """The number of the group whose work a work-item does."""
+        return self.turn or self.launched_group()
 
     @abstractmethod
     def number_in_group(self) -> str:
@@ -74,6 +81,18 @@ class DeviceDialect(CDialect):
     @abstractmethod
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """The register of the item whose number in the warp differs from the item's own by XOR."""
+
+    def group_count(self) -> str:
+        """How many groups were launched, where they can wait for one another."""
+        raise NotImplementedError
+
+    def fence(self) -> str:
+        """The statement that keeps an item's accesses of the device's memory before it, and after it, apart for all."""
+        raise NotImplementedError
+
+    def watched(self, pointer: str) -> str:
+        """The uint32_t at a pointer as the device's memory has it now, whatever other groups do."""
+        raise NotImplementedError
 
     @abstractmethod
     def program_head(self, text: str) -> str:
@@ -120,7 +139,7 @@ class DeviceDialect(CDialect):
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: bool = False
+        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
     ) -> str:
         """A kernel whose arrays have the names of the parameters."""
         kinds = [f"{self.global_space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
@@ -184,6 +203,18 @@ class DeviceDialect(CDialect):
         before, self.wide = self.wide, wide
         yield
         self.wide = before
+
+    @contextmanager
+    def turns(self, number: str) -> Generator[None]:
+        """What is spelled inside is done by groups that take the work of many in turn; `number` says whose it is now.
+
+        No library makes anything there.
+        """
+        before, self.turn = self.turn, number
+        try:
+            yield
+        finally:
+            self.turn = before
 
     @property
     def position_type(self) -> str:

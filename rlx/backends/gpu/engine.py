@@ -61,6 +61,14 @@ class Engine(ABC):
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
+    def resident(self, kernel: Any, items: int) -> int:
+        """How many groups of `items` work-items run a kernel at the same time for certain, launched together."""
+        raise NotImplementedError
+
+    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """Queue a kernel whose groups wait for one another: no more than are `resident`."""
+        raise NotImplementedError
+
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         """Queue a matrix product that the dialect says a library makes."""
         raise NotImplementedError

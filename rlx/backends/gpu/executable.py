@@ -11,7 +11,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.loops import loop_step
+from rlx.backends.gpu.loops import host_loop_reason
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
 from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
@@ -90,14 +90,17 @@ class DeviceExecutable(Executable):
             **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
             **cost,
-            "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits)),
+            "host": show_host_steps(
+                self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits),
+                whole=lambda kernel: kernel in self.program.steps,
+            ),
         }
 
 
 def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> str | None:
     """Why the host runs a kernel, or drives it: steps of loops that are too much for one group are queued by it."""
     if isinstance(kernel, (Scan, While)):
-        return "the host queues each step" if loop_step(kernel, limits, dialect) is None else None
+        return host_loop_reason(kernel, limits, dialect)
     if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
         return None
     if isinstance(kernel, Collective):

@@ -11,10 +11,10 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.memory import Pool, rounded
 from rlx.ir.kernels import Buffer, Kernel
 
-__all__ = ["Recording", "Recordings", "Stretch", "Workspace", "stretches"]
+__all__ = ["MOST_LAUNCHES", "Recording", "Recordings", "Stretch", "Workspace", "stretches"]
 
 _WORTH = 3  # launches: a graph of fewer costs more than it saves
-_MOST = 4096  # launches of a graph: the device keeps each
+MOST_LAUNCHES = 4096  # launches of a graph: the device keeps each
 _KEPT = 8  # runs of a plan that are remembered by their addresses
 
 
@@ -38,10 +38,11 @@ def stretches(kernels: Sequence[Kernel], launches: Callable[[Kernel], int | None
     for kernel in kernels:
         number = launches(kernel)
         last = found[-1] if found else None
-        if number is not None and last is not None and last.launches is not None and last.launches + number <= _MOST:
-            found[-1] = Stretch((*last.kernels, kernel), last.launches + number)
+        before = None if last is None else last.launches
+        if last is not None and number is not None and before is not None and before + number <= MOST_LAUNCHES:
+            found[-1] = Stretch((*last.kernels, kernel), before + number)
         else:
-            found.append(Stretch((kernel,), number if number is not None and number <= _MOST else None))
+            found.append(Stretch((kernel,), number if number is not None and number <= MOST_LAUNCHES else None))
     return [s if s.launches is None or s.launches >= _WORTH else Stretch(s.kernels, None) for s in found]
 
 

@@ -61,6 +61,7 @@ class LaunchProgram:
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
         self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
         self._clock: Clock | None = None
+        self._resident: dict[str, int] = {}  # groups of a kernel that run at the same time, by its name
         self._stretches: dict[Plan, list[Stretch]] = {}
         self._recordings: defaultdict[Plan, Recordings] = defaultdict(Recordings)
         pool.forgets.add(self)
@@ -250,7 +251,23 @@ class LaunchProgram:
             known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
             for step in steps:
                 arrays = [known[buffer] for buffer in step.arrays]
-                self.engine.launch(self._compiled[step.label], arrays, (step.groups,), (step.items,))
+                kernel = self._compiled[step.label]
+                if step.together:
+                    self.engine.launch_together(kernel, arrays, self._groups_together(step), step.items)
+                else:
+                    self.engine.launch(kernel, arrays, (step.groups,), (step.items,))
+
+    def _groups_together(self, step: Step) -> int:
+        """As many groups as are of use, and run at the same time."""
+        if step.label not in self._resident:
+            self._resident[step.label] = self.engine.resident(self._compiled[step.label], step.items)
+        groups = min(step.groups, self._resident[step.label])
+        if groups < 1:
+            raise DeviceError(
+                f"The device has no room for a group of {step.items} items of the loop {step.label!r}.",
+                "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
+            )
+        return groups
 
     def _call(self, kernel: Callback, call: KernelCall, memory: Mapping[Buffer, View]) -> None:
         """Launch a user's kernel for all elements of its batch, or for one after another."""

@@ -1,4 +1,4 @@
-"""Kernels as launches: which strategy takes which kernel."""
+"""Kernels as launches: which strategy takes which kernel. Loops are the business of `loops.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from rlx.backends.gpu.attention import attention_steps
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
 from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
@@ -15,13 +14,13 @@ from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
+from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
 
 __all__ = ["steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a kernel, in order; None where a library or the host runs it, or the host drives it."""
+    """The launches of a kernel, in order; None where a library or the host runs it, and for those with plans inside."""
     match kernel:
         case Loops() if dialect.spells(kernel):
             return _nest(kernel, limits, dialect)
@@ -38,9 +37,6 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return sort_steps(kernel, limits, dialect)
         case Library() if kernel.meaning is not None:
             return attention_steps(kernel, limits, dialect)
-        case Scan() | While():
-            loop = loop_step(kernel, limits, dialect)
-            return None if loop is None else [loop]
     return None
 
 

@@ -8,11 +8,12 @@ from rlx.backends.gpu.batched_calls import BatchedCall, batched_call
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.loops import loop_steps
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
 from rlx.ir.fused_products import FusedProduct, fused_product
-from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Plan, RowTiles, nested_plans
+from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, nested_plans
 from rlx.ir.user_functions import KernelCall
 
 __all__ = ["DeviceProgram", "Parts", "is_call_of"]
@@ -61,7 +62,10 @@ class DeviceProgram:
             self._kernel(kernel, dialect, limits)
 
     def _kernel(self, kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> None:
-        steps = steps_of(kernel, limits, dialect)
+        if isinstance(kernel, (Scan, While)):
+            steps = loop_steps(kernel, limits, dialect)
+        else:
+            steps = steps_of(kernel, limits, dialect)
         if steps is not None:
             self.steps[kernel] = [self._defined(step, dialect) for step in steps]
             return

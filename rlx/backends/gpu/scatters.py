@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import Grid, GridMapping, ordered
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, loops_step, step_of
+from rlx.backends.gpu.steps import Step, ceiling, cleared, loops_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Walk
 from rlx.ir.kernels import Buffer, Loops, Store
@@ -43,8 +43,8 @@ def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> l
         scratch = [(Parameter(b.name, _INT32, True), b) for b in owners.values()]
         return loops_step(flat, dialect, limits, mapping, how, groups, limits.group, (), scratch)
 
-    cleared = [_cleared(kernel, buffer, limits, dialect) for buffer in owners.values()]
-    return [*cleared, pass_of(False), pass_of(True)]
+    starts = [cleared(kernel.label, buffer, limits, dialect) for buffer in owners.values()]
+    return [*starts, pass_of(False), pass_of(True)]
 
 
 def _is_owned(store: Store) -> bool:
@@ -56,15 +56,6 @@ def _owners(kernel: Loops, store: Store, number: int) -> Buffer:
     """The number of the last iteration that writes each element."""
     target = kernel.operands[store.access.operand]
     return Buffer(_INT32, target.size * (2 if target.dtype.kind == "c" else 1), name=f"owners{number}")
-
-
-def _cleared(kernel: Loops, owners: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
-    item = f"({dialect.number_type}){dialect.group_number()} * {limits.group} + {dialect.number_in_group()}"
-    body = [dialect.number("point", item), f"if (point < {owners.size}) owners[point] = 0;"]
-    return step_of(
-        f"{kernel.label}_start", "items", dialect, [Parameter("owners", _INT32, True)], [owners], body,
-        ceiling(owners.size, limits.group), limits.group,
-    )  # fmt: skip
 
 
 class _Owned(GridMapping):

@@ -15,7 +15,7 @@ from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
 from rlx.ir.types import element_dtype
 
 __all__ = [
-    "Step", "arrays_of", "ceiling", "element_bytes", "is_wide", "loops_step", "moves_apart", "step_of",
+    "Step", "arrays_of", "ceiling", "cleared", "element_bytes", "is_wide", "loops_step", "moves_apart", "step_of",
 ]  # fmt: skip
 
 _NARROW = (1 << 31) - 1
@@ -27,7 +27,9 @@ class Step:
 
     strategy: how the work was shared, for people. text: the kernel's, by its name. Arrays that no plan has are
     scratch, for this kernel and those beside it that do the same work. unit: the name of the unit for matrices that
-    makes its products, if one does (`Fragments.name`).
+    makes its products, if one does (`Fragments.name`). parameters and body: what the text was made of. together: groups
+    wait for one another, so that all of them have to run at the same time; `groups` is the most that are of use then.
+    barriers: how often they do, a loop that ends by a condition counted once.
     """
 
     label: str
@@ -37,6 +39,10 @@ class Step:
     groups: int
     items: int
     unit: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    body: tuple[str, ...] = ()
+    together: bool = False
+    barriers: int = 0
 
 
 def ceiling(number: int, divisor: int) -> int:
@@ -86,7 +92,7 @@ def step_of(
     body: Sequence[str],
     groups: int,
     items: int,
-    roomy: bool = False,
+    roomy: int = 0,
     unit: str = "",
 ) -> Step:
     """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit: see Step."""
@@ -94,7 +100,18 @@ def step_of(
     def text(name: str) -> str:
         return dialect.kernel(name, parameters, items, body, roomy)
 
-    return Step(f"{identifier(label, 'nest')}_kernel", strategy, text, tuple(arrays), groups, items, unit)
+    name = f"{identifier(label, 'nest')}_kernel"
+    return Step(name, strategy, text, tuple(arrays), groups, items, unit, tuple(parameters), tuple(body))
+
+
+def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
+    """The launch that sets a buffer of 32-bit integers to 0."""
+    item = f"({dialect.number_type}){dialect.group_number()} * {limits.group} + {dialect.number_in_group()}"
+    body = [dialect.number("point", item), f"if (point < {buffer.size}) cleared[point] = 0;"]
+    return step_of(
+        f"{label}_start", "items", dialect, [Parameter("cleared", buffer.dtype, True)], [buffer], body,
+        ceiling(buffer.size, limits.group), limits.group,
+    )  # fmt: skip
 
 
 def loops_step(

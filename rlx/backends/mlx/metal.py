@@ -58,17 +58,17 @@ class MetalDialect(DeviceDialect):
     def __init__(self) -> None:
         super().__init__(shuffles=False)
 
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """MLX's."""
         return ""
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: bool = False
+        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
     ) -> str:
         """The body alone."""
         return "\n".join(body)
 
-    def group_number(self) -> str:
+    def launched_group(self) -> str:
         """threadgroup_position_in_grid."""
         return "threadgroup_position_in_grid.x"
 

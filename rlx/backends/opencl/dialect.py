@@ -67,7 +67,7 @@ class OpenCLDialect(DeviceDialect):
         """Not without doubles."""
         return self.doubles and super().has_function(name)
 
-    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """The size of a group is known."""
         warps = f" __attribute__((intel_reqd_sub_group_size({self.warp})))" if self.shuffles else ""
         return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))){warps} void"
@@ -76,7 +76,7 @@ class OpenCLDialect(DeviceDialect):
         """Compilers decide: where the hint was measured, they took twice the time."""
         return (loop,)
 
-    def group_number(self) -> str:
+    def launched_group(self) -> str:
         """get_group_id."""
         return "get_group_id(0)"
 
@@ -87,6 +87,18 @@ class OpenCLDialect(DeviceDialect):
     def barrier(self) -> str:
         """Of both memories."""
         return "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
+
+    def group_count(self) -> str:
+        """get_num_groups."""
+        return "get_num_groups(0)"
+
+    def fence(self) -> str:
+        """Version 1.2 says only what items of one group see of it: other groups are the runtime's to promise."""
+        return "mem_fence(CLK_GLOBAL_MEM_FENCE);"
+
+    def watched(self, pointer: str) -> str:
+        """An atomic that changes nothing."""
+        return f"atomic_or((volatile __global uint32_t *)({pointer}), 0u)"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """Of sub-groups."""

@@ -113,6 +113,14 @@ class OpenCLEngine(Engine):
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, *_items(grid, block), *arguments)
 
+    def resident(self, kernel: Any, items: int) -> int:
+        """What `limits.together` says: OpenCL promises none, so that it is 0 where nobody knows better."""
+        return self.limits.together
+
+    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """As any launch."""
+        self.launch(kernel, views, (groups,), (items,))
+
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Each array is a buffer."""
         assert not any(view.start for view in views)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlx.backends.cuda.engine import CupyEngine
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.backends.rocm.engine import RocmEngine
 from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["RocmBackend"]
@@ -19,6 +19,7 @@ _OF_UNITS = (
     ProductType.of("int8", "int32"),
     ProductType.of("uint8", "uint32"),
 )
+_LIMITS = Limits(together=Limits().units)
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=c++17")
 
 
@@ -26,10 +27,10 @@ class RocmBackend(DeviceBackend):
     """A GPU of AMD's. Without one, programs can be shown, but not run."""
 
     name = "rocm"
-    engine: CupyEngine
+    engine: RocmEngine
 
     def __init__(self, number: int = 0) -> None:
-        super().__init__(CupyEngine(self.name, "ROCm", _FLAGS, Limits(), number))
+        super().__init__(RocmEngine(self.name, "ROCm", _FLAGS, _LIMITS, number))
 
     def numbered(self, number: int) -> RocmBackend:
         """Another GPU."""

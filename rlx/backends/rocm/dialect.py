@@ -172,6 +172,10 @@ class HipDialect(CudaDialect):
     def _shuffled(self, value: str, distance: str, warp: int) -> str:
         return f"__shfl_xor({value}, {distance}, {warp})"
 
+    def watched(self, pointer: str) -> str:
+        """An atomic load: on some GPUs parts of the device have caches of their own."""
+        return f"__hip_atomic_load({pointer}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)"
+
     def program_head(self, text: str) -> str:
         """HIP's headers have the types."""
         return _BEGIN

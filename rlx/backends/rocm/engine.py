@@ -1,0 +1,32 @@
+"""ROCm's engine: CuPy's, and HIP's own library for launches whose groups wait for one another."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from rlx.backends.cuda.engine import CupyEngine
+from rlx.backends.rocm.hip import Hip
+
+__all__ = ["RocmEngine"]
+
+
+class RocmEngine(CupyEngine):
+    """A GPU of AMD's. CuPy's cooperative launches fail there; HIP has some."""
+
+    @cached_property
+    def _hip(self) -> Hip | None:
+        return Hip.loaded()
+
+    @property
+    def _waits(self) -> bool:
+        """With the library."""
+        return super()._waits and self._hip is not None
+
+    def _resident_of_one(self, function: int, items: int) -> int:
+        assert self._hip is not None, "no kernel is made for groups that wait"
+        return self._hip.resident(function, items)
+
+    def _cooperate(self, function: Any, groups: int, items: int, arguments: tuple[Any, ...]) -> None:
+        assert self._hip is not None, "no kernel is made for groups that wait"
+        self._hip.launch(function.ptr, groups, items, self._stream.ptr, arguments)
