@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,11 @@ class Host(NamedTuple):
             started.kill()
             raise AssertionError(f"{words} took more than {seconds} s: {late.output!r}") from None
         return started.returncode, text
+
+    def serve(self, *words: object) -> None:
+        """Let a command go on for as long as this host lasts."""
+        code, text = self.run("sh", "-c", f"{shlex.join(map(str, words))} >> /run/served 2>&1 &")
+        assert code == 0, text
 
     def link(self, state: str) -> None:
         """Put the cable in (up) or pull it out (down), at the switch."""
