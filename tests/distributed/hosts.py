@@ -104,7 +104,7 @@ class Host(NamedTuple):
 
     def limit(self, rate: str) -> None:
         """Let this host send no more than so many bits in a second: 20mbit."""
-        _do(self.command(), f"tc qdisc replace dev eth0 root tbf rate {rate} burst 64kb latency 400ms")
+        _do(self.command(), f"tc qdisc replace dev eth0 root tbf rate {rate} burst 256kb latency 400ms")
 
 
 def _do(where: list[str], line: str) -> None:

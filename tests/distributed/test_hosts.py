@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -80,6 +81,19 @@ def test_a_common_folder_has_the_shards_of_all_hosts(three: list[Host], tmp_path
     found = rlx.load(tmp_path / "rows.shards", like)
     np.testing.assert_array_equal(found["rows"], np.arange(60.0).reshape(6, 10))
     assert found["step"] == 7
+
+
+def test_steps_hold_and_send_what_is_planned(three: list[Host]) -> None:
+    for host in three[:2]:
+        host.limit("1gbit")
+    code, text = three[0].run(*launch("a,b", 2, HERE / "planned.py", "data", "tensor"))
+    for host in three[:2]:
+        host.limit("10gbit")
+    found = re.findall(r"holds (\d+) of (\d+) bytes, sends (\d+) of (\d+), takes (\S+) of (\S+) ms", text)
+    assert code == 0 and len(found) == 4, text
+    for held, to_hold, sent, to_send, taken, to_take in (map(float, numbers) for numbers in found):
+        assert held == to_hold and to_send < sent < 1.1 * to_send, text  # with what TCP puts before the bytes
+        assert 0.1 < taken / to_take < 10, text
 
 
 def test_a_member_that_is_killed_on_another_host_is_named(three: list[Host]) -> None:
