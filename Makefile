@@ -16,7 +16,8 @@
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
-#   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs)
+#   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs), also on several hosts,
+#                            where root may make namespaces of Linux
 #   make test-clusters       processes that Ray and Dask start (which it installs)
 #   make test-lm             language models and quantisation beside torch, transformers and llama.cpp; ONNX models that people use
 #   make test-compat         libraries written for JAX, of pinned versions
@@ -159,7 +160,7 @@ check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac
 
 test-mpi: $(VENV)/with-mpi
-	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py
+	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py tests/distributed/test_hosts.py
 
 test-clusters: $(VENV)/with-clusters $(VENV)/with-mpi
 	RLX_CHECK=1 RLX_TEST_CLUSTERS=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_clusters.py tests/distributed/test_slurm.py

@@ -7,15 +7,30 @@ it does not come, and say so with their lines. Run by its path, without rlx, so 
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["main", "threads_each"]
 
 _RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+_BESIDE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # how many ranks are on this machine
+_THREADS = ("RLX_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+def threads_each(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the ranks of this machine share its processors, where nothing else has been said.
+
+    >>> threads_each({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"]
+    '3'
+    """
+    ranks = next((int(variables[name]) for name in _BESIDE if name in variables), 1)
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {**dict.fromkeys(_THREADS, str(max(1, usable // ranks))), **variables}
 
 
 def main(command: list[str], patience: float) -> int:
@@ -24,7 +39,8 @@ def main(command: list[str], patience: float) -> int:
     >>> main([sys.executable, "-c", "raise SystemExit(3)"], 1.0)
     3
     """
-    child = subprocess.Popen(command, close_fds=False)  # what MPI's launcher has opened is for the program
+    # what MPI's launcher has opened is for the program
+    child = subprocess.Popen(command, close_fds=False, env=threads_each(os.environ))
     passed: list[int] = []  # signals of the launcher, which ends all ranks itself
 
     def pass_on(received: int, _: FrameType | None) -> None:
@@ -40,7 +56,8 @@ def main(command: list[str], patience: float) -> int:
         return 128 - code
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "?")
     name = signal.Signals(-code).name
-    print(f"rlx launch: rank {rank} was ended by {name}; the others have {patience:g} s.", file=sys.stderr, flush=True)
+    said = f"rlx launch: rank {rank} on {platform.node()} was ended by {name}; the others have {patience:g} s."
+    print(said, file=sys.stderr, flush=True)
     time.sleep(patience)
     return 128 - code
 

@@ -16,6 +16,7 @@ from rlx.errors import CollectiveError, OptionError
 __all__ = ["run"]
 
 _GRACE = 5.0  # seconds
+_LOST = "Look what happened to its worker."
 
 
 class DaskPlace:
@@ -30,7 +31,7 @@ class DaskPlace:
             return self._actor.meet(request).result()
         except (OSError, RuntimeError) as error:  # what Dask raises where a worker is lost
             lost = error
-        raise CollectiveError(f"The actor at which ranks meet is gone: {lost}", "Look what happened to its worker.")
+        raise CollectiveError(f"The actor at which ranks meet is gone: {lost}", _LOST)
 
     def put(self, piece: np.ndarray) -> Any:
         return piece.copy()  # a worker may take it without copying
@@ -68,7 +69,8 @@ def run(client: Any, function: Callable[..., Any], *args: Any, count: int | None
     if not 1 <= size <= len(addresses):
         raise OptionError(f"dask_workers.run got {size} processes.", f"The client has {len(addresses)} workers.")
     once = uuid.uuid4().hex
-    meeting = client.submit(Meeting, actor=True, workers=addresses[:1], key=f"rlx-meeting-{once}").result()
+    place = client.submit(Meeting, actor=True, workers=addresses[:1], key=f"rlx-meeting-{once}")
+    meeting = place.result()
     started = [
         client.submit(
             _work, meeting, rank, size, function, args,
@@ -77,6 +79,8 @@ def run(client: Any, function: Callable[..., Any], *args: Any, count: int | None
         for rank, address in enumerate(addresses[:size])
     ]  # fmt: skip
     cause = first_cause(_errors(client, started))
+    if cause is not None and place.status != "finished":  # all ranks end with it
+        raise CollectiveError(f"Rank 0, where ranks meet, was lost with the worker {addresses[0]}: {cause}", _LOST)
     if cause is not None:
         raise cause
     return client.gather(started)

@@ -119,19 +119,19 @@ class MeetingMember(Member):
         return self._meet(text, what)
 
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
-        self._take(self._meet(self._place.put(pieces[self.rank]), "all_gather"), pieces)
+        self._take(self._meet(self._place.put(pieces[self.rank]), self._doing), pieces)
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
         put = [None if rank == self.rank else self._place.put(piece) for rank, piece in enumerate(pieces)]
-        self._take(self._meet(put, "all_to_all", self.rank), arriving)
+        self._take(self._meet(put, self._doing, self.rank), arriving)
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        found = self._meet(None if to is None else self._place.put(piece), "permute")
+        found = self._meet(None if to is None else self._place.put(piece), self._doing)
         if source is not None:
             out[...] = self._place.get(found[source])
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        found = self._meet(self._place.put(piece) if self.rank == root else None, "broadcast")
+        found = self._meet(self._place.put(piece) if self.rank == root else None, self._doing)
         if self.rank != root:
             piece[...] = self._place.get(found[root])
 

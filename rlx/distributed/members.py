@@ -16,7 +16,7 @@ from rlx.errors import CollectiveError, OptionError
 from rlx.ir.collectives import OPERATIONS
 from rlx.ir.types import compute_dtype, is_inexact, is_narrow
 
-__all__ = ["TEXT", "Member", "disagreement", "patience", "silence"]
+__all__ = ["TEXT", "Member", "disagreement", "loss", "patience", "silence"]
 
 # arrays of so many bytes or less are gathered and reduced by everyone; of larger ones each member reduces a piece
 _SMALL = 1 << 12
@@ -42,11 +42,23 @@ def patience() -> float:
 
 def silence(group: str, rank: int, missing: Sequence[int], seconds: float, what: str) -> CollectiveError:
     """The error where members have not come within the time."""
-    who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+    who = _called(missing)
     return CollectiveError(
         f"Rank {rank} waited {seconds:g} s for {who} in the group {group!r}: {what}.",
         f"Look what happened to {who}; where it only needs longer, set RLX_COLLECTIVE_TIMEOUT to more seconds.",
     )
+
+
+def loss(group: str, rank: int, missing: Sequence[int], why: str, what: str) -> CollectiveError:
+    """The error where no messages pass any more between a member and others; why: what those who pass them say."""
+    who, last = _called(missing), why.splitlines()[-1].strip()
+    return CollectiveError(
+        f"Rank {rank} reaches {who} in the group {group!r} no more: {what} ({last}).", f"Look what happened to {who}."
+    )
+
+
+def _called(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
 def disagreement(group: str, texts: Sequence[str]) -> CollectiveError:
@@ -73,6 +85,7 @@ class Member(ABC):
     def __init__(self, group: str, rank: int, size: int) -> None:
         self.group, self.rank, self.size = group, rank, size
         self._broken: CollectiveError | None = None
+        self._doing = ""  # what members have agreed on last, which the pieces that are on their way belong to
         self._kept = np.empty(0, np.uint8)
         self._worker: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None  # what has been begun last
@@ -115,6 +128,7 @@ class Member(ABC):
             texts = self.swap(what.encode()[:TEXT].ljust(TEXT, b"\0"), what)
             found = [text.rstrip(b"\0").decode(errors="replace") for text in texts]
             raise self.failed(disagreement(self.group, found))
+        self._doing = what
 
     def failed(self, error: CollectiveError) -> CollectiveError:
         """The error, which the group has from now on."""

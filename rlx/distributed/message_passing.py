@@ -6,16 +6,19 @@ Nothing blocks: every message is posted, and then looked at until it is there or
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from rlx.distributed.members import TEXT, Member, patience, silence
-from rlx.errors import CollectiveError, UnsupportedError
+from rlx.distributed.members import TEXT, Member, loss, patience, silence
+from rlx.errors import UnsupportedError
 
 __all__ = ["MpiMember", "world_member"]
 
@@ -26,11 +29,14 @@ _CALL = 1.0  # seconds of waiting after which a member tells the others that it 
 _HERE, _PIECES = 7, 8
 _SHORT = 1 << 14  # bytes
 _GRACE = 1.0  # seconds in which what failing processes print reaches the launcher
+_LONGEST_END = 5.0  # seconds in which the launcher hears that this process ends the others
 _groups: list[MpiMember] = []
 
 
 def world_member(group: str) -> MpiMember:
     """The group of all processes that MPI has started. Raises UnsupportedError without mpi4py and an MPI library."""
+    if _is_wheel():
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
     try:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -41,6 +47,16 @@ def world_member(group: str) -> MpiMember:
     return MpiMember(mpi, mpi.COMM_WORLD.Dup(), group)
 
 
+def _is_wheel() -> bool:
+    """Whether MPI is MPICH's wheel. Between hosts it goes through UCX if nothing else is said, and then a message to a
+    process that has died ends its sender by SIGSEGV; libfabric (ofi) gives an error.
+    """
+    try:
+        return bool(metadata.version("mpich"))
+    except metadata.PackageNotFoundError:
+        return False
+
+
 def _leave(mpi: Any) -> None:
     """At the end of a process that has failed: end the others, too, which MPI's own end would wait for."""
     failed = any(member.broken for member in _groups) or getattr(sys, "last_value", None) is not None
@@ -48,6 +64,8 @@ def _leave(mpi: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(_GRACE)  # what was printed is on its way, and others say what they waited for
+        # a launcher on a host that is not reached any more never answers, and Abort waits for it
+        faulthandler.dump_traceback_later(_LONGEST_END, exit=True, file=open(os.devnull, "w"))
         mpi.COMM_WORLD.Abort(1)
 
 
@@ -87,8 +105,7 @@ class MpiMember(Member):
         except self._mpi.Exception as caught:
             error = caught
         if error is not None:
-            text = f"MPI failed in the group {self.group!r}: {error}: {what}."
-            raise self.failed(CollectiveError(text, "Look what happened to the other ranks."))
+            raise self.failed(loss(self.group, self.rank, self._unreachable(), str(error), what))
         missing = [rank for rank in sorted(self._others) if self._heard.get(rank, 0) < self._stage]
         raise self.failed(silence(self.group, self.rank, missing or self._others, seconds, what))
 
@@ -114,6 +131,16 @@ class MpiMember(Member):
         self._said, text = self._stage, self._stage.to_bytes(8)
         self._calls = [request for request in self._calls if not request.Test()]
         self._calls += [self._comm.Isend([text, self._mpi.BYTE], rank, _HERE) for rank in self._others]
+
+    def _unreachable(self) -> list[int]:
+        """Whom MPI sends nothing to any more, once it has failed; all others where that is not known."""
+        text, found = self._stage.to_bytes(8), []
+        for rank in self._others:
+            try:
+                self._calls.append(self._comm.Isend([text, self._mpi.BYTE], rank, _HERE))
+            except self._mpi.Exception:
+                found.append(rank)
+        return sorted(found or self._others)
 
     def _hear(self) -> None:
         """Take in what others have called."""
@@ -144,25 +171,25 @@ class MpiMember(Member):
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
         """Short ones by MPI's own exchange, which takes few messages; long ones from each to each, once copied."""
         if max(piece.nbytes for piece in pieces) > _SHORT:
-            self._swap_pieces([pieces[self.rank]] * self.size, pieces, "all_gather")
+            self._swap_pieces([pieces[self.rank]] * self.size, pieces)
             return
         counts = [piece.nbytes for piece in pieces]
         together = np.concatenate(pieces)
         byte = self._mpi.BYTE
-        self._wait([self._comm.Iallgatherv(self._mpi.IN_PLACE, [together, counts, byte])], "all_gather")
+        self._wait([self._comm.Iallgatherv(self._mpi.IN_PLACE, [together, counts, byte])], self._doing)
         start = 0
         for piece, count in zip(pieces, counts, strict=True):
             piece[...] = together[start : start + count]
             start += count
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
-        self._swap_pieces(pieces, arriving, "all_to_all")
+        self._swap_pieces(pieces, arriving)
 
-    def _swap_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray], what: str) -> None:
+    def _swap_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
         byte, comm = self._mpi.BYTE, self._comm
         requests = [comm.Irecv([arriving[rank], byte], rank, _PIECES) for rank in self._others]
         requests += [comm.Isend([pieces[rank], byte], rank, _PIECES) for rank in self._others]
-        self._wait(requests, what)
+        self._wait(requests, self._doing)
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
         byte, requests = self._mpi.BYTE, []
@@ -170,10 +197,10 @@ class MpiMember(Member):
             requests.append(self._comm.Irecv([out, byte], source, _PIECES))
         if to is not None:
             requests.append(self._comm.Isend([piece, byte], to, _PIECES))
-        self._wait(requests, "permute")
+        self._wait(requests, self._doing)
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        self._wait([self._comm.Ibcast([piece, self._mpi.BYTE], root)], "broadcast")
+        self._wait([self._comm.Ibcast([piece, self._mpi.BYTE], root)], self._doing)
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         inside = self.rank in ranks

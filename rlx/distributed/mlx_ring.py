@@ -109,21 +109,21 @@ class RingMember(Member):
         longest = max(piece.nbytes for piece in pieces)
         own = np.zeros(longest, np.uint8)
         own[: pieces[self.rank].nbytes] = pieces[self.rank]
-        for piece, row in zip(pieces, self._gathered(own, "all_gather"), strict=True):
+        for piece, row in zip(pieces, self._gathered(own, self._doing), strict=True):
             piece[...] = row[: piece.nbytes]
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
         start = sum(piece.nbytes for piece in pieces[: self.rank])
-        for target, row in zip(arriving, self._gathered(np.concatenate(pieces), "all_to_all"), strict=True):
+        for target, row in zip(arriving, self._gathered(np.concatenate(pieces), self._doing), strict=True):
             target[...] = row[start : start + target.nbytes]
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        found = self._gathered(piece, "permute")
+        found = self._gathered(piece, self._doing)
         if source is not None:
             out[...] = found[source]
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        piece[...] = self._gathered(piece, "broadcast")[root]
+        piece[...] = self._gathered(piece, self._doing)[root]
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         raise UnsupportedError(

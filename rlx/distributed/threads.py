@@ -91,14 +91,14 @@ class ThreadMember(Member):
         return self._meet(text, what)
 
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
-        found = self._meet(pieces[self.rank], "all_gather")
+        found = self._meet(pieces[self.rank], self._doing)
         self._copy(found, pieces)
-        self._meet(None, "all_gather")  # from now on nobody reads the piece
+        self._meet(None, self._doing)  # from now on nobody reads the piece
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
-        found = self._meet(pieces, "all_to_all")
+        found = self._meet(pieces, self._doing)
         self._copy([others[self.rank] for others in found], arriving)
-        self._meet(None, "all_to_all")
+        self._meet(None, self._doing)
 
     def _copy(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
         """From every other member's memory."""
@@ -107,16 +107,16 @@ class ThreadMember(Member):
                 target[...] = source
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        found = self._meet(piece, "permute")
+        found = self._meet(piece, self._doing)
         if source is not None:
             out[...] = found[source]
-        self._meet(None, "permute")
+        self._meet(None, self._doing)
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        found = self._meet(piece, "broadcast")
+        found = self._meet(piece, self._doing)
         if self.rank != root:
             piece[...] = found[root]
-        self._meet(None, "broadcast")
+        self._meet(None, self._doing)
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         with self._meeting.changed:

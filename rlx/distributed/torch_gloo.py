@@ -100,19 +100,19 @@ class GlooMember(Member):
         return [row.tobytes() for row in self._swapped(text, what)]
 
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
-        self._swap_pieces([pieces[self.rank]] * self.size, pieces, "all_gather")
+        self._swap_pieces([pieces[self.rank]] * self.size, pieces, self._doing)
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
-        self._swap_pieces(pieces, arriving, "all_to_all")
+        self._swap_pieces(pieces, arriving, self._doing)
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        self._pass({} if to is None else {to: piece}, {} if source is None else {source: out}, "permute")
+        self._pass({} if to is None else {to: piece}, {} if source is None else {source: out}, self._doing)
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
         if self.rank == root:
-            self._pass(dict.fromkeys(self._others, piece), {}, "broadcast")
+            self._pass(dict.fromkeys(self._others, piece), {}, self._doing)
         else:
-            self._pass({}, {root: piece}, "broadcast")
+            self._pass({}, {root: piece}, self._doing)
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         self._made[0] += 1

@@ -1,5 +1,7 @@
 """A program that starts its ranks by Ray or Dask: exchanges, training, and ranks that do something else."""
 
+import contextlib
+import platform
 import runpy
 import sys
 import time
@@ -41,11 +43,16 @@ def fails(how):
 
 def main(run):
     """Everything by one way of starting: run(function, *args)."""
-    assert run(exchanges) == [[1, 0]] * 2
     (loss, narrow), other = run(training)
     assert (loss, narrow) == tuple(other) and loss < 1
     assert run(fails, "slow") == [[2.0] * 3] * 2
-    for how in SAID:
+    check(run, SAID)
+
+
+def check(run, ways):
+    """Exchanges, and ways in which a rank fails."""
+    assert run(exchanges) == [[1, 0]] * 2
+    for how in ways:
         begun = time.monotonic()
         try:
             run(fails, how)
@@ -59,20 +66,40 @@ def main(run):
     print("fine", flush=True)
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "ray":
-        import ray
+def on_ray(address):
+    """On a cluster of two hosts, or on one of this machine."""
+    import ray
 
-        from rlx.distributed import ray_actors
+    from rlx.distributed import ray_actors
 
-        ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
-        main(lambda f, *args: ray_actors.run(2, f, *args))
-        ray.shutdown()
+    own = {"address": address} if address else {"num_cpus": 2, "include_dashboard": False}
+    ray.init(**own, logging_level="error", log_to_driver=False)
+    begin(lambda f, *args: ray_actors.run(2, f, *args), address)
+    ray.shutdown()
+
+
+def on_dask(address):
+    """On a cluster of two hosts, or on one of this machine."""
+    from distributed import Client, LocalCluster
+
+    from rlx.distributed import dask_workers
+
+    with contextlib.ExitStack() as scope:
+        if not address:
+            cluster = scope.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None))
+        client = scope.enter_context(Client(address or cluster))
+        client.wait_for_workers(2)
+        begin(lambda f, *args: dask_workers.run(client, f, *args), address)
+
+
+def begin(run, address):
+    """Everything; on several hosts what has to do with them."""
+    if address:
+        assert len(set(run(platform.node))) == 2
+        check(run, ["killed"])
     else:
-        from distributed import Client, LocalCluster
+        main(run)
 
-        from rlx.distributed import dask_workers
 
-        local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
-        with local as cluster, Client(cluster) as client:
-            main(lambda f, *args: dask_workers.run(client, f, *args))
+if __name__ == "__main__":
+    {"ray": on_ray, "distributed": on_dask}[sys.argv[1]](*sys.argv[2:] or [""])

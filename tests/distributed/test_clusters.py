@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 
 from rlx import errors
 from rlx.distributed.meetings import Meeting, MeetingMember, Request, first_cause
+from tests.distributed import hosts
+from tests.distributed.hosts import Host
 
 PROGRAM = Path(__file__).parent / "on_clusters.py"
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}  # one for all nodes, whatever lies in ~/.ray
 
 
 @pytest.mark.skipif("RLX_TEST_CLUSTERS" not in os.environ, reason="see make test-clusters")
@@ -27,6 +31,39 @@ def test_ranks_are_started(package: str) -> None:
     options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": 300}
     done = subprocess.run([sys.executable, PROGRAM, package], env=os.environ | {"RLX_NUM_THREADS": "1"}, **options)
     assert done.returncode == 0 and "\nfine\n" in done.stdout, done.stdout
+
+
+def start_ray(nodes: list[Host]) -> str:
+    """A node of Ray on each host; the address of the first one."""
+    command, options = Path(sys.executable).with_name("ray"), ("--num-cpus=1", "--disable-usage-stats")
+    first = ("--head", "--port=6379", "--include-dashboard=false", "--temp-dir=/run/ray")
+    for node in nodes:
+        joining = first if node is nodes[0] else (f"--address={nodes[0].address}:6379",)
+        words = (command, "start", *joining, f"--node-ip-address={node.address}", *options)
+        code, text = node.run(*words, variables=TOKEN)
+        assert code == 0, text
+    return f"{nodes[0].address}:6379"
+
+
+def start_dask(nodes: list[Host]) -> str:
+    """A worker on each host, and the scheduler on the first one; its address."""
+    command, address = Path(sys.executable).with_name("dask"), f"{nodes[0].address}:8786"
+    nodes[0].serve(command, "scheduler", "--host", nodes[0].address, "--port", 8786, "--no-dashboard")
+    for node in nodes:
+        own = ("--host", node.address, "--nthreads", 1, "--no-dashboard", "--local-directory", "/run/dask")
+        node.serve(command, "worker", f"tcp://{address}", *own)
+    return address
+
+
+@pytest.mark.skipif("RLX_TEST_CLUSTERS" not in os.environ, reason="see make test-clusters")
+@pytest.mark.skipif(hosts.missing() != "", reason=hosts.missing() or "there are hosts")
+@pytest.mark.parametrize(("package", "start"), [("ray", start_ray), ("distributed", start_dask)])
+def test_ranks_are_on_two_hosts(package: str, start: Callable[[list[Host]], str], tmp_path: Path) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    with hosts.network(tmp_path, 2) as nodes:
+        code, text = nodes[0].run(sys.executable, PROGRAM, package, start(nodes), seconds=200, variables=TOKEN)
+    assert code == 0 and "fine\n" in text, text
 
 
 def test_who_does_not_come_to_a_meeting_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import signal
 import subprocess
@@ -18,7 +19,8 @@ import rlx.numpy as jnp
 from rlx import distributed, errors
 from rlx.cli import main, one_rank
 from rlx.cli.doctor import SETTINGS
-from rlx.cli.launch import threads_each
+from rlx.cli.launch import shares
+from rlx.cli.mistakes import Mistake
 from rlx.distributed import threads
 from rlx.distributed.environment import find_place
 from rlx.distributed.members import patience
@@ -217,9 +219,24 @@ def test_mistakes_of_launching(capsys: Any) -> None:
         assert "rlx" in capsys.readouterr().err
 
 
+def test_hosts_share_processes() -> None:
+    assert shares("a", 3) == "a:3" and shares("a, b.c", 4) == "a:2,b.c:2" and shares("a,b,c", 5) == "a:2,b:2,c:1"
+    assert shares("a:1,b:3", 4) == "a:1,b:3"
+    for hosts, said in (("a,b,c", "with none"), ("a:1,b", "list of hosts"), ("a:2,b:1", "is for 3"), ("a,", "list of")):
+        with pytest.raises(Mistake, match=said):
+            shares(hosts, 2)
+
+
+def test_ranks_of_a_machine_share_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_rank.os, "sched_getaffinity", lambda process: range(8), raising=False)
+    for given, threads_of_each in (({}, "8"), ({"MPI_LOCALNRANKS": "3"}, "2"), ({"MPI_LOCALNRANKS": "16"}, "1")):
+        found = one_rank.threads_each({**given, "OMP_NUM_THREADS": "5"})
+        assert (found["RLX_NUM_THREADS"], found["OMP_NUM_THREADS"]) == (threads_of_each, "5")
+
+
 def test_a_rank_that_is_killed_is_named(capsys: Any) -> None:
     code = one_rank.main([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], 0.1)
-    assert code == 137 and "was ended by SIGKILL" in capsys.readouterr().err
+    assert code == 137 and f" on {platform.node()} was ended by SIGKILL" in capsys.readouterr().err
 
 
 def test_a_rank_that_the_launcher_ends_keeps_nobody_waiting() -> None:
@@ -240,4 +257,4 @@ def test_the_script_for_slurm_runs_by_variables_that_are_known() -> None:
     rank, count = re.findall(r"SLURM_(?:PROCID|STEP_NUM_TASKS)", script)
     assert find_place({rank: str(size - 1), count: str(size)}) == (size - 1, size, "SLURM")
     exported = re.findall(r"export (\w+)=", script)
-    assert exported == ["RLX_NUM_THREADS"] and exported[0] in SETTINGS and exported[0] in threads_each(2)
+    assert exported == ["RLX_NUM_THREADS"] and exported[0] in SETTINGS and exported[0] in one_rank.threads_each({})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.distributed import slurm
+from tests.distributed import hosts, slurm
 
 ROOT = Path(__file__).parents[2]
 TRAINING = ROOT / "examples" / "data_parallel.py"
@@ -23,22 +22,37 @@ pytestmark = [
 ]
 
 
-def test_the_recipe_trains_as_one_process(tmp_path: Path) -> None:
+def recipe(folder: Path, nodes: int, tasks: int) -> Path:
+    """The script of docs/distributed.md, with fewer nodes and tasks, as a file."""
     found = re.search(r"```sh\n(#!/bin/bash\n#SBATCH.*?)```", (ROOT / "docs" / "distributed.md").read_text(), re.S)
     assert found is not None
-    recipe = found[1]
-    for said, here in (("--nodes=2", "--nodes=1"), ("node=4", "node=2"), ("task=8", "task=1")):
-        assert said in recipe
-        recipe = recipe.replace(said, here)
-    assert "python train.py" in recipe
-    script = tmp_path / "job.sh"
-    script.write_text(recipe.replace("python train.py", f"{sys.executable} {TRAINING}"))
-    (tmp_path / "slurm").mkdir()
+    text = found[1]
+    for said, here in (("--nodes=2", f"--nodes={nodes}"), ("node=4", f"node={tasks}"), ("task=8", "task=1")):
+        assert said in text
+        text = text.replace(said, here)
+    assert "python train.py" in text
+    (folder / "job.sh").write_text(text.replace("python train.py", f"{sys.executable} {TRAINING}"))
+    (folder / "slurm").mkdir()
+    return folder / "job.sh"
+
+
+def check(state: str, text: str, size: int) -> None:
+    assert "JobState=COMPLETED" in state, state + text
+    for rank in range(size):
+        assert text.count(f"process {rank} of {size}") == 2, text  # in float64 and in float32
+    assert text.count("same bits everywhere: True") == 2 * size, text
+
+
+def test_the_recipe_trains_as_one_process(tmp_path: Path) -> None:
+    job = recipe(tmp_path, 1, 2)
     with slurm.cluster(tmp_path / "slurm") as environment:
-        command = ["sbatch", "--wait", "-o", str(tmp_path / "said"), str(script)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    text = (tmp_path / "said").read_text()
-    assert done.returncode == 0, done.stderr + text
-    for rank in range(2):
-        assert text.count(f"process {rank} of 2") == 2, text  # in float64 and in float32
-    assert text.count("same bits everywhere: True") == 4, text
+        check(*slurm.finished(job, tmp_path / "said", environment), 2)
+
+
+@pytest.mark.skipif(hosts.missing() != "", reason=hosts.missing() or "there are hosts")
+def test_the_recipe_trains_on_two_nodes(tmp_path: Path) -> None:
+    job = recipe(tmp_path, 2, 1)
+    with hosts.network(tmp_path, 2) as nodes, slurm.cluster(tmp_path / "slurm", nodes) as environment:
+        state, text = slurm.finished(job, tmp_path / "said", environment, nodes[1])
+    assert "NodeList=a,b" in state or "NodeList=[a-b]" in state, state
+    check(state, text, 2)

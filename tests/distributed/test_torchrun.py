@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlx import distributed, errors
+from tests.distributed import hosts
 
 HERE = Path(__file__).parent
 LAUNCH = Path(sys.executable).parent / "torchrun"
@@ -76,6 +78,37 @@ def test_a_silent_member_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "5")
     code, text = launched(2, program)
     assert code != 0 and "Rank 0 waited 5 s for rank 1 in the group 'world': all_reduce (sum)" in text, text
+
+
+@pytest.mark.lm
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+@pytest.mark.skipif(hosts.missing() != "", reason=hosts.missing() or "there are hosts")
+def test_two_nodes_and_a_cable_that_is_pulled(tmp_path: Path) -> None:
+    program = tmp_path / "steps.py"
+    program.write_text(
+        f"import runpy, time\nrunpy.run_path({str(HERE / 'exchanging.py')!r})['main']()\nimport rlx\n"
+        "rlx.distributed.initialize()\n"
+        "print('begun', flush=True)\n"
+        "while True:\n"
+        "    rlx.distributed.all_reduce(rlx.numpy.ones(100_000))\n"
+        "    time.sleep(0.02)\n"
+    )
+    meeting = ("--nnodes", 2, "--master-addr", "a", "--master-port", 29500)
+    wait = {"RLX_COLLECTIVE_TIMEOUT": "5", "RLX_NUM_THREADS": "1"}
+    with hosts.network(tmp_path, 2) as nodes, contextlib.ExitStack() as scope:
+        started = [
+            scope.enter_context(node.start(LAUNCH, *meeting, "--node-rank", rank, program, variables=wait))
+            for rank, node in enumerate(nodes)
+        ]
+        for rank, one in enumerate(started):
+            assert one.stdout is not None
+            text = [*iter(one.stdout.readline, "begun\n")]
+            assert f"rank {rank} of 2: fine\n" in text, text
+        nodes[1].link("down")
+        text, _ = started[0].communicate(timeout=60)
+        assert "Rank 0 waited 5 s for rank 1 in the group 'world': all_reduce (sum) of float32[100000]" in text, text
+        for node in nodes:
+            node.run("pkill", "-f", "steps.py")
 
 
 @pytest.mark.skipif(TORCH, reason="torch is installed")
