@@ -58,7 +58,7 @@ from rlx.trace.references import (
     refuse_twice,
     write_last,
 )
-from rlx.trace.spanning import SpanningArray, locals_of
+from rlx.trace.spanning import ArrayOfParts, locals_of
 from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
 from rlx.trees import tree
 
@@ -131,7 +131,7 @@ class _Entry:
         if self.marks or any(map(_divided, arguments)):
             places = places_of(self.program, arguments, self.marks)
             results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
-            blocks = {x.local for x in tree.leaves(results) if type(x) is SpanningArray}
+            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := explained_exchanges(self.program)):
@@ -559,8 +559,8 @@ class _Request:
         given = tree.leaves(args)
         if self.away or self.divided:
             types = [_placed_type(x) for x in self.leaves]
-        if SpanningArray in set(map(type, given)):
-            kinds = [x._type if type(x) is SpanningArray else t for x, t in zip(given, types, strict=True)]
+        if any(isinstance(x, ArrayOfParts) for x in given):
+            kinds = [x._type if isinstance(x, ArrayOfParts) else t for x, t in zip(given, types, strict=True)]
             self.fast_key = (token, tree.structure(args).spec, *kinds)
             self.order = locals_of
             return

@@ -25,6 +25,7 @@ from rlx.trace.flat import (
 )
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.references import Cell, cells_in
+from rlx.trace.stacked import StackedArray, as_duals, seed_of
 from rlx.trace.tracing import trace_program
 from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
@@ -88,7 +89,7 @@ class Pullback:
 
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments."""
-        args, _ = tree.unflatten(self.spec.in_tree, self._cotangents(cotangent))
+        args, _ = as_duals(tree.unflatten(self.spec.in_tree, self._cotangents(cotangent)))
         return args
 
     def with_refs(self, *targets: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -123,7 +124,7 @@ class Pullback:
     def _cotangents(self, cotangent: Any) -> list[Any]:
         """Those of the arguments' leaves."""
         spec = self.spec
-        leaves, treedef = flatten_local(cotangent)
+        leaves, treedef = flatten_local(as_duals(cotangent))
         if treedef != spec.out_tree:
             raise TreeMismatchError(
                 f"The pullback of {spec.name} got a cotangent of structure {treedef}, its result has"
@@ -254,7 +255,7 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
             f" {point.out_tree} with {len(point.values)} leaves.",
             "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
         )
-    out = point.values[0]
+    out = point.result
     if out.shape != ():
         raise ScalarOutputError(
             f"grad takes a function that returns one scalar; {name} returned {out.type!r}.",
@@ -313,8 +314,9 @@ def value_and_grad(
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
-        cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)], point.marks)
-        by_argument, _ = tree.unflatten(point.in_tree, cts)
+        seed = seed_of(point.result, out.type) if isinstance(point.result, StackedArray) else full_like(out.type.strong(), 1)
+        cts = _pull(point.spec, point.residuals, [seed], point.marks)
+        by_argument, _ = as_duals(tree.unflatten(point.in_tree, cts))
         picked = tuple(by_argument[distinct.index(i)] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked
         return ((point.result, point.auxiliary) if has_aux else point.result), gradient
@@ -390,7 +392,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         )
 
     def transposed(cotangent: Any) -> tuple[Any, ...]:
-        ct_leaves, ct_tree = flatten_local(cotangent)
+        ct_leaves, ct_tree = flatten_local(as_duals(cotangent))
         if ct_tree != flat.out_tree:
             raise TreeMismatchError(
                 f"The transpose of {flat.name} got a cotangent of structure {ct_tree}, expected {flat.out_tree}.",
@@ -400,7 +402,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         checked = _check_cotangents(f"The transpose of {flat.name}", program.output_types, given, integers=True)
         inputs = [*captured, *[Linear(t) for t in types]]
         results = backward_walk(program, inputs, checked)[len(captured) :]
-        args, _ = tree.unflatten(treedef, [instantiate(r) for r in results])
+        args, _ = as_duals(tree.unflatten(treedef, [instantiate(r) for r in results]))
         return args
 
     return transposed
