@@ -96,7 +96,7 @@ class Grid:
             for part, (x, spec) in zip(parts, divided, strict=True):
                 around = varying_axes(x)
                 vary(part, None if around is None else around | frozenset(self._front(spec)))
-                reduce_over(part, spec.unreduced & self.sizes.keys(), spec.reduced & self.sizes.keys())
+                reduce_over(part, *(frozenset(axes & self.sizes.keys()) for axes in (spec.unreduced, spec.reduced)))
             rest = iter(parts)
             given = [x if spec is None else next(rest) for x, spec in zip(values, in_specs, strict=True)]
             leaves, treedef = tree.flatten(function(*given))

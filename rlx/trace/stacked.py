@@ -70,7 +70,8 @@ def dual(x: Any) -> Any:
     if x.local.dtype == float0:
         return np.zeros(x.shape, float0)
     sharding = x._sharding
-    spec = sharding.spec.update(unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
+    entries = (*sharding.spec.partitions, *[None] * (x.ndim - len(sharding.spec)))
+    spec = sharding.spec.update(entries, unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
     return StackedArray(x.local, Span(x.type, sharding.update(spec=spec)))
 
 
