@@ -59,7 +59,7 @@ from rlx.trace.references import (
     write_last,
 )
 from rlx.trace.spanning import ArrayOfParts, locals_of
-from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
+from rlx.trace.tracing import close_over, explicit_place, place_known, places_inside, places_known, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -537,7 +537,7 @@ class _Request:
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
-        places = tuple(map(_explicit_place, self.leaves))
+        places = tuple(map(explicit_place, self.leaves))
         self.places = places if any(places) else ()
         # what a compiled call has to agree with
         self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
@@ -675,13 +675,6 @@ class _Request:
 
 def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
-
-
-def _explicit_place(x: Array) -> Any:
-    """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
-    place = place_of(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
-    mesh = getattr(place, "mesh", None)
-    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
 
 
 def _divided(x: Any) -> Any:

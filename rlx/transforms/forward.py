@@ -18,7 +18,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import BackwardCell, Threaded
-from rlx.trace.tracing import known_value, trace_program, tracked_axes
+from rlx.trace.tracing import explicit_place, known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.trees import tree
 
@@ -135,6 +135,7 @@ class LinearSpec:
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
     axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
+    places: tuple[Any, ...] = ()  # how Explicit axes of a mesh divide the arguments, and their cotangents with them
     flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
@@ -215,6 +216,7 @@ class LinearizedCall:
             self.in_tree,
             flat.out_tree,
             tracked_axes(),
+            tuple(map(explicit_place, self.leaves)),
             tuple(cells.flowing),
         )
         # over which axes the results vary, then the arguments

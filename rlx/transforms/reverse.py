@@ -26,7 +26,7 @@ from rlx.trace.flat import (
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.references import Cell, cells_in
 from rlx.trace.stacked import StackedArray, as_duals, seed_of
-from rlx.trace.tracing import trace_program
+from rlx.trace.tracing import lying_so, trace_program
 from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
@@ -59,8 +59,8 @@ def _pull(
     found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
     found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
     return [
-        _as_weak_as(t, instantiate(x)) if a else zero_tangent(t)
-        for x, t, a in zip(found, spec.argument_types, spec.active, strict=True)
+        lying_so(_as_weak_as(t, instantiate(x)), place) if a else zero_tangent(t)
+        for x, t, a, place in zip(found, spec.argument_types, spec.active, spec.places, strict=True)
     ]
 
 
