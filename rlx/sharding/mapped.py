@@ -359,8 +359,8 @@ def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> No
     for number, (x, spec) in enumerate(zip(tree.leaves(out), specs, strict=True)):
         found, unreduced = reductions_of(x), spec.unreduced & names
         made = unreduced - found.unreduced
-        varies = not made or made <= (varying_axes(x) or names) - found.reduced
-        if not varies or found.unreduced - unreduced or found.reduced != spec.reduced & names:
+        varying = varying_axes(x) if made else None
+        if (varying is not None and made - varying) or found.unreduced - unreduced or found.reduced != spec.reduced & names:
             raise ShardingError(
                 f"out_specs of {name} has {spec!r} for result {number}, which is unreduced over"
                 f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",

@@ -42,7 +42,7 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
         every = {name for x in operands for name in x.reductions.reduced}
         if primitive.broadcasts:
             _check_alike(primitive.name, operands, every)
-        elif any(x.reductions.reduced != every for x in operands if x.type.ndim):
+        elif _collapses(primitive, operands, params, every):
             return primitive.bind(*[restacked(x, None) if type(x) is StackedArray else x for x in args], **params)
     sizes = {name: mesh.shape[name] for name in mesh.axis_names if any(name in stack_axes(_place(x)) for x in args)}
     specs = [_spec(_place(x), sizes) if type(x) is StackedArray else None for x in args]
@@ -89,6 +89,13 @@ def _check_alike(name: str, operands: Sequence[Operand], reduced: set[Any]) -> N
             " of which of them the cotangent should be summed, nobody said.",
             "Put one where the other is: rlx.reshard(x, rlx.P(...)).",
         )
+
+
+def _collapses(primitive: Primitive, operands: Sequence[Operand], params: dict[str, Any], reduced: set[Any]) -> bool:
+    """Whether a result has no copies of its own: of other operands than copies, or of a product of arrays."""
+    arrays = [x for x in operands if x.type.ndim]
+    linear = primitive.linear_in(*(x.type for x in operands), **params)
+    return any(x.reductions.reduced != reduced for x in arrays) or (len(arrays) > 1 and not linear)
 
 
 def _spec(sharding: NamedSharding, sizes: dict[Any, int]) -> PartitionSpec:

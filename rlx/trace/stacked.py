@@ -53,7 +53,8 @@ class StackedArray(ArrayOfParts):
         return array_of_type(copies.numpy()[(0,) * (copies.ndim - self.ndim)], self.type)
 
     def __repr__(self) -> str:
-        return super().__repr__() if self._sharding.spec.unreduced else repr(self.known() or self.local)
+        known = self.known()
+        return super().__repr__() if known is None else repr(known)
 
     __str__ = __repr__
 

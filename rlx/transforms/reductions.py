@@ -155,7 +155,7 @@ def _results(e: Equation, known: Mapping[Var, Reductions], varying: Any) -> Sequ
         gone = frozenset(names if isinstance(names, tuple) else (names,))
         return [Reductions(given[0].unreduced - gone, given[0].reduced - gone)] * len(e.outputs)
     if e.primitive.region and not any(x.unreduced for x in given):
-        return [NEITHER] * len(e.outputs)  # what is computed there may differ
+        return _of_region(e, given, varying)
     operands = [_operand(a, x, varying) for a, x in zip(e.inputs, given, strict=True)]
     return [reductions_of_result(e.primitive, operands, e.params, e.origin)] * len(e.outputs)
 
@@ -171,6 +171,15 @@ def _operand(atom: Any, found: Reductions, varying: Any) -> Operand:
     axes = varying(atom)
     axes = frozenset(tracked_axes()) if axes is None else axes
     return Operand(atom.type, found, axes - found.unreduced - found.reduced)
+
+
+def _of_region(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequence[Reductions]:
+    """Of what loops and branches return: it is copies where it would be equal on all members if those it got were."""
+    reduced = frozenset(name for x in given for name in x.reduced)
+    operands = [_operand(a, x, varying) for a, x in zip(e.inputs, given, strict=True)]
+    entering = {a: x.varying for a, x in zip(e.inputs, operands, strict=True) if isinstance(a, Var)}
+    found = varying_in([e], entering, e.primitive.name)
+    return [Reductions(frozenset(), reduced - (found[var] or frozenset())) for var in e.outputs]
 
 
 def _of_program(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequence[Reductions]:

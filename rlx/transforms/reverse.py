@@ -8,11 +8,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, DeviceArray
-from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, TreeMismatchError
+from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, ShardingError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import add, convert
 from rlx.ops.families import full_like, instantiate
-from rlx.ops.variation import once, total
+from rlx.ops.variation import once, recast, total
 from rlx.trace.flat import (
     FlatFunction,
     as_array,
@@ -30,6 +30,7 @@ from rlx.trace.tracing import lying_so, trace_program
 from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
+from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
@@ -58,10 +59,18 @@ def _pull(
         cell.of.write(convert(instantiate(next(moving)), dtype=cell.of.type.dtype, weak=cell.of.type.weak))
     found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
     found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
+    reductions = spec.reductions or [NEITHER] * len(found)
     return [
-        lying_so(_as_weak_as(t, instantiate(x)), place) if a else zero_tangent(t)
-        for x, t, a, place in zip(found, spec.argument_types, spec.active, spec.places, strict=True)
+        lying_so(_as_dual(_as_weak_as(t, instantiate(x)), r), place) if a else zero_tangent(t)
+        for x, t, a, r, place in zip(found, spec.argument_types, spec.active, reductions, spec.places, strict=True)
     ]
+
+
+def _as_dual(cotangent: Any, argument: Reductions) -> Any:
+    """The cotangent by copies as parts of a sum, and that by such parts as copies."""
+    for axes, to in ((argument.reduced, "unreduced"), (argument.unreduced, "reduced")):
+        cotangent = recast(cotangent, axis_name=tuple(sorted(axes, key=str)), to=to) if axes else cotangent
+    return cotangent
 
 
 def _by_marks(primitive: Any, spec: LinearSpec, values: Sequence[Any], marks: Sequence[Any]) -> Sequence[Any]:
@@ -260,6 +269,13 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
         raise ScalarOutputError(
             f"grad takes a function that returns one scalar; {name} returned {out.type!r}.",
             "Reduce the result, for instance with .sum() or .mean(), or use rlx.jacrev or rlx.vmap(rlx.grad(f)).",
+        )
+    found = reductions_of(out)
+    if found != NEITHER:
+        raise ShardingError(
+            f"grad takes a function that returns one number; that of {name} is unreduced over"
+            f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
+            'Sum it, rlx.lax.psum(loss, axis), or make it varying: rlx.lax.pcast(loss, axis, to="varying").',
         )
     if holomorphic and not is_complex(out.dtype):
         raise ScalarOutputError(
