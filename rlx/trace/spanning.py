@@ -38,6 +38,11 @@ class ArrayOfParts(Array):
     def _sharding(self) -> Any:
         return self._type.sharding
 
+    @property
+    def span(self) -> Span:
+        """The type of the whole array, and how it lies, in one way of writing it."""
+        return self._type
+
     def concrete(self) -> Any:
         """The values. Raises ShardingError where they do not follow from what is local."""
         raise NotImplementedError
@@ -118,7 +123,7 @@ class _AtBorder:
 
 tree.register_node(
     _AtBorder,
-    lambda node: ((node.array.local,), (type(node.array), node.array._type)),
+    lambda node: ((node.array.local,), (type(node.array), node.array.span)),
     lambda kind, own: kind[0](own[0], kind[1]),
 )
 

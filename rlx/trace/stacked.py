@@ -29,6 +29,13 @@ class StackedArray(ArrayOfParts):
         """Whether this process has every part."""
         return True
 
+    @property
+    def span(self) -> Span:
+        """With an entry of the spec for each axis."""
+        spec = self._sharding.spec
+        entries = (*spec.partitions, *[None] * (self.ndim - len(spec)))
+        return Span(self.type, self._sharding.update(spec=spec.update(entries)))
+
     def known(self) -> ConcreteArray | None:
         """The values, where they are those of every copy, and known."""
         if self._sharding.spec.unreduced:
@@ -70,9 +77,8 @@ def dual(x: Any) -> Any:
         return x
     if x.local.dtype == float0:
         return np.zeros(x.shape, float0)
-    sharding = x._sharding
-    entries = (*sharding.spec.partitions, *[None] * (x.ndim - len(sharding.spec)))
-    spec = sharding.spec.update(entries, unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
+    sharding = x.span.sharding
+    spec = sharding.spec.update(unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
     return StackedArray(x.local, Span(x.type, sharding.update(spec=spec)))
 
 
