@@ -59,7 +59,16 @@ from rlx.trace.references import (
     write_last,
 )
 from rlx.trace.spanning import SpanningArray, locals_of
-from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
+from rlx.trace.tracing import (
+    close_over,
+    place_known,
+    place_of,
+    places_inside,
+    places_known,
+    trace_program,
+    tracked_axes,
+)
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -539,8 +548,10 @@ class _Request:
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
+        # over which axes of a mesh they vary, which a function may ask as well
+        axes = (state.axes, *map(varying_axes, self.leaves)) if tracked_axes() else state.axes
         # what a compiled call has to agree with
-        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
+        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, axes, where)
         # how several devices have the arguments, which says how they have the results
         self.divisions = tuple(map(_divided, self.leaves))
         self.divided = any(self.divisions)
@@ -677,9 +688,17 @@ def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
 
 
+def _traced_place(x: Tracer) -> Any:
+    """The sharding of a traced value, where one is known: what was said of it, or under a mesh what follows."""
+    said = place_of(x)
+    if said is not None or (config.mesh is None and not state.axes):
+        return said
+    return importlib.import_module("rlx.sharding.traced_places").traced_sharding(x)
+
+
 def _explicit_place(x: Array) -> Any:
     """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
-    place = place_of(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
+    place = _traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
     mesh = getattr(place, "mesh", None)
     return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
 
