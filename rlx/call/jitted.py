@@ -59,7 +59,18 @@ from rlx.trace.references import (
     write_last,
 )
 from rlx.trace.spanning import ArrayOfParts, locals_of
-from rlx.trace.tracing import close_over, explicit_place, place_known, places_inside, places_known, trace_program
+from rlx.trace.tracing import (
+    close_over,
+    explicit,
+    place_known,
+    place_of,
+    places_inside,
+    places_known,
+    trace_program,
+    tracked_axes,
+)
+from rlx.transforms.reductions import reductions_of
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -537,10 +548,14 @@ class _Request:
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
-        places = tuple(map(explicit_place, self.leaves))
+        places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
+        # over which axes of a mesh they vary, which a function may ask as well
+        axes = state.axes
+        if tracked_axes():
+            axes = (axes, *map(varying_axes, self.leaves), *map(reductions_of, self.leaves))
         # what a compiled call has to agree with
-        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
+        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, axes, where)
         # how several devices have the arguments, which says how they have the results
         self.divisions = tuple(map(_divided, self.leaves))
         self.divided = any(self.divisions)
@@ -675,6 +690,19 @@ class _Request:
 
 def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
+
+
+def _traced_place(x: Tracer) -> Any:
+    """The sharding of a traced value, where one is known: what was said of it, or under a mesh what follows."""
+    said = place_of(x)
+    if said is not None or (config.mesh is None and not state.axes):
+        return said
+    return importlib.import_module("rlx.sharding.traced_places").traced_sharding(x)
+
+
+def _explicit_place(x: Array) -> Any:
+    """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
+    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
 
 
 def _divided(x: Any) -> Any:

@@ -15,16 +15,18 @@ from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, Sha
 from rlx.ir.collectives import communicator
 from rlx.ir.types import dtype_of
 from rlx.sharding.blocks import array_of_block, block_shape, blocks_along, local_sharding, process_block, spans
+from rlx.sharding.context import get_abstract_mesh
 from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
+from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.spanning import ArrayOfParts, SpanningArray
 from rlx.trace.stacked import StackedArray
-from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
 __all__ = [
@@ -76,9 +78,10 @@ def sharding_of(x: Array) -> Sharding:
 
 def abstract_sharding(x: Array) -> NamedSharding:
     """How an array's axes are divided by its type: over Explicit axes of a mesh, which has no devices there."""
-    found = getattr(x, "_sharding", None) or place_of(x)
+    found = here(traced_sharding(x))
     if not isinstance(found, NamedSharding):
-        return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * x.ndim))
+        mesh = get_abstract_mesh() if isinstance(x, Tracer) else AbstractMesh((), ())
+        return NamedSharding(mesh, PartitionSpec(*[None] * x.ndim))
     mesh = found.mesh.abstract_mesh
     spec = found.spec
     entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in spec.partitions]

@@ -80,6 +80,12 @@ def complete(sharding: NamedSharding, ndim: int) -> NamedSharding:
     return sharding.update(spec=spec.update([*entries, *[None] * (ndim - len(entries))]))
 
 
+def typed(sharding: Any, ndim: int) -> Any:
+    """The sharding that an operation gives its result: over Explicit axes with an entry for each axis of the array."""
+    explicit = isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes
+    return complete(sharding, ndim) if explicit else sharding
+
+
 def check_described(sharding: Any, shape: Sequence[int]) -> None:
     """Raises where this is no sharding or spec, or does not fit an array of this shape."""
     if not isinstance(sharding, (Sharding, PartitionSpec)):

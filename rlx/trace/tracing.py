@@ -20,6 +20,7 @@ __all__ = [
     "axis_size",
     "close_over",
     "devices_in_scope",
+    "explicit",
     "explicit_place",
     "finish",
     "known_value",
@@ -149,11 +150,15 @@ def places_inside(marks: dict[Any, Any]) -> None:
         builder.places = {**(builder.places or {}), **marks}
 
 
+def explicit(sharding: Any) -> Any:
+    """A sharding over Explicit axes of a mesh of several devices; None for others."""
+    mesh = getattr(sharding, "mesh", None)
+    return sharding if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
+
+
 def explicit_place(value: Any) -> Any:
-    """The sharding of a value that Explicit axes of a mesh of several devices divide; None for others."""
-    place = place_of(value) if isinstance(value, Tracer) else getattr(value, "_sharding", None)
-    mesh = getattr(place, "mesh", None)
-    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
+    """How Explicit axes divide a value, as far as somebody said so; None for others."""
+    return explicit(place_of(value) if isinstance(value, Tracer) else getattr(value, "_sharding", None))
 
 
 def lying_so(value: Any, sharding: Any) -> Any:

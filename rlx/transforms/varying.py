@@ -104,7 +104,8 @@ def varying_in(equations: Sequence[Equation], entering: Mapping[Var, Axes | None
     program = Program(list(entering), equations, made, (), name)
     varying: list[set[Any]] = [set() for _ in made]
     for axis in tracked_axes():
-        _, found = batch_program(program, axis_size(axis), [axis in (a or ()) for a in entering.values()], axis_name=axis)
+        mapped_inputs = [axis in (axes or ()) for axes in entering.values()]
+        _, found = batch_program(program, axis_size(axis), mapped_inputs, axis_name=axis)
         for axes, mapped in zip(varying, found, strict=True):
             axes.update([axis] if mapped else [])
     return dict(zip(made, map(frozenset, varying), strict=True))
