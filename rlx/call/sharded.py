@@ -131,7 +131,8 @@ def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> 
 
 
 def _lies_so(x: Any, sharding: Sharding | None) -> Any:
-    return placed(x, sharding) if isinstance(x, (Tracer, ArrayOfParts)) or spans(sharding) or stack_axes(sharding) else x
+    moves = isinstance(x, (Tracer, ArrayOfParts)) or spans(sharding) or stack_axes(sharding)
+    return placed(x, sharding) if moves else x
 
 
 def _check_leaves(owner: str, shardings: Any) -> None:

@@ -287,9 +287,10 @@ def all_gather(
         shape = value.shape
         rows = _rows(value, axis_name) if groups is None else groups.rows(value)
         rows = move_axis(rows, 0, at)
-        if tracked:
-            varies = to == "varying"
-            rows = variation.pvary(rows, axis_name=tracked) if varies else variation.recast(rows, axis_name=tracked, to=to)
+        if tracked and to == "varying":
+            rows = variation.pvary(rows, axis_name=tracked)
+        elif tracked:
+            rows = variation.recast(rows, axis_name=tracked, to=to)
         return reshape(rows, (*shape[:at], rows.shape[at] * shape[at], *shape[at + 1 :])) if tiled else rows
 
     return tree.map(gather, x)
@@ -468,8 +469,8 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """x (an array, or a tree of arrays), as one that varies over a mapped axis or several, or as reduced or unreduced.
 
-    In a rlx.shard_map with check_vma derivatives by what varies are each member's own, and by what is reduced parts of a
-    sum. What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced varying.
+    In a rlx.shard_map with check_vma derivatives by what varies are each member's own, and by what is reduced parts of
+    a sum. What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced varying.
     Elsewhere only the arguments are checked.
 
     Args:
@@ -504,7 +505,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
         if (state, to) not in _CASTS:
             raise ShardingError(
                 f"lax.pcast over {sorted(map(str, names))} got to={to!r} for a {value.type!r} that is {state} there.",
-                "What is equal on all members becomes varying or reduced, what varies unreduced, what is reduced varying.",
+                "What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced"
+                " varying.",
             )
         return variation.recast(value, axis_name=names, to=to)
 

@@ -56,7 +56,7 @@ class pvary(MemberCopies):
 
 @primitive
 class recast(LinearCollective):
-    """The value, as one of which members have a copy ("reduced"), a part of a sum ("unreduced"), or their own ("varying").
+    """The value, as one of which members have copies ("reduced"), parts of a sum ("unreduced"), or others ("varying").
 
     Those of which members have copies or parts are mapped, too: only types tell them from others
     (transforms/reductions.py). params: axis_name, a tuple; to.

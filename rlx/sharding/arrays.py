@@ -25,7 +25,7 @@ from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
-from rlx.trace.spanning import ArrayOfParts, SpanningArray
+from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.stacked import StackedArray
 from rlx.trees import tree
 

@@ -145,7 +145,8 @@ class Grid:
 
     def _front(self, spec: PartitionSpec) -> list[Any]:
         """The axes that a spec names, in the order of the mesh."""
-        return [name for name in self.sizes if name in names_in(spec.partitions) or name in spec.unreduced | spec.reduced]
+        named = {*names_in(spec.partitions), *spec.unreduced, *spec.reduced}
+        return [name for name in self.sizes if name in named]
 
     def _stacked(self, spec: PartitionSpec) -> list[Any]:
         """Those along which devices have parts of a sum, or copies."""

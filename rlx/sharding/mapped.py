@@ -360,8 +360,7 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
         if (spec.unreduced or spec.reduced) and manual != frozenset(mesh.axis_names):
             raise UnsupportedError(
                 f"{owner} got {spec!r}, but the function is mapped over {sorted(map(str, manual))} only.",
-                "Unreduced and reduced axes are for functions that are mapped over all axes of the mesh: leave axis_names"
-                " out.",
+                "Unreduced and reduced axes are for functions that are mapped over all axes: leave axis_names out.",
             )
         check_names(owner, mesh, spec)
         others = [n for n in names_in(spec.partitions) if n not in manual]
@@ -434,7 +433,8 @@ def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> No
         found, unreduced = reductions_of(x), spec.unreduced & names
         made = unreduced - found.unreduced
         varying = varying_axes(x) if made else None
-        if (varying is not None and made - varying) or found.unreduced - unreduced or found.reduced != spec.reduced & names:
+        equal = frozenset() if varying is None else made - varying
+        if equal or found.unreduced - unreduced or found.reduced != spec.reduced & names:
             raise ShardingError(
                 f"out_specs of {name} has {spec!r} for result {number}, which is unreduced over"
                 f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
@@ -470,7 +470,8 @@ def _placed(
 def _known(x: Array, sharding: NamedSharding) -> Array:
     """The array that lies so: x, or that of which x is this process's block, or what devices along some axes have."""
     if stack_axes(sharding):
-        return stacked_as(x, complete(sharding, x.ndim - len(stack_axes(sharding))) if isinstance(x, Tracer) else sharding)
+        ndim = x.ndim - len(stack_axes(sharding))
+        return stacked_as(x, complete(sharding, ndim) if isinstance(x, Tracer) else sharding)
     if isinstance(sharding.mesh, AbstractMesh):  # the arguments' mesh has the devices
         if isinstance(x, Tracer) and sharding.mesh.size > 1:
             place_known(x, sharding)

@@ -19,7 +19,7 @@ from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_of
-from rlx.transforms.reductions import NEITHER, Operand, Reductions, reductions_of_result
+from rlx.transforms.reductions import Operand, Reductions, reductions_of_result
 from rlx.trees import tree
 
 __all__ = ["operation_on_stacks"]
@@ -48,7 +48,11 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
     specs = [_spec(_place(x), sizes) if type(x) is StackedArray else None for x in args]
     out = PartitionSpec(unreduced=found.unreduced, reduced=found.reduced)
     grid = Grid(primitive.name, sizes, checked=False)
-    results, joined = grid.run(lambda *parts: primitive.bind(*parts, **params), args, specs, lambda leaves: [out] * len(tree.leaves(leaves)))
+
+    def on_device(*parts: Any) -> Any:
+        return primitive.bind(*parts, **params)
+
+    results, joined = grid.run(on_device, args, specs, lambda found: [out] * len(tree.leaves(found)))
     types = list(results) if primitive.multiple else [results]
     sharding = _sharding_of_results(primitive, args, params, types[0], mesh, out)
     outs = tuple(stacked_as(x, sharding) for x in joined)
@@ -69,8 +73,8 @@ def _common_mesh(name: str, args: Sequence[Any]) -> Mesh | AbstractMesh:
 
 def _operand(x: Any) -> Operand:
     place = _place(x)
-    kinds = stack_axes(place)
-    found = NEITHER if type(x) is not StackedArray else Reductions(_of_kind(kinds, "unreduced"), _of_kind(kinds, "reduced"))
+    kinds = stack_axes(place) if type(x) is StackedArray else {}
+    found = Reductions(_of_kind(kinds, "unreduced"), _of_kind(kinds, "reduced"))
     divided = frozenset(names_in(place.spec.partitions)) if isinstance(place, NamedSharding) else frozenset()
     zero = not isinstance(x, StackedArray) and np.ndim(x) == 0 and hasattr(x, "numpy") and not x.numpy()
     return Operand(type_of(x), found, divided, zero)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlx.sharding.divisions import Names
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
+from rlx.sharding.traced_places import traced_sharding, undivided
 from rlx.sharding.trees import check_shape, complete, resolve_explicit
 
 __all__ = ["of_parts", "product_in_parts", "split_in_parts"]
@@ -56,7 +57,7 @@ def split_in_parts(
     `terms` are labels of the operands' axes, `output` those of the result's: the others are summed over.
 
     Raises: ShardingError unless the axes that are summed over are divided over exactly the unreduced axes, in each
-      operand alike.
+      operand alike. Of traced operands of which nobody knows how they lie, they are divided so here.
     """
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
@@ -68,9 +69,13 @@ def split_in_parts(
                 continue
             if summed.setdefault(label, names) != names:
                 raise ShardingError(
-                    f"{owner} sums over an axis that one operand has divided over {summed[label]}, another over {names}.",
+                    f"{owner} sums over an axis that one operand has divided over {summed[label]}, another over"
+                    f" {names}.",
                     "Divide both alike: rlx.reshard(x, rlx.P(...)).",
                 )
+    if any(traced_sharding(x) is None and not undivided(x) for x in arrays):
+        labelled = [pair for x, term in zip(arrays, terms, strict=True) for pair in zip(term, x.shape, strict=True)]
+        _assign(summed, {label: size for label, size in labelled if label not in output}, sharding)
     found = [name for names in summed.values() for name in names]
     if set(found) != sharding.spec.unreduced:
         raise ShardingError(
@@ -80,6 +85,20 @@ def split_in_parts(
         )
     names = list(stack_axes(sharding))
     return [_split(x, term, summed, names, sharding) for x, term in zip(arrays, terms, strict=True)], names, sharding
+
+
+def _assign(summed: dict[Hashable, Names], sizes: Mapping[Hashable, int], sharding: NamedSharding) -> None:
+    """Divide axes that are summed over by the unreduced axes that divide none yet, as far as their sizes allow."""
+    counts = sharding.mesh.shape
+    divided = {name for names in summed.values() for name in names}
+    for name in sharding.mesh.axis_names:
+        if name not in sharding.spec.unreduced or name in divided:
+            continue
+        for label, size in sizes.items():
+            names = (*summed.get(label, ()), name)
+            if size % prod(counts[n] for n in names) == 0:
+                summed[label] = names
+                break
 
 
 def _split(x: Any, term: Labels, summed: dict[Hashable, Names], names: Sequence[Any], sharding: NamedSharding) -> Any:

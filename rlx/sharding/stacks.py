@@ -1,4 +1,4 @@
-"""Arrays whose specs have unreduced or reduced axes: what devices have of them, and how it becomes what others ask for."""
+"""Arrays whose specs have unreduced or reduced axes: what devices have of them, and how it becomes something else."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def stacked_as(local: Any, sharding: NamedSharding) -> StackedArray:
 def restacked(x: Any, sharding: Any) -> Array:
     """An array, with the same sum of its parts, of which devices have what a sharding asks for.
 
-    Along an axis that is unreduced from now on, the first device has the value, and the others zeros; each has its part,
-    and zeros beside it, of an array that was divided over that axis. It is an ordinary array where the sharding asks for
-    neither parts nor copies.
+    Along an axis that is unreduced from now on, the first device has the value, and the others zeros; of an array that
+    was divided over that axis each has its part, and zeros beside it. It is an ordinary array where the sharding asks
+    for neither parts nor copies.
     """
     have = stack_axes(x._sharding) if type(x) is StackedArray else {}
     want = stack_axes(sharding)
     if have and want and x._sharding.mesh.shape_tuple != sharding.mesh.shape_tuple:
         x, have = restacked(x, None), {}
-    local = x.local if have else x
+    local: Any = x.local if type(x) is StackedArray and have else x
     for at, (name, kind) in reversed(list(enumerate(have.items()))):
         if want.get(name) != kind:
             local = reduce_sum(local, axes=(at,)) if kind == "unreduced" else first_along(local, at)

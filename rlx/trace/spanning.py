@@ -1,5 +1,7 @@
-"""Arrays of which there are parts: of processes here, of devices in stacked.py. What traced functions are given of them,
-and what eager ones are told."""
+"""Arrays of which there are parts: what traced functions are given of them, and what eager ones are told.
+
+Parts of processes are here, those of devices in stacked.py.
+"""
 
 from __future__ import annotations
 

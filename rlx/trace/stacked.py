@@ -1,4 +1,4 @@
-"""Arrays of which devices along some axes of a mesh have values of their own: parts of a sum, or copies of one value."""
+"""Arrays of which devices along some axes of a mesh have parts of a sum, or copies of one value."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["StackedArray", "as_duals", "dual", "seed_of"]
 class StackedArray(ArrayOfParts):
     """An array whose spec has unreduced or reduced axes: `local` is what devices along them have, one behind another.
 
-    Those axes of the mesh that have several members are in front of it, in the mesh's order. Along unreduced ones it has
-    parts of a sum, along reduced ones equal copies, so that the cotangents of one are what the other has.
+    Those axes of the mesh that have several members are in front of it, in the mesh's order. Along unreduced ones it
+    has parts of a sum, along reduced ones equal copies, so that the cotangents of one are what the other has.
     """
 
     __slots__ = ()
@@ -88,7 +88,7 @@ def as_duals(values: Any) -> Any:
 
 
 def seed_of(result: StackedArray, type: TensorType) -> ConcreteArray:
-    """The cotangent 1 of a number: what is local of it, of this type. Where copies have parts of it, the first has it."""
+    """The cotangent 1 of a number: what is local of it, of this type. Of copies the first has it."""
     mesh, spec = result._sharding.mesh, result._sharding.spec
     names = [n for n in mesh.axis_names if n in spec.unreduced | spec.reduced and mesh.shape[n] > 1]
     seed = np.zeros(type.shape, type.dtype)

@@ -1,8 +1,8 @@
-"""Over which axes of a mesh a value is parts of a sum that is still to be made, or copies whose cotangents are such parts.
+"""Over which axes of a mesh a value is parts of a sum, or copies whose cotangents are parts of a sum.
 
-Along the first axes it is unreduced, along the others reduced; along both, batching has it mapped, as what varies. An
-operation takes parts of a sum where it commutes with sums (`Primitive.linear_in`). Types of traced values are found where
-somebody asks, as in varying.py, and kept by the builder (`Builder.reductions`).
+Along the first it is unreduced, along the others reduced; along both, batching has it mapped, as what varies. An
+operation takes parts of a sum where it commutes with sums (`Primitive.linear_in`). Types of traced values are found
+where somebody asks, as in varying.py, and kept by the builder (`Builder.reductions`).
 """
 
 from __future__ import annotations
@@ -73,14 +73,15 @@ def reductions_of_result(
     group = next((g for g in groups if summed <= set(g)), None)
     if group is None:
         raise ShardingError(
-            f"{primitive.name} got several operands that are unreduced over {_listed(axes)}{where}, and is linear in one"
-            " at a time.",
+            f"{primitive.name} got several operands that are unreduced over {_listed(axes)}{where}, and is linear in"
+            " one at a time.",
             "Sum all but one before.",
         )
     for i, x in enumerate(operands):
         if i in group and i not in summed and not x.zero:
             raise ShardingError(
-                f"{primitive.name} got an operand that is unreduced over {_listed(axes)} and another that is not{where}.",
+                f"{primitive.name} got an operand that is unreduced over {_listed(axes)}{where}, and another that is"
+                " not.",
                 "Sum the first before, or make the other unreduced over the same axes.",
             )
         as_copies = axes <= x.reductions.reduced or not (x.type.ndim and is_inexact(x.type.dtype))

@@ -330,7 +330,8 @@ def value_and_grad(
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
-        seed = seed_of(point.result, out.type) if isinstance(point.result, StackedArray) else full_like(out.type.strong(), 1)
+        stacked = isinstance(point.result, StackedArray)
+        seed = seed_of(point.result, out.type) if stacked else full_like(out.type.strong(), 1)
         cts = _pull(point.spec, point.residuals, [seed], point.marks)
         by_argument, _ = as_duals(tree.unflatten(point.in_tree, cts))
         picked = tuple(by_argument[distinct.index(i)] for i in wanted)

@@ -583,7 +583,8 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
     explicit = mesh_of(rlx, "Explicit", x=4)
     unreduced = P(unreduced={"x"})
-    refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
+    total = rlx.shard_map(lambda a: lax.psum(a, "x"), mesh=explicit, in_specs=P("x"), out_specs=unreduced)
+    refused(lambda: total(x), "unreduced over []")
     for body in (
         lambda a: a,
         lambda a: lax.psum(a, "y"),

@@ -1,7 +1,7 @@
 """Arrays with unreduced and reduced axes on four CPU devices: what rlx makes of them, and what jax does.
 
-Tests start this file with RLX_NUM_CPU_DEVICES set, and with the libraries to run, "rlx" or "rlx jax"; it prints what went
-wrong with each case. With jax both make the same parts, specs and types; alone, rlx agrees with NumPy.
+Tests start this file with RLX_NUM_CPU_DEVICES=4 and the libraries to run, "rlx" or "rlx jax"; it prints what went wrong
+with each case. With jax both make the same parts, specs and types; alone, rlx agrees with NumPy.
 """
 
 from __future__ import annotations
@@ -237,13 +237,20 @@ def operations(lib: Any) -> dict[str, Any]:
     jnp, P = s.jnp, s.P
     u, r = s.parts(M), s.put(M[:4], reduced={"x"})
     functions: dict[str, Callable[..., Any]] = {
-        "add": lambda u, r: u + u, "mul": lambda u, r: u * r, "sum": lambda u, r: u.sum(), "sum rows": lambda u, r: u.sum(0),
-        "reshape": lambda u, r: u.reshape(2, 8), "transpose": lambda u, r: u.T, "concatenate": lambda u, r:
-        jnp.concatenate([u, u]), "convert": lambda u, r: u.astype(jnp.bfloat16), "copies": lambda u, r: jnp.sin(r) * r + r,
-        "number": lambda u, r: r.sum(), "where": lambda u, r: jnp.where(r > 0, r, 2 * r), "jit": lambda u, r:
-        lib.jit(lambda a: a + a)(u), "grad": lambda u, r: lib.grad(lambda a: (a * a).sum())(r), "both": lambda u, r:
-        lib.value_and_grad(lambda a: (a * a).sum())(r)[1],
-    }  # fmt: skip
+        "add": lambda u, r: u + u,
+        "mul": lambda u, r: u * r,
+        "sum": lambda u, r: u.sum(),
+        "sum rows": lambda u, r: u.sum(0),
+        "reshape": lambda u, r: u.reshape(2, 8),
+        "transpose": lambda u, r: u.T,
+        "concatenate": lambda u, r: jnp.concatenate([u, u]),
+        "convert": lambda u, r: u.astype(jnp.bfloat16),
+        "copies": lambda u, r: jnp.sin(r) * r + r,
+        "number": lambda u, r: r.sum(),
+        "where": lambda u, r: jnp.where(r > 0, r, 2 * r),
+        "jit": lambda u, r: lib.jit(lambda a: a + a)(u),
+        "grad": lambda u, r: lib.grad(lambda a: (a * a).sum())(r),
+    }
     found: dict[str, Any] = {}
     for name, f in functions.items():
         found[name], found[f"{name} in jit"] = f(u, r), lib.jit(f)(u, r)
@@ -253,7 +260,8 @@ def operations(lib: Any) -> dict[str, Any]:
         for name, x in {"u": u, "r": r, "v": s.put(M, "x")}.items():
             found[f"{name} to {spec}"] = lib.sharding.reshard(x, spec)
             found[f"{name} to {spec} in jit"] = lib.jit(lib.sharding.reshard, static_argnums=1)(x, spec)
-    return found | {"jvp": outs[1], "vjp": pulled, "printed": repr(u), "printed in text": f"{u}", "printed copies": repr(s.put(V[:2], reduced={"x"}))}
+    few = s.put(V[:2], reduced={"x"})
+    return found | {"jvp": outs[1], "vjp": pulled, "printed": repr(u), "in text": f"{u}", "printed copies": repr(few)}
 
 
 @case
@@ -264,10 +272,13 @@ def products(lib: Any) -> dict[str, Any]:
     out = {"out_sharding": P(None, None, unreduced={"x"})}
     numbers = (((1,), (0,)), ((), ()))
     functions = {
-        "einsum": lambda a, b: jnp.einsum("ij,jk->ik", a, b, **out), "dot": lambda a, b: jnp.dot(a, b, **out),
-        "dot_general": lambda a, b: lib.lax.dot_general(a, b, numbers, **out), "matmul": lambda a, b: jnp.matmul(a, b, **out),
-        "tensordot": lambda a, b: jnp.tensordot(a, b, 1, **out), "turned": lambda a, b: jnp.einsum("ij,jk->ki", a, b, **out),
-    }  # fmt: skip
+        "einsum": lambda a, b: jnp.einsum("ij,jk->ik", a, b, **out),
+        "turned": lambda a, b: jnp.einsum("ij,jk->ki", a, b, **out),
+        "dot": lambda a, b: jnp.dot(a, b, **out),
+        "dot_general": lambda a, b: lib.lax.dot_general(a, b, numbers, **out),
+        "matmul": lambda a, b: jnp.matmul(a, b, **out),
+        "tensordot": lambda a, b: jnp.tensordot(a, b, 1, **out),
+    }
     found: dict[str, Any] = {}
     for name, f in functions.items():
         found[name] = lib.jit(f)(a, b)
@@ -314,23 +325,27 @@ def bodies(lib: Any) -> dict[str, Any]:
     unreduced, reduced = P(unreduced={"x"}), P(reduced={"x"})
     loss = lambda f, spec: lambda w: lib.sharding.reshard(s.mapped(spec)(f)(batch, w), P()).sum()  # noqa: E731
     found = {
-        "gradient": s.mapped(unreduced)(gradient)(batch, w), "summed": s.mapped(P())(summed)(batch, w),
-        "twice": s.mapped(reduced)(twice)(batch, w), "mapped": s.mapped(P("x"))(mapped)(batch, w),
-        "called": s.mapped(reduced)(called)(batch, w), "rule": s.mapped(reduced)(lambda a, w: rule(w))(batch, w),
-        "of mapped": lib.jit(lib.grad(loss(mapped, P("x"))))(w), "of called": lib.jit(lib.grad(loss(called, reduced)))(w),
+        "gradient": s.mapped(unreduced)(gradient)(batch, w),
+        "summed": s.mapped(P())(summed)(batch, w),
+        "twice": s.mapped(reduced)(twice)(batch, w),
+        "mapped": s.mapped(P("x"))(mapped)(batch, w),
+        "called": s.mapped(reduced)(called)(batch, w),
+        "rule": s.mapped(reduced)(lambda a, w: rule(w))(batch, w),
+        "of mapped": lib.jit(lib.grad(loss(mapped, P("x"))))(w),
+        "of called": lib.jit(lib.grad(loss(called, reduced)))(w),
         "of rule": lib.jit(lib.grad(loss(lambda a, w: rule(w), reduced)))(w),
-    }  # fmt: skip
+    }
     return found | {f"kind of {name}": text for name, text in texts.items()}
 
 
 @case
 def unchecked(lib: Any) -> dict[str, Any]:
     s = Setting(lib, x=2)
-    P = s.P
+    P, loose = s.P, {"check_vma": False}
     x, u = s.put(V), s.parts(V)
-    to = s.mapped(P(unreduced={"x"}), P(), check_vma=False)(lambda a: a)
-    back = s.mapped(P("x"), P(unreduced={"x"}), check_vma=False)(lambda a: a)
-    scattered = s.mapped(P("x"), P(unreduced={"x"}), check_vma=False)(lambda a: lib.lax.psum_scatter(a, "x", tiled=True))
+    to = s.mapped(P(unreduced={"x"}), P(), **loose)(lambda a: a)
+    back = s.mapped(P("x"), P(unreduced={"x"}), **loose)(lambda a: a)
+    scattered = s.mapped(P("x"), P(unreduced={"x"}), **loose)(lambda a: lib.lax.psum_scatter(a, "x", tiled=True))
     return {"to": to(x), "back": back(u), "scattered": scattered(u)}
 
 
@@ -364,7 +379,8 @@ def parts_are_what_devices_have() -> None:
     for part, shard in zip(given, x.addressable_shards, strict=True):
         assert part.tolist() == shard.data.tolist() and shard.data.shape == (2,)
     np.testing.assert_array_equal(rlx.reshard(x, s.P()), V[:4] + V[4:])
-    copies = rlx.make_array_from_callback((4,), rlx.NamedSharding(s.mesh, s.P(reduced={"x"})), lambda index: V[:4][index])
+    reduced = rlx.NamedSharding(s.mesh, s.P(reduced={"x"}))
+    copies = rlx.make_array_from_callback((4,), reduced, lambda index: V[:4][index])
     np.testing.assert_array_equal(copies, V[:4])
     assert len(copies.addressable_shards) == 4 and copies.tolist() == V[:4].tolist()
     assert x.is_fully_addressable and not x.is_fully_replicated and x.committed
