@@ -58,8 +58,19 @@ from rlx.trace.references import (
     refuse_twice,
     write_last,
 )
-from rlx.trace.spanning import SpanningArray, locals_of
-from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
+from rlx.trace.spanning import ArrayOfParts, locals_of
+from rlx.trace.tracing import (
+    close_over,
+    explicit,
+    place_known,
+    place_of,
+    places_inside,
+    places_known,
+    trace_program,
+    tracked_axes,
+)
+from rlx.transforms.reductions import reductions_of
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -131,7 +142,7 @@ class _Entry:
         if self.marks or any(map(_divided, arguments)):
             places = places_of(self.program, arguments, self.marks)
             results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
-            blocks = {x.local for x in tree.leaves(results) if type(x) is SpanningArray}
+            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := explained_exchanges(self.program)):
@@ -539,8 +550,12 @@ class _Request:
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
+        # over which axes of a mesh they vary, which a function may ask as well
+        axes = state.axes
+        if tracked_axes():
+            axes = (axes, *map(varying_axes, self.leaves), *map(reductions_of, self.leaves))
         # what a compiled call has to agree with
-        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
+        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, axes, where)
         # how several devices have the arguments, which says how they have the results
         self.divisions = tuple(map(_divided, self.leaves))
         self.divided = any(self.divisions)
@@ -559,8 +574,8 @@ class _Request:
         given = tree.leaves(args)
         if self.away or self.divided:
             types = [_placed_type(x) for x in self.leaves]
-        if SpanningArray in set(map(type, given)):
-            kinds = [x._type if type(x) is SpanningArray else t for x, t in zip(given, types, strict=True)]
+        if any(isinstance(x, ArrayOfParts) for x in given):
+            kinds = [x._type if isinstance(x, ArrayOfParts) else t for x, t in zip(given, types, strict=True)]
             self.fast_key = (token, tree.structure(args).spec, *kinds)
             self.order = locals_of
             return
@@ -677,11 +692,17 @@ def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
 
 
+def _traced_place(x: Tracer) -> Any:
+    """The sharding of a traced value, where one is known: what was said of it, or under a mesh what follows."""
+    said = place_of(x)
+    if said is not None or (config.mesh is None and not state.axes):
+        return said
+    return importlib.import_module("rlx.sharding.traced_places").traced_sharding(x)
+
+
 def _explicit_place(x: Array) -> Any:
     """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
-    place = place_of(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
-    mesh = getattr(place, "mesh", None)
-    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
+    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
 
 
 def _divided(x: Any) -> Any:

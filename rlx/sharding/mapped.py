@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial, wraps
+from itertools import zip_longest
 from typing import Any
 
 from rlx.array import Array
-from rlx.errors import AxisError, InputTypeError, ShardingError
+from rlx.errors import AxisError, InputTypeError, ShardingError, UnsupportedError
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import array_of_block, own_block, spanning_axes, spans, whole_shape
 from rlx.sharding.context import context_mesh, use_abstract_mesh
@@ -20,12 +22,17 @@ from rlx.sharding.grid import Grid, check_entries
 from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
-from rlx.sharding.trees import placed, spread
-from rlx.trace.builder import Tracer
+from rlx.sharding.stacks import stack_axes, stacked_as
+from rlx.sharding.traced_places import here, traced_sharding, undivided
+from rlx.sharding.trees import complete, placed, spread, typed
+from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array, function_name, named_after
 from rlx.trace.references import Cell, as_given, cells_in, received, refuse_twice
 from rlx.trace.spanning import SpanningArray
-from rlx.trace.tracing import known_value, named_axis, place_of
+from rlx.trace.stacked import StackedArray
+from rlx.trace.tracing import named_axis, place_known, tracked_axes
+from rlx.transforms.reductions import reductions_of
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
@@ -154,18 +161,30 @@ def _mapped(
             if spec is not None:
                 shape = value.type.shape if isinstance(value, Cell) else value.shape
                 _check_shape(f"in_specs of {name}", found, spec, shape)
+                _check_stacked(f"in_specs of {name}", NamedSharding(found, spec), value)
+        if isinstance(found, AbstractMesh) and state.builder is None:
+            found = _mesh_of_arguments(name, found, values)
         mapped = {n: size for n, size in found.shape.items() if n in manual and found.type_of(n) is not AxisType.Manual}
+        rest = _Rest.of(found, manual)
+        beyond = [rest.of_argument(x) for x in values]
 
         def on_device(*parts: Any) -> Any:
             with ExitStack() as scope:
-                scope.enter_context(use_abstract_mesh(_manual(found.abstract_mesh, manual)))
+                scope.enter_context(use_abstract_mesh(rest.inside))
                 for axis, size in mapped.items():
                     kinds = dict(alone=size == 1, devices=size > 1, tracked=check_vma and size > 1)
                     scope.enter_context(named_axis(axis, size, **kinds))
-                return f(*tree.unflatten(treedef, parts))
+                for part, value, sharding in zip(parts, values, beyond, strict=True):
+                    if sharding is not None and part is not value:
+                        place_known(part, sharding)
+                out = f(*tree.unflatten(treedef, parts))
+                rest.note(out)
+                if tracked_axes():
+                    _check_reductions(name, out, _output_specs(name, out, out_specs))
+                return out
 
         if all(size == 1 for size in mapped.values()):
-            return _results(name, found, on_device(*values), out_specs)
+            return _results(name, found, on_device(*values), out_specs, rest)
         cells = [spec for x, spec in pairs if isinstance(x, Cell) and spec is not None]
         if cells:
             given = [x if spec is None else as_given(x, False) for x, spec in pairs]
@@ -181,9 +200,75 @@ def _mapped(
         sizes = {axis: local[axis] for axis, size in mapped.items() if size > 1}
         grid = Grid(name, sizes, check_vma, {axis.name: axis for axis in spanning if axis.name in sizes})
         out, joined = grid.run(on_device, values, specs, lambda out: _output_specs(name, out, out_specs))
-        return _placed(found, out, joined, _output_specs(name, out, out_specs))
+        return _placed(found, out, joined, _output_specs(name, out, out_specs), rest)
 
     return function
+
+
+@dataclass
+class _Rest:
+    """The axes of several devices that a function is not mapped over, by which values in it are divided all the same.
+
+    inside: the mesh as the function sees it. names: those axes; of Auto ones, which types do not tell of, only where
+    nothing is traced. results: how the function's results are divided over them.
+    """
+
+    inside: AbstractMesh
+    names: frozenset[Any]
+    results: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, mesh: Mesh | AbstractMesh, manual: frozenset[Any]) -> _Rest:
+        """Those of a mesh."""
+        told = (AxisType.Explicit,) if state.builder is not None else (AxisType.Explicit, AxisType.Auto)
+        others = (n for n, size in mesh.shape.items() if n not in manual and size > 1 and mesh.type_of(n) in told)
+        return cls(_manual(mesh.abstract_mesh, manual), frozenset(others))
+
+    def of_argument(self, x: Any) -> NamedSharding | None:
+        """How an argument is divided over them."""
+        known = here(traced_sharding(x)) if self.names and isinstance(x, Array) else None
+        if not isinstance(known, NamedSharding) or known.mesh.shape_tuple != self.inside.shape_tuple:
+            return None
+        return NamedSharding(self.inside, PartitionSpec(*map(self._kept, known.spec.partitions)))
+
+    def _kept(self, entry: Any) -> tuple[Any, ...]:
+        return tuple(n for n in names_of_entry(entry) if n in self.names)
+
+    def note(self, out: Any) -> None:
+        """Note how the function's results are divided, while its program is open."""
+        if self.names:
+            self.results = [traced_sharding(x) for x in tree.leaves(out)]
+
+    def sharding(self, number: int, mesh: Mesh | AbstractMesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
+        """That of a result of which out_specs say how the mapped axes divide it."""
+        found = self.results[number] if self.names else None
+        if isinstance(found, NamedSharding):
+            pairs = zip_longest(spec.partitions, found.spec.partitions)
+            entries = [(*names_of_entry(own), *self._kept(other)) for own, other in pairs]
+            last = max((axis + 1 for axis, names in enumerate(entries) if names), default=0)
+            spec = spec.update(entries[: max(last, len(spec))])
+        sharding = NamedSharding(mesh, spec)
+        return typed(sharding, ndim) if self.names else sharding
+
+
+def _mesh_of_arguments(name: str, mesh: AbstractMesh, values: Sequence[Any]) -> Mesh:
+    """The mesh with devices on which arguments lie. Raises ShardingError where none does, or on one of other axes."""
+    known = current().concrete
+    if known is not None and known.shape_tuple == mesh.shape_tuple:
+        return known.update(axis_types=mesh.axis_types)
+    shardings = [getattr(x, "_sharding", None) for x in values]
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+    for other in meshes:
+        if other.shape_tuple != mesh.shape_tuple:
+            raise ShardingError(
+                f"{name} is mapped over {mesh!r}, and an argument lies on {other!r}.", "Divide it over the same axes."
+            )
+    if not meshes:
+        raise ShardingError(
+            f"{name} is mapped over {mesh!r}, which has no devices, and no argument lies on some.",
+            "Pass a rlx.sharding.Mesh, or arrays that rlx.device_put has brought to a NamedSharding over one.",
+        )
+    return meshes[0].update(axis_types=mesh.axis_types)
 
 
 def _over_contents(f: Callable[..., Any], treedef: Any) -> Callable[..., Any]:
@@ -209,10 +294,8 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
         raise InputTypeError(f"shard_map got {mesh!r:.60} as its mesh.", "Pass a rlx.sharding.Mesh.")
     if mesh.empty:
         raise ShardingError(f"shard_map got {mesh!r}, which is empty.", "Pass a mesh with devices.")
-    if known is not None and not known.empty and (mesh.shape_tuple, mesh.axis_types) != (
-        known.shape_tuple,
-        known.axis_types,
-    ):
+    same = known is None or known.empty or (mesh.shape_tuple, mesh.axis_types) == (known.shape_tuple, known.axis_types)
+    if not same:
         raise ShardingError(
             f"shard_map got {mesh!r} where the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
         )
@@ -274,12 +357,12 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
             raise InputTypeError(
                 f"{owner}: {spec!r:.60} is a {type(spec).__name__}.", "Its leaves are PartitionSpecs: rlx.P('x')."
             )
-        check_names(owner, mesh, spec)
-        if any(mesh.shape[name] > 1 for name in spec.unreduced):
-            raise ShardingError(
-                f"{owner} got {spec!r}: devices of one memory have no parts of a sum that is still to be made.",
-                "Sum inside of the function: rlx.lax.psum(result, axis).",
+        if (spec.unreduced or spec.reduced) and manual != frozenset(mesh.axis_names):
+            raise UnsupportedError(
+                f"{owner} got {spec!r}, but the function is mapped over {sorted(map(str, manual))} only.",
+                "Unreduced and reduced axes are for functions that are mapped over all axes: leave axis_names out.",
             )
+        check_names(owner, mesh, spec)
         others = [n for n in names_in(spec.partitions) if n not in manual]
         if others:
             raise ShardingError(
@@ -306,15 +389,14 @@ def _input_specs(
 
 
 def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
-    known = x if isinstance(x, SpanningArray) else known_value(x)
-    sharding = getattr(known, "_sharding", None) or place_of(x)
-    if sharding is None and isinstance(x, Tracer) and several:
+    sharding = here(traced_sharding(x))
+    if sharding is None and several and not undivided(x):
         raise ShardingError(
             f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",
             "Pass in_specs, or divide it before: rlx.reshard(x, rlx.P(...)).",
         )
-    partitions = sharding.spec.partitions if isinstance(sharding, NamedSharding) else ()
-    return PartitionSpec(*(tuple(n for n in names_of_entry(entry) if n in manual) for entry in partitions))
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
+    return spec.update(tuple(n for n in names_of_entry(entry) if n in manual) for entry in spec.partitions)
 
 
 def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, shape: Sequence[int]) -> None:
@@ -330,6 +412,37 @@ def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, sha
             )
 
 
+def _check_stacked(owner: str, wanted: NamedSharding, x: Any) -> None:
+    """Raises ShardingError unless an argument is parts of a sum, and copies, over the axes that its spec says."""
+    want, have = stack_axes(wanted), stack_axes(x._sharding) if type(x) is StackedArray else {}
+    if want != have:
+        raise ShardingError(
+            f"{owner} has {wanted.spec!r} for a {x.type!r} that lies as"
+            f" {x._sharding.spec if have else PartitionSpec()!r} says.",
+            "Unreduced and reduced axes are those of the argument: put it there before, rlx.reshard(x, spec).",
+        )
+
+
+def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> None:
+    """Raises ShardingError unless results are parts of a sum, and copies, over the axes that their specs say.
+
+    What varies over an axis is a part of a sum where its spec says so.
+    """
+    names = frozenset(tracked_axes())
+    for number, (x, spec) in enumerate(zip(tree.leaves(out), specs, strict=True)):
+        found, unreduced = reductions_of(x), spec.unreduced & names
+        made = unreduced - found.unreduced
+        varying = varying_axes(x) if made else None
+        equal = frozenset() if varying is None else made - varying
+        if equal or found.unreduced - unreduced or found.reduced != spec.reduced & names:
+            raise ShardingError(
+                f"out_specs of {name} has {spec!r} for result {number}, which is unreduced over"
+                f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
+                "Unreduced axes of out_specs are those over which the result is parts of a sum, or varies, and reduced"
+                ' ones those over which it was made copies: rlx.lax.pcast(result, axis, to="reduced").',
+            )
+
+
 def _output_specs(name: str, out: Any, out_specs: Any) -> list[PartitionSpec]:
     specs = spread(f"out_specs of {name}", out_specs, out)
     if None in specs:
@@ -337,21 +450,30 @@ def _output_specs(name: str, out: Any, out_specs: Any) -> list[PartitionSpec]:
     return specs
 
 
-def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any) -> Any:
+def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any, rest: _Rest) -> Any:
     specs = _output_specs(name, out, out_specs)
     arrays = [as_array(leaf, f"a result of {name}") for leaf in tree.leaves(out)]
     for array, spec in zip(arrays, specs, strict=True):
         _check_shape(f"out_specs of {name}", mesh, spec, array.shape)
-    return _placed(mesh, out, arrays, specs)
+    return _placed(mesh, out, arrays, specs, rest)
 
 
-def _placed(mesh: Mesh | AbstractMesh, out: Any, arrays: Sequence[Array], specs: Sequence[PartitionSpec]) -> Any:
+def _placed(
+    mesh: Mesh | AbstractMesh, out: Any, arrays: Sequence[Array], specs: Sequence[PartitionSpec], rest: _Rest
+) -> Any:
     """The arrays in the structure of `out`, known to be divided over the mesh's devices."""
-    if isinstance(mesh, Mesh):
-        arrays = [_known(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
+    pairs = enumerate(zip(arrays, specs, strict=True))
+    arrays = [_known(x, rest.sharding(number, mesh, spec, x.ndim)) for number, (x, spec) in pairs]
     return tree.unflatten(tree.structure(out), arrays)
 
 
 def _known(x: Array, sharding: NamedSharding) -> Array:
-    """The array that lies so: x, or that of which x is this process's block."""
+    """The array that lies so: x, or that of which x is this process's block, or what devices along some axes have."""
+    if stack_axes(sharding):
+        ndim = x.ndim - len(stack_axes(sharding))
+        return stacked_as(x, complete(sharding, ndim) if isinstance(x, Tracer) else sharding)
+    if isinstance(sharding.mesh, AbstractMesh):  # the arguments' mesh has the devices
+        if isinstance(x, Tracer) and sharding.mesh.size > 1:
+            place_known(x, sharding)
+        return x
     return array_of_block(x, whole_shape(sharding, x.shape), sharding) if spans(sharding) else placed(x, sharding)

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
 from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
-from rlx.sharding.mesh import Mesh
+from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.trees import typed
 
-__all__ = ["Resharding", "explained", "propagated"]
+__all__ = ["Resharding", "explained", "followed", "propagated"]
+
 
 class Resharding(NamedTuple):
     """What devices send one another for an operation: a value that all need whole, or the parts of a result.
@@ -34,13 +36,23 @@ def propagated(
 ) -> tuple[list[NamedSharding | None], list[Resharding]]:
     """The shardings of a program's results, where they are known, and what devices exchange on the way.
 
+    As `followed`; those over a mesh without devices say nothing of where results lie.
+    """
+    places, found = followed(program, given, marks)
+    return [None if p is None or p.is_abstract else p for p in places], found
+
+
+def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[list[Any], list[Resharding]]:
+    """The shardings of a program's results, where they are known, and what devices exchange on the way.
+
     given: shardings of its inputs, or None; marks: of variables, where the function said them. Nothing but the
     marks is known where they are over several meshes, or over axes of which values are parts of a sum.
     """
+    given, marks = _with_devices(given, marks)
     shardings = [s for s in (*given, *marks.values()) if isinstance(s, NamedSharding)]
     meshes = [s.mesh for s in shardings]
     summed = any(s.spec.unreduced or s.spec.reduced for s in shardings)
-    if not meshes or summed or any(mesh != meshes[0] for mesh in meshes) or not isinstance(meshes[0], Mesh):
+    if not meshes or summed or any(mesh != meshes[0] for mesh in meshes):
         return [marks.get(a) for a in program.outputs], []
     walk = _Walk(meshes[0].shape, marks, [])
     divisions = walk.program(program, [division_of(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
@@ -49,9 +61,24 @@ def propagated(
     others = () if None not in given else None
     found = [others if division is None else division for division in divisions]
     return [
-        said[a] if a in said else None if division is None else NamedSharding(meshes[0], spec_of(division))
+        typed(said[a], a.type.ndim) if a in said else _placed(meshes[0], division)
         for a, division in zip(program.outputs, found, strict=True)
     ], walk.found
+
+
+def _with_devices(given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[Any, Any]]:
+    """The shardings, those over a mesh without devices over that of the same axes on which an input lies."""
+    meshes = [s.mesh for s in given if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
+
+    def on_devices(s: Any) -> Any:
+        known = meshes and isinstance(s, NamedSharding) and s.mesh.shape_tuple == meshes[0].shape_tuple
+        return NamedSharding(meshes[0], s.spec) if known and s.mesh == meshes[0].abstract_mesh else s
+
+    return given, {var: on_devices(s) for var, s in marks.items()} if meshes else marks
+
+
+def _placed(mesh: Mesh | AbstractMesh, division: Division | None) -> NamedSharding | None:
+    return None if division is None else typed(NamedSharding(mesh, spec_of(division)), len(division))
 
 
 def explained(name: str, found: Sequence[Resharding]) -> str:

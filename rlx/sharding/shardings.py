@@ -72,6 +72,11 @@ class Sharding:
         return len(self.devices)
 
     @property
+    def is_abstract(self) -> bool:
+        """Whether it is over a mesh without devices: it says how an array is divided, not where."""
+        return False
+
+    @property
     def is_fully_addressable(self) -> bool:
         """Whether this process has every device."""
         return bool(self.devices) and len(own_devices(list(self.devices))) == len(self.devices)
@@ -208,7 +213,12 @@ class NamedSharding(Sharding):
         return tuple(self.mesh.all_devices)
 
     def _devices_or_none(self) -> tuple[Device, ...] | None:
-        return None if isinstance(self.mesh, AbstractMesh) else self.devices
+        return None if self.is_abstract else self.devices
+
+    @property
+    def is_abstract(self) -> bool:
+        """Whether the mesh has no devices: the sharding says how an array is divided, not where."""
+        return isinstance(self.mesh, AbstractMesh)
 
     @property
     def num_devices(self) -> int:
@@ -232,8 +242,7 @@ class NamedSharding(Sharding):
         """Raises ShardingError where the spec has more entries than an array of this shape has axes."""
         if len(shape) < len(self.spec):
             raise ShardingError(
-                f"{owner} got {self!r}, whose spec has {len(self.spec)} entries, for an array of shape"
-                f" {tuple(shape)}.",
+                f"{owner} got {self!r}, whose spec has {len(self.spec)} entries, for an array of shape {tuple(shape)}.",
                 "A spec has at most as many entries as the array has axes; for a scalar it is P().",
             )
 

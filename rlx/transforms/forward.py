@@ -18,8 +18,9 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import BackwardCell, Threaded
-from rlx.trace.tracing import known_value, trace_program, tracked_axes
+from rlx.trace.tracing import explicit_place, known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
+from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.trees import tree
 
 __all__ = ["jvp", "linearize"]
@@ -135,6 +136,8 @@ class LinearSpec:
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
     axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
+    reductions: tuple[Reductions, ...] = ()  # over which arguments are parts of a sum, or copies; none where none is
+    places: tuple[Any, ...] = ()  # how Explicit axes of a mesh divide the arguments, and their cotangents with them
     flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
@@ -168,6 +171,11 @@ class Pushforward:
 
 
 tree.register_node(Pushforward, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pushforward(spec, residuals))
+
+
+def _reductions(leaves: Sequence[Any]) -> tuple[Reductions, ...]:
+    found = tuple(map(reductions_of, leaves)) if tracked_axes() else ()
+    return () if all(x == NEITHER for x in found) else found
 
 
 class LinearizedCall:
@@ -215,6 +223,8 @@ class LinearizedCall:
             self.in_tree,
             flat.out_tree,
             tracked_axes(),
+            _reductions(self.leaves),
+            tuple(map(explicit_place, self.leaves)),
             tuple(cells.flowing),
         )
         # over which axes the results vary, then the arguments

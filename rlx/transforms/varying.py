@@ -8,6 +8,7 @@ and `Builder.given` has the values that they stand for.
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from rlx.ir.program import Equation, Program, Var
@@ -16,7 +17,7 @@ from rlx.trace.builder import Builder, Tracer
 from rlx.trace.tracing import axis_size, tracked_axes
 from rlx.transforms.programs import batch_program
 
-__all__ = ["Axes", "varying_axes", "varying_like"]
+__all__ = ["Axes", "equations_behind", "value_behind", "varying_axes", "varying_in", "varying_like"]
 
 Axes = frozenset[Any]
 
@@ -52,16 +53,16 @@ def _of_variable(builder: Builder, atom: Any) -> Axes | None:
         return frozenset()
     known = _known(builder)
     if atom not in known:
-        found, sources = _slice(builder, atom)
+        found, sources = equations_behind(builder, atom, known)
         for var in sources:
             known[var] = _of_source(builder, var)
-        _follow(builder, found, sources)
+        known.update(varying_in(found, {var: known[var] for var in sources}, builder.name))
     return known[atom]
 
 
-def _slice(builder: Builder, atom: Var) -> tuple[list[Equation], list[Var]]:
+def equations_behind(builder: Builder, atom: Var, known: Container[Var]) -> tuple[list[Equation], list[Var]]:
     """The equations that a variable comes from, as far as nothing is known of it, and the variables they start from."""
-    known, producers = _known(builder), builder.producers()
+    producers = builder.producers()
     wanted: set[int] = set()
     sources: dict[Var, None] = {}
     stack = [atom]
@@ -76,31 +77,35 @@ def _slice(builder: Builder, atom: Var) -> tuple[list[Equation], list[Var]]:
     return [e for e in builder.equations if id(e) in wanted], list(sources)
 
 
+def value_behind(builder: Builder, var: Var) -> Any:
+    """The value that a variable which no equation makes stands for; None where nobody knows one."""
+    given = [value for inside, value in builder.captures.values() if inside is var]
+    if not given and builder.given is not None:
+        given = [value for inside, value in zip(builder.inputs, builder.given, strict=False) if inside is var]
+    return given[0] if given else None
+
+
 def _of_source(builder: Builder, var: Var) -> Axes | None:
     """Of a variable of which something is known, that no equation makes."""
     known = _known(builder)
     if var in known:
         return known[var]
-    given = [value for inside, value in builder.captures.values() if inside is var]
-    if not given and builder.given is not None:
-        given = [value for inside, value in zip(builder.inputs, builder.given, strict=False) if inside is var]
-    if not given:
+    given = value_behind(builder, var)
+    if given is None:
         return None
-    return _of_variable(given[0].builder, given[0].atom) if isinstance(given[0], Tracer) else frozenset()
+    return _of_variable(given.builder, given.atom) if isinstance(given, Tracer) else frozenset()
 
 
-def _follow(builder: Builder, equations: list[Equation], sources: list[Var]) -> None:
-    """Note of what equations make over which axes it varies, by batching them over one after the other."""
-    known = _known(builder)
+def varying_in(equations: Sequence[Equation], entering: Mapping[Var, Axes | None], name: str) -> dict[Var, Axes | None]:
+    """Of what equations make of variables over which axes it varies, by batching them over one after the other."""
     made = [var for equation in equations for var in equation.outputs]
-    entering = [known[var] for var in sources]
-    if any(axes is None for axes in entering):
-        known.update(dict.fromkeys(made, None))
-        return
-    program = Program(sources, equations, made, (), builder.name)
+    if any(axes is None for axes in entering.values()):
+        return dict.fromkeys(made, None)
+    program = Program(list(entering), equations, made, (), name)
     varying: list[set[Any]] = [set() for _ in made]
-    for name in tracked_axes():
-        _, found = batch_program(program, axis_size(name), [name in (axes or ()) for axes in entering], axis_name=name)
+    for axis in tracked_axes():
+        mapped_inputs = [axis in (axes or ()) for axes in entering.values()]
+        _, found = batch_program(program, axis_size(axis), mapped_inputs, axis_name=axis)
         for axes, mapped in zip(varying, found, strict=True):
-            axes.update([name] if mapped else [])
-    known.update(zip(made, map(frozenset, varying), strict=True))
+            axes.update([axis] if mapped else [])
+    return dict(zip(made, map(frozenset, varying), strict=True))

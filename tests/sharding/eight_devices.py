@@ -583,7 +583,8 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
     explicit = mesh_of(rlx, "Explicit", x=4)
     unreduced = P(unreduced={"x"})
-    refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
+    total = rlx.shard_map(lambda a: lax.psum(a, "x"), mesh=explicit, in_specs=P("x"), out_specs=unreduced)
+    refused(lambda: total(x), "unreduced over []")
     for body in (
         lambda a: a,
         lambda a: lax.psum(a, "y"),
@@ -602,6 +603,9 @@ def bad_input() -> None:
     ):
         refused(mapped(body, P("x"), P()), "carry", "one value on all devices along 'x'", "to='varying'")
     part = rlx.NamedSharding(mesh, P("x"))
+    abstract = rlx.shard_map(lambda a: a, mesh=mesh.abstract_mesh, in_specs=P("x"), out_specs=P("x"))
+    refused(lambda: abstract(X), "no argument lies on some")
+    refused(lambda: abstract(rlx.device_put(X, rlx.NamedSharding(mesh_of(rlx, z=8), P("z")))), "an argument lies on")
     refused(lambda: rlx.device_put(np.ones(6), part), "by 4")
     refused(lambda: rlx.device_put(np.ones(()), part), "1 entries")
     refused(lambda: rlx.jit(lambda a: a, in_shardings=part)(np.ones(6)), "by 4")
@@ -637,7 +641,7 @@ def traced_values_know_what_was_said_of_them() -> None:
     assert np.allclose(f(X), (X + 1.0).reshape(8, 2, 3).sum(0))
     assert [s.num_devices for s in seen] == [1, 8] and seen[1].spec == rlx.P("x", None)
     own = rlx.jit(rlx.shard_map(lambda v: v + rlx.lax.axis_index("x"), mesh=part.mesh, out_specs=rlx.P("x")))
-    refused(lambda: own(X), "without in_specs")
+    assert np.allclose(own(X), np.tile(X, (8, 1)) + np.arange(8).repeat(16)[:, None])  # nobody divided it: whole
     # for each way in which an argument is divided there is a program
     rows = rlx.device_put(X, part)
     copies = rlx.device_put(X[:2], rlx.NamedSharding(part.mesh, rlx.P()))
@@ -664,7 +668,8 @@ def what_values_vary_over(lib: Any) -> list[str]:
         note(lax.all_gather(a, "x"), lax.ppermute(b, "y", [(0, 1)]), lax.psum_scatter(jnp.ones(4) * a[0], "x"))
         lib.vmap(lambda row: note(row + a, row))(b[None])
         lib.grad(lambda v: note(v * a * c).sum())(b)
-        lib.jit(lambda v: note(v * b, lax.psum(v, "x")))(a)
+        again = lib.jit(lambda v: note(v * 2, lax.psum(jnp.sum(v), "x")))
+        note(lib.jit(lambda v: note(v * b, lax.psum(v, "x")))(a), again(b), again(lax.psum(b, "y")), again(b * a))
         lib.checkpoint(lambda v: note(v * b))(c)
         lax.scan(lambda k, row: (note(k * row, k), lax.psum(row, "x")), lax.pcast(0.0, "x", to="varying"), a)
         lax.while_loop(lambda k: note(k[0]) < 3, lambda k: note(k + 1), b)
@@ -685,6 +690,42 @@ def body_of_one(lib: Any, note: Callable[..., Any], a: Any) -> Any:
     inner = lambda v: note(v * 2, lib.lax.psum(v, "y"))  # noqa: E731
     ones = lib.numpy.ones(4)
     return a + note(lib.shard_map(inner, in_specs=lib.P("y"), out_specs=lib.P("y"), axis_names={"y"})(ones * a))[:1]
+
+
+@case
+def shardings_that_types_tell(lib: Any) -> list[str]:
+    """Over Explicit axes: of what follows from arguments, in the body of a function mapped over some of the axes."""
+    P, jnp = lib.P, lib.numpy
+    typeof = rlx.compat.typeof if lib is rlx else lib.typeof
+    found: list[str] = []
+
+    def note(*values: Any) -> Any:
+        found.extend(f"{typeof(x).sharding.mesh.axis_types} {typeof(x).sharding.spec}" for x in values)
+        return values[0]
+
+    def f(x: Any) -> Any:
+        y = note(jnp.sin(x), x.T, x.sum(0), jnp.sin(x).sum())
+        inner = lib.shard_map(lambda v: note(v.T, v * 2, v), in_specs=P("x"), out_specs=P(None, "x"), axis_names={"x"})
+        return note(inner(y), lib.grad(lambda v: note(v * y).sum())(x), lib.jit(lambda v: note(v.T))(y))
+
+    mesh = mesh_of(lib, "Explicit", x=4, y=2)
+    with lib.set_mesh(mesh):
+        x = lib.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), P("x", "y"))
+        out = lib.jit(f)(x)
+        part = lib.shard_map(lambda v: v.T, out_specs=P(None, "x"), axis_names={"x"})
+        whole = lib.shard_map(lambda v: v.T, out_specs=P("y", "x"))
+        inferred = lib.jit(lib.grad(lambda v: whole(v * 2).sum()))
+        results = out, part(x), lib.jit(part)(x), whole(x), lib.jit(whole)(x), jnp.sin(lib.device_put(x, P("x")))
+        return [*found, *(str(r.sharding.spec) for r in results), *map(str, inferred(x).shape)]
+
+
+@case
+def meshes_without_devices(lib: Any) -> list[str]:
+    """The arguments' mesh has them."""
+    P, mesh = lib.P, mesh_of(lib, x=4, y=2)
+    x = lib.device_put(X, lib.NamedSharding(mesh, P("x")))
+    double = lib.shard_map(lambda v: v * 2, mesh=mesh.abstract_mesh, in_specs=P("y"), out_specs=P("y"))
+    return [str(f(x).sharding.spec) + str(f(x).sharding.mesh.axis_names) for f in (double, lib.jit(double))]
 
 
 @check
