@@ -85,6 +85,7 @@ class CudaDialect(DeviceDialect):
 
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
+    product_library: ClassVar[str] = "cuBLAS"
     # functions of what only this language has, by the beginning of their names; what follows it is a unit's name
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product": _fragment_product, "packed": _packed,

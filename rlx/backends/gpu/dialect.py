@@ -37,6 +37,7 @@ class DeviceDialect(CDialect):
     group_pointer: ClassVar[str] = ""  # what pointers to a group's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
     unroll: ClassVar[str] = "#pragma unroll"
+    product_library: ClassVar[str] = ""  # what people call what makes the products that `multiplies` says
 
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()

@@ -7,6 +7,8 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.opencl.clblast import is_clblast_product
+from rlx.ir.kernels import Contract
 
 __all__ = ["OpenCLDialect"]
 
@@ -34,7 +36,8 @@ _ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and"
 class OpenCLDialect(DeviceDialect):
     """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too.
 
-    doubles: whether the device has numbers of 64 bits, which special functions are computed in.
+    doubles: whether the device has numbers of 64 bits, which special functions are computed in. products: whether
+    CLBlast multiplies.
     """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
@@ -44,16 +47,22 @@ class OpenCLDialect(DeviceDialect):
     global_space = "__global"
     group_pointer = "__local"
     group_space = "__local"
+    product_library = "CLBlast"
     unroll = "__attribute__((opencl_unroll_hint))"
 
-    def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True) -> None:
+    def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True, products: bool = False) -> None:
         super().__init__(shuffles)
         self.warp = warp
         self.doubles = doubles
+        self.products = products
 
     def has_function(self, name: str) -> bool:
         """Not without doubles."""
         return self.doubles and super().has_function(name)
+
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether CLBlast does: where `products` says so."""
+        return self.products and is_clblast_product(kernel)
 
     def kernel_mark(self, items: int, roomy: bool = False) -> str:
         """The size of a group is known."""

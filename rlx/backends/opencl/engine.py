@@ -21,7 +21,9 @@ import numpy as np
 from rlx.backends.gpu.dlpack import KINDS, Lent, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.opencl.clblast import Clblast, chosen
 from rlx.errors import DeviceError
+from rlx.ir.kernels import Contract
 from rlx.storage import AllocationError
 
 __all__ = ["OpenCLEngine", "devices"]
@@ -81,6 +83,8 @@ class OpenCLEngine(Engine):
         self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
+        self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
+        self._clblast = Clblast(self._clear)
 
     def count(self) -> int:
         """Of all platforms."""
@@ -106,6 +110,14 @@ class OpenCLEngine(Engine):
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, (groups * items,), (items,), *arguments)
+
+    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
+        """CLBlast."""
+        self._clblast.multiply(self._queue.int_ptr, kernel, lhs, rhs, out)
+
+    def _clear(self, memory: Any, start: int, nbytes: int) -> None:
+        """Zeros, queued."""
+        self._cl.enqueue_fill_buffer(self._queue, memory, np.zeros(1, np.uint32), start, nbytes)
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Over work-items, which OpenCL counts without their groups."""
