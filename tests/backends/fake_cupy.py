@@ -1,7 +1,7 @@
 """A driver that is none, under the part of CuPy's interface that rlx uses: it keeps a log, and knows what is freed.
 
 Memory is addresses without contents: copies from and to the host move the bytes of numbered blocks, kernels write
-nothing. What uses an address outside of living memory fails.
+nothing. What uses an address outside of living memory fails. Routines of libraries are computed (fake_libraries.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_libraries import add_libraries
 
 import rlx
 from rlx import backends
@@ -179,6 +180,8 @@ class FakeCupy:
             cublas=SimpleNamespace(setStream=lambda *a: None, gemmStridedBatchedEx=self.gemm),
         )  # fmt: skip
 
+        add_libraries(self)
+
     def count(self, devices: int) -> int:
         if "old" in self.broken:
             words = "CUDA driver version is insufficient for CUDA runtime version"
@@ -279,6 +282,8 @@ class FakeCupy:
 def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
     """Put a driver in CuPy's place, for backends of its own."""
     monkeypatch.setitem(sys.modules, "cupy", fake)
+    for name, module in getattr(fake, "modules", {}).items():
+        monkeypatch.setitem(sys.modules, name, module)
     _forget_devices()
     yield fake
     _forget_devices()

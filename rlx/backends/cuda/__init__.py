@@ -60,8 +60,8 @@ class CudaBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *_OF_UNITS)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLAS multiplies, where there is a GPU, but for 16-bit floats."""
-        return CudaDialect(products=True, tensor_cores=self._has_tensor_cores)
+        """cuBLAS multiplies, but for 16-bit floats; routines are cuSOLVER's, cuBLAS's and cuFFT's."""
+        return CudaDialect(products=True, tensor_cores=self._has_tensor_cores, routines=True)
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
         """PTX, the machine's instructions, and what each kernel needs, for the GPU or for one that is not there."""

@@ -9,11 +9,12 @@ import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
+from rlx.backends.cuda.library import ROUTINES, why_not_routine
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import Fragments
-from rlx.ir.kernels import Collective, Contract
+from rlx.ir.kernels import Collective, Contract, Library
 
 __all__ = ["CudaDialect"]
 
@@ -85,15 +86,15 @@ class CudaDialect(DeviceDialect):
 
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
-    product_library: ClassVar[str] = "cuBLAS"
     # functions of what only this language has, by the beginning of their names; what follows it is a unit's name
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product": _fragment_product, "packed": _packed,
     }  # fmt: skip
 
-    def __init__(self, products: bool = False, tensor_cores: bool = False) -> None:
+    def __init__(self, products: bool = False, tensor_cores: bool = False, routines: bool = False) -> None:
         super().__init__()
         self.products = products
+        self.routines = routines
         self.tensor_cores = tensor_cores
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
@@ -120,6 +121,16 @@ class CudaDialect(DeviceDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether cuBLAS does: where `products` says so."""
         return self.products and is_cublas_product(kernel)
+
+    def why_not_routine(self, kernel: Library) -> str | None:
+        """None where CuPy has it, and `routines` says that it is asked."""
+        return why_not_routine(kernel) if self.routines else super().why_not_routine(kernel)
+
+    def library_of(self, kernel: Contract | Library) -> str:
+        """cuBLAS, cuSOLVER, cuFFT."""
+        if isinstance(kernel, Contract):
+            return "cuBLAS" if self.multiplies(kernel) else ""
+        return "" if self.why_not_routine(kernel) else ROUTINES[kernel.routine].cuda
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether NCCL does, where every process has a GPU of its own."""

@@ -37,7 +37,6 @@ class DeviceDialect(CDialect):
     group_pointer: ClassVar[str] = ""  # what pointers to a group's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
     unroll: ClassVar[str] = "#pragma unroll"
-    product_library: ClassVar[str] = ""  # what people call what makes the products that `multiplies` says
 
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
@@ -128,6 +127,15 @@ class DeviceDialect(CDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether a library of the device's makes a product."""
         return False
+
+    def why_not_routine(self, kernel: Library) -> str | None:
+        """Why no library of the device's computes a routine; None where one does."""
+        return f"{self.language} has no {kernel.routine}"
+
+    def library_of(self, kernel: Contract | Library) -> str:
+        """What people call the library that makes a product or computes a routine; empty where none does."""
+        del kernel
+        return ""
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether a library of the device's carries an exchange between processes out."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.limits import Limits
-from rlx.ir.kernels import Collective, Contract
+from rlx.ir.kernels import Collective, Contract, Library
 
 __all__ = ["Engine", "View"]
 
@@ -62,6 +62,10 @@ class Engine(ABC):
 
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """Queue a matrix product that the dialect says a library makes."""
+        raise NotImplementedError
+
+    def compute(self, kernel: Library, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+        """Queue a routine that the dialect says a library computes."""
         raise NotImplementedError
 
     def exchange(self, kernel: Collective, source: View, target: View) -> bool:

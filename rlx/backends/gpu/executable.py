@@ -17,7 +17,7 @@ from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
 from rlx.backends.timing import TimedExecutable
-from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Plan, Scan, While
+from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Library, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
 
@@ -102,6 +102,8 @@ def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -
         return None
     if isinstance(kernel, Collective):
         return None if dialect.exchanges(kernel) else "what processes exchange is copied to the host, and back"
+    if isinstance(kernel, Library) and kernel.meaning is None:
+        return dialect.why_not_routine(kernel)
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

@@ -26,6 +26,7 @@ from rlx.ir.kernels import (
     Collective,
     Contract,
     Kernel,
+    Library,
     Operand,
     Plan,
     RowTiles,
@@ -47,6 +48,7 @@ class LaunchProgram:
         self.pool = pool
         self.engine = pool.engine
         self._steps = program.steps
+        self._routines = program.routines
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
@@ -213,6 +215,9 @@ class LaunchProgram:
                 self._call(kernel, kernel.function, memory)
             case Contract():
                 self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
+            case Library() if kernel in self._routines:
+                inputs, outputs = ([memory[o.buffer] for o in side] for side in (kernel.inputs, kernel.outputs))
+                self.engine.compute(kernel, inputs, outputs)
             case Collective():
                 if not self.engine.exchange(kernel, *(_part(o, memory) for o in (kernel.input, kernel.output))):
                     self._on_host(kernel, memory)

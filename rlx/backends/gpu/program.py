@@ -9,7 +9,7 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Callback, Kernel, Plan, members, nested_plans
+from rlx.ir.kernels import Callback, Kernel, Library, Plan, members, nested_plans
 from rlx.ir.user_functions import KernelCall
 
 __all__ = ["DeviceProgram", "is_call_of"]
@@ -24,7 +24,7 @@ class DeviceProgram:
     """What is compiled for a plan, as data: no device is needed to make it.
 
     steps: the launches of each kernel that has some, under the names that they have in `source`. calls: users' kernels,
-    which have texts of their own.
+    which have texts of their own. routines: those that a library of the device's computes.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -39,6 +39,7 @@ class DeviceProgram:
         self.texts: dict[str, str] = {}
         self.steps: dict[Kernel, list[Step]] = {}
         self.calls: list[KernelCall] = []
+        self.routines: set[Library] = set()
         self._plan(plan, dialect, limits)
         self.source = dialect.program(self.texts)
 
@@ -54,6 +55,8 @@ class DeviceProgram:
             return
         if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
             self.calls.append(kernel.function)
+        if isinstance(kernel, Library) and kernel.meaning is None and dialect.why_not_routine(kernel) is None:
+            self.routines.add(kernel)
         for inner in members(kernel):
             if inner is not kernel:
                 self._kernel(inner, dialect, limits)

@@ -8,7 +8,7 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.opencl.clblast import is_clblast_product
-from rlx.ir.kernels import Contract
+from rlx.ir.kernels import Contract, Library
 
 __all__ = ["OpenCLDialect"]
 
@@ -47,7 +47,6 @@ class OpenCLDialect(DeviceDialect):
     global_space = "__global"
     group_pointer = "__local"
     group_space = "__local"
-    product_library = "CLBlast"
     unroll = "__attribute__((opencl_unroll_hint))"
 
     def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True, products: bool = False) -> None:
@@ -63,6 +62,10 @@ class OpenCLDialect(DeviceDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether CLBlast does: where `products` says so."""
         return self.products and is_clblast_product(kernel)
+
+    def library_of(self, kernel: Contract | Library) -> str:
+        """CLBlast, of products."""
+        return "CLBlast" if isinstance(kernel, Contract) and self.multiplies(kernel) else ""
 
     def kernel_mark(self, items: int, roomy: bool = False) -> str:
         """The size of a group is known."""

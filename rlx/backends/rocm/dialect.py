@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.library import ROUTINES
 from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Fragments
-from rlx.ir.kernels import Collective
+from rlx.ir.kernels import Collective, Contract, Library
 
 __all__ = ["HipDialect"]
 
@@ -86,14 +87,20 @@ class HipDialect(CudaDialect):
         "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma,
     }  # fmt: skip
 
-    def __init__(self, architecture: str = "") -> None:
-        super().__init__()
+    def __init__(self, architecture: str = "", routines: bool = False) -> None:
+        super().__init__(routines=routines)
         self.architecture = architecture
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
         """Matrix cores of 16-bit floats."""
         cores = (found for names, found in _MATRIX_CORES.items() if self.architecture.startswith(names))
         return next(cores, {}).get(dtype.name)
+
+    def library_of(self, kernel: Contract | Library) -> str:
+        """rocSOLVER, hipBLAS, hipFFT; products are rlx's own."""
+        if isinstance(kernel, Contract) or self.why_not_routine(kernel):
+            return ""
+        return ROUTINES[kernel.routine].rocm
 
     def exchanges(self, kernel: Collective) -> bool:
         """By way of the host: nobody has tried RCCL."""
