@@ -12,6 +12,7 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
+from rlx.backends.gpu.mapping import routine_steps
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
 from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
@@ -103,7 +104,8 @@ def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -
     if isinstance(kernel, Collective):
         return None if dialect.exchanges(kernel) else "what processes exchange is copied to the host, and back"
     if isinstance(kernel, Library) and kernel.meaning is None:
-        return dialect.why_not_routine(kernel)
+        reason = dialect.why_not_routine(kernel)
+        return reason if reason is None or routine_steps(kernel, limits, dialect) is None else None
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

@@ -51,7 +51,8 @@ class LaunchProgram:
         self._routines = program.routines
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
-        self._constants = {b: self._constant(b) for b in constants_of(plan)}
+        tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
+        self._constants = {b: self._constant(b) for b in dict.fromkeys((*constants_of(plan), *tables))}
         self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
         self._clock: Clock | None = None
         self._stretches: dict[Plan, list[Stretch]] = {}
