@@ -100,6 +100,11 @@ class Backend(ABC):
         """Why a kernel runs on the host, in Python; None if it does not."""
         return self.claims.host_reason(kernel)
 
+    def made_by(self, kernel: Kernel) -> str:
+        """Which library makes a product, a sort or a routine, as reports name it; empty where there is but one way."""
+        del kernel
+        return ""
+
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""

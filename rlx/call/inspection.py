@@ -75,8 +75,9 @@ class Dispatch(NamedTuple):
 
     `how`: inlined (a call or a block, whose equations stand in its place), claimed (a block that the device has a
     kernel for), fused (in a kernel with others), kernel (one of its own), library (a matrix product, a sort or
-    another routine), decomposed (a matrix product or a routine that the device does not take, as loops), host (a kernel
-    that Python runs: `reason` says why), view (only the way a kernel indexes its operands).
+    another routine: `reason` names who makes it, where the device has several), decomposed (a matrix product or a
+    routine that the device does not take, as loops), host (a kernel that Python runs: `reason` says why), view (only
+    the way a kernel indexes its operands).
     """
 
     equation: str
@@ -226,7 +227,7 @@ class Inspection:
         if isinstance(kernel, Library) and kernel.meaning is not None:
             return "claimed", ""
         if isinstance(kernel, (Contract, Sort, Library)):
-            return "library", ""
+            return "library", self.backend.made_by(kernel)
         if Contract not in self.backend.claims.kinds and equation in self._products:
             return "decomposed", ""
         return "fused" if "+" in _label(kernel) else "kernel", ""

@@ -20,10 +20,14 @@ def eigh(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 def svd(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     """Singular vectors and descending singular values."""
-    full = attributes.get("full_matrices", False)
-    if attributes.get("compute_uv", True):
-        return nan_where_it_fails(lambda a: tuple(np.linalg.svd(a, full_matrices=full)), inputs[0])
-    return nan_where_it_fails(lambda a: (np.linalg.svd(a, compute_uv=False),), inputs[0])
+    full, vectors = attributes.get("full_matrices", False), attributes.get("compute_uv", True)
+
+    def factorise(a: np.ndarray) -> Arrays:
+        if not np.isfinite(a).all():  # of an infinity LAPACK may never return
+            raise np.linalg.LinAlgError("a matrix holds infinities or NaN")
+        return tuple(np.linalg.svd(a, full_matrices=full)) if vectors else (np.linalg.svd(a, compute_uv=False),)
+
+    return nan_where_it_fails(factorise, inputs[0])
 
 
 def eig(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:

@@ -1,7 +1,7 @@
 """A driver that is none, under the part of CuPy's interface that rlx uses: it keeps a log, and knows what is freed.
 
 Memory is addresses without contents: copies from and to the host move the bytes of numbered blocks, kernels write
-nothing. What uses an address outside of living memory fails.
+nothing. What uses an address outside of living memory fails. Routines of libraries are computed (fake_libraries.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cublas_lt import FakeCublasLt
+from fake_libraries import add_libraries
 
 import rlx
 from rlx import backends
@@ -197,6 +198,7 @@ class FakeCupy:
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
         )  # fmt: skip
+        add_libraries(self)
 
     def free(self, address: int) -> None:
         """A block's end."""
@@ -307,6 +309,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
     """Put a driver in CuPy's place, for backends of its own."""
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setitem(sys.modules, "nvmath.bindings.cublasLt", getattr(fake, "cublas_lt", None))
+    for name, module in getattr(fake, "modules", {}).items():
+        monkeypatch.setitem(sys.modules, name, module)
     _forget_devices()
     yield fake
     _forget_devices()

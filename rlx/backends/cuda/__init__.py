@@ -70,9 +70,12 @@ class CudaBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLASLt multiplies: what it says itself that it makes, where there is a GPU to ask it for."""
+        """cuBLASLt multiplies: what it says itself that it makes, where there is a GPU to ask it for.
+
+        Routines are cuSOLVER's, cuBLAS's and cuFFT's.
+        """
         units, narrowest = self._capability >= _TENSOR_CORES, self._capability >= _NARROWEST_FLOATS
-        return CudaDialect(self._makes, units, narrowest, config.excess_precision)
+        return CudaDialect(self._makes, units, narrowest, config.excess_precision, routines=True)
 
     def _makes(self, product: LibraryProduct) -> bool:
         return is_library_product(product) and (not self.engine.present or self.engine.makes(product))

@@ -11,12 +11,13 @@ import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
+from rlx.backends.cuda.library import ROUTINES, why_not_routine
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
 from rlx.backends.gpu.fragments import Chain, Fragments
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Collective
+from rlx.ir.kernels import Collective, Library
 
 __all__ = ["CudaDialect"]
 
@@ -134,9 +135,11 @@ class CudaDialect(DeviceDialect):
         tensor_cores: bool = False,
         narrowest_floats: bool = False,
         excess_precision: bool = False,
+        routines: bool = False,
     ) -> None:
         super().__init__()
         self.products = products
+        self.routines = routines
         self.tensor_cores = tensor_cores
         self.narrowest_floats = narrowest_floats
         self.excess_precision = excess_precision
@@ -170,6 +173,14 @@ class CudaDialect(DeviceDialect):
             return None
         found = LibraryProduct("cuBLASLt", fused.contract, epilogue, fused.reader)
         return found if self.products(found) else None
+
+    def why_not_routine(self, kernel: Library) -> str | None:
+        """None where CuPy has it, and `routines` says that it is asked."""
+        return why_not_routine(kernel) if self.routines else super().why_not_routine(kernel)
+
+    def routine_library(self, routine: str) -> str:
+        """cuBLAS, cuSOLVER, cuFFT."""
+        return ROUTINES[routine].cuda
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether NCCL does, where every process has a GPU of its own."""

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.cuda.cublas_lt import CublasLt
+from rlx.backends.cuda.library import run_routine
 from rlx.backends.cuda.nccl import NcclGroups
 from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
-from rlx.ir.kernels import Buffer, Collective
+from rlx.ir.kernels import Buffer, Collective, Library
 from rlx.storage import AllocationError
 
 __all__ = ["CupyEngine"]
@@ -206,6 +207,23 @@ class CupyEngine(Engine):
         starts = {operand.buffer: self.address(memory[operand.buffer]) for operand in product.operands}
         self._checked(self._products.multiply, product, starts, self._stream.ptr)
 
+    def compute(self, kernel: Library, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+        """cuSOLVER, cuBLAS, cuFFT, and ROCm's, by CuPy's functions, which have memory of CuPy's for what they need."""
+        given, found = ([self.address(view) for view in views] for views in (inputs, outputs))
+        try:
+            self._checked(self._on_stream, run_routine, self._cupy, self.number, kernel, given, found)
+        except ImportError as error:  # CuPy looks for its libraries when they are asked for
+            raise DeviceError(
+                f"The library for {kernel.routine} is not installed: {error}",
+                f"pip install 'rlx[{self.name}]' brings it.",
+            ) from None
+        except self._cupy.cuda.memory.OutOfMemoryError:
+            raise AllocationError(sum(view.nbytes for view in outputs)) from None
+        except DeviceError:
+            raise
+        except RuntimeError as error:  # of a library
+            raise DeviceError(f"{self.platform}: {kernel.routine} failed: {error}.", _ELSEWHERE) from None
+
     # ------------------------------------------------------------------ other processes
     @cached_property
     def _groups(self) -> NcclGroups:
@@ -244,7 +262,14 @@ class CupyEngine(Engine):
 
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
-        """cudaMalloc."""
+        """cudaMalloc; what CuPy keeps, of routines that are done, is given back if there is no memory."""
+        try:
+            return self._allocated(nbytes)
+        except AllocationError:
+            self._checked(self._cupy.get_default_memory_pool().free_all_blocks)
+        return self._allocated(nbytes)
+
+    def _allocated(self, nbytes: int) -> View:
         errors = self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.memory.OutOfMemoryError
         try:
             with self._device:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlx.backends.gpu.blas import matrix_of
 from rlx.backends.gpu.epilogues import Epilogue, LibraryProduct
 from rlx.ir.kernels import Operand
 
@@ -99,21 +100,13 @@ def _beside(epilogue: Epilogue | None) -> Operand | None:
     return (epilogue.kept or epilogue.taken) if epilogue else None
 
 
-def _lies(operand: Operand) -> tuple[bool, int]:
-    """Whether rows lie across, and not as the library's columns do; and how far apart."""
-    (rows, columns), (row, column) = operand.shape[-2:], operand.strides[-2:]
-    if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
-        return False, max(row if rows > 1 else columns, columns, 1)
-    return True, max(column if columns > 1 else rows, rows, 1)
-
-
 def _describe(operand: Operand) -> MatrixLayout:
     """An operand as the library sees it: its rows are columns there."""
-    across, apart = _lies(operand)
-    rows, columns = operand.shape[-2:] if across else operand.shape[:-3:-1]
+    matrix = matrix_of(operand)
+    rows, columns = operand.shape[-2:] if matrix.transposed else operand.shape[:-3:-1]
     batched = len(operand.shape) == 3 and operand.shape[0] > 1
     batches, stride = (operand.shape[0], operand.strides[0]) if batched else (1, 0)
-    return MatrixLayout(_TYPES[operand.buffer.dtype.name], rows, columns, apart, batches, stride)
+    return MatrixLayout(_TYPES[operand.buffer.dtype.name], rows, columns, matrix.apart, batches, stride)
 
 
 def describe(product: LibraryProduct) -> ProductDescription:
@@ -139,7 +132,7 @@ def describe(product: LibraryProduct) -> ProductDescription:
         right=_describe(kernel.lhs),
         added=_describe(added),
         result=_describe(product.out),
-        transposed=(_lies(kernel.rhs)[0], _lies(kernel.lhs)[0]),
+        transposed=(matrix_of(kernel.rhs).transposed, matrix_of(kernel.lhs).transposed),
         scale=scale,
         share=share,
         epilogue=name.removeprefix("_") or "DEFAULT",

@@ -16,7 +16,7 @@ from rlx.backends.gpu.memory import DeviceMemory
 from rlx.backends.gpu.options import CLAIMS, lowering_options
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Contract, Kernel, Library, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.storage import Device
 
@@ -81,6 +81,12 @@ class DeviceBackend(Backend):
     def host_reason(self, kernel: Kernel) -> str | None:
         """Steps of loops are queued by the host; what the language has no words for runs there."""
         return device_host_reason(kernel, self.dialect(), self.engine.limits)
+
+    def made_by(self, kernel: Kernel) -> str:
+        """The library of a product or a routine, or rlx itself."""
+        if not isinstance(kernel, (Contract, Library)):
+            return ""
+        return self.dialect().library_of(kernel) or "rlx's own kernel"
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""

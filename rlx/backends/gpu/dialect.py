@@ -165,6 +165,21 @@ class DeviceDialect(CDialect):
         """Whether a library of the device's makes a product that nothing is grouped with."""
         return self.library_product(FusedProduct(kernel)) is not None
 
+    def why_not_routine(self, kernel: Library) -> str | None:
+        """Why no library of the device's computes a routine; None where one does."""
+        return f"{self.language} has no {kernel.routine}"
+
+    def library_of(self, kernel: Contract | Library) -> str:
+        """What people call the library that makes a product or computes a routine; empty where none does."""
+        if isinstance(kernel, Contract):
+            product = self.library_product(FusedProduct(kernel))
+            return "" if product is None else product.library
+        return "" if self.why_not_routine(kernel) else self.routine_library(kernel.routine)
+
+    def routine_library(self, routine: str) -> str:
+        """What people call the library that computes a routine, where one does."""
+        raise NotImplementedError
+
     def exchanges(self, kernel: Collective) -> bool:
         """Whether a library of the device's carries an exchange between processes out."""
         return False

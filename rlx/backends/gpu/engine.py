@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
-from rlx.ir.kernels import Buffer, Collective
+from rlx.ir.kernels import Buffer, Collective, Library
 
 __all__ = ["Engine", "View"]
 
@@ -71,6 +71,10 @@ class Engine(ABC):
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         """Queue a matrix product that the dialect says a library makes."""
+        raise NotImplementedError
+
+    def compute(self, kernel: Library, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+        """Queue a routine that the dialect says a library computes."""
         raise NotImplementedError
 
     def exchange(self, kernel: Collective, source: View, target: View) -> bool:

@@ -12,12 +12,13 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import host_loop_reason
+from rlx.backends.gpu.mapping import routine_steps
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
 from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
 from rlx.backends.timing import TimedExecutable
-from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Plan, Scan, While
+from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Library, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
 
@@ -105,6 +106,9 @@ def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -
         return None
     if isinstance(kernel, Collective):
         return None if dialect.exchanges(kernel) else "what processes exchange is copied to the host, and back"
+    if isinstance(kernel, Library) and kernel.meaning is None:
+        reason = dialect.why_not_routine(kernel)
+        return reason if reason is None or routine_steps(kernel, limits, dialect) is None else None
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

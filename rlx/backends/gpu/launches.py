@@ -27,6 +27,7 @@ from rlx.ir.kernels import (
     Callback,
     Collective,
     Kernel,
+    Library,
     Operand,
     Plan,
     Scan,
@@ -52,13 +53,14 @@ class LaunchProgram:
     def __init__(self, plan: Plan, program: DeviceProgram, pool: Pool) -> None:
         self.pool = pool
         self.engine = pool.engine
-        self._steps, self._parts = program.steps, program.parts
+        self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {
             call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
         }
         self._batched_calls = program.calls
-        self._constants = {b: self._constant(b) for b in constants_of(plan)}
+        tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
+        self._constants = {b: self._constant(b) for b in dict.fromkeys((*constants_of(plan), *tables))}
         self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
         self._clock: Clock | None = None
         self._resident: dict[str, int] = {}  # groups of a kernel that run at the same time, by its name
@@ -225,6 +227,9 @@ class LaunchProgram:
                 self._launch(self._steps[kernel], memory)
             case Callback() if kernel.function in self._user_kernels:
                 self._call(kernel, kernel.function, memory)
+            case Library() if kernel in self._routines:
+                inputs, outputs = ([memory[o.buffer] for o in side] for side in (kernel.inputs, kernel.outputs))
+                self.engine.compute(kernel, inputs, outputs)
             case Collective():
                 if not self.engine.exchange(kernel, *(_part(o, memory) for o in (kernel.input, kernel.output))):
                     self._on_host(kernel, memory)

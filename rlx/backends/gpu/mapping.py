@@ -13,10 +13,11 @@ from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.transforms import transform_steps
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
 
-__all__ = ["steps_of"]
+__all__ = ["routine_steps", "steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
@@ -37,6 +38,15 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return sort_steps(kernel, limits, dialect)
         case Library() if kernel.meaning is not None:
             return attention_steps(kernel, limits, dialect)
+        case Library() if dialect.why_not_routine(kernel) is not None:
+            return routine_steps(kernel, limits, dialect)
+    return None
+
+
+def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+    """The launches of a routine by kernels of rlx's own, of what fits in a group's memory; None for others."""
+    if kernel.routine == "fft":
+        return transform_steps(kernel, limits, dialect)
     return None
 
 

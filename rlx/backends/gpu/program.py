@@ -13,7 +13,7 @@ from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
 from rlx.ir.fused_products import FusedProduct, fused_product
-from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, nested_plans
+from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Library, Plan, RowTiles, Scan, While, nested_plans
 from rlx.ir.user_functions import KernelCall
 
 __all__ = ["DeviceProgram", "Parts", "is_call_of"]
@@ -37,7 +37,7 @@ class DeviceProgram:
 
     steps: the launches of each kernel that has some, under the names that they have in `source`. parts: products that a
     library makes, and kernels that are queued one by one. calls: users' kernels, which have texts of their own; with
-    what launches one for a whole batch, if there is such a kernel.
+    what launches one for a whole batch, if there is such a kernel. routines: those that a library computes.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -53,6 +53,7 @@ class DeviceProgram:
         self.steps: dict[Kernel, list[Step]] = {}
         self.parts: dict[Kernel, Parts] = {}
         self.calls: dict[KernelCall, BatchedCall | None] = {}
+        self.routines: set[Library] = set()
         self._plan(plan, dialect, limits)
         self.source = dialect.program(self.texts)
 
@@ -71,6 +72,8 @@ class DeviceProgram:
             return
         if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
             self.calls[kernel.function] = batched_call(kernel.function, dialect)
+        if isinstance(kernel, Library) and kernel.meaning is None and dialect.why_not_routine(kernel) is None:
+            self.routines.add(kernel)
         parts = _parts(kernel, dialect)
         if parts is not None:
             self.parts[kernel] = parts

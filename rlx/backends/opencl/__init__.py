@@ -36,5 +36,6 @@ class OpenCLBackend(DeviceBackend):
         return replace(super().claims, dtypes=supported_dtypes - wide)
 
     def dialect(self) -> DeviceDialect:
-        """With shuffles where the device has sub-groups."""
-        return OpenCLDialect(self.engine.shuffles, self.engine.limits.warp, self.engine.has_doubles)
+        """With shuffles where the device has sub-groups; CLBlast multiplies where it is chosen."""
+        engine = self.engine
+        return OpenCLDialect(engine.shuffles, engine.limits.warp, engine.has_doubles, engine.has_clblast)

@@ -10,6 +10,9 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.backends.opencl.clblast import is_clblast_product
+from rlx.ir.fused_products import FusedProduct
 
 __all__ = ["OpenCLDialect"]
 
@@ -45,7 +48,8 @@ _LAUNCH_WORDS = re.compile(
 class OpenCLDialect(DeviceDialect):
     """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too.
 
-    doubles: whether the device has numbers of 64 bits, which special functions are computed in.
+    doubles: whether the device has numbers of 64 bits, which special functions are computed in. products: whether
+    CLBlast multiplies.
     """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
@@ -58,14 +62,20 @@ class OpenCLDialect(DeviceDialect):
     unroll = "__attribute__((opencl_unroll_hint))"
     launch_words = _LAUNCH_WORDS
 
-    def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True) -> None:
+    def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True, products: bool = False) -> None:
         super().__init__(shuffles)
         self.warp = warp
         self.doubles = doubles
+        self.products = products
 
     def has_function(self, name: str) -> bool:
         """Not without doubles."""
         return self.doubles and super().has_function(name)
+
+    def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
+        """CLBlast's, where `products` says so; it takes in no epilogue."""
+        alone = fused.reader is None and self.products and is_clblast_product(fused.contract)
+        return LibraryProduct("CLBlast", fused.contract) if alone else None
 
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
         """The size of a group is known."""

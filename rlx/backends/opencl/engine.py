@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
@@ -20,8 +20,11 @@ import numpy as np
 
 from rlx.backends.gpu.dlpack import KINDS, Lent, taken
 from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.opencl.clblast import Clblast, chosen
 from rlx.errors import DeviceError
+from rlx.ir.kernels import Buffer
 from rlx.storage import AllocationError
 
 __all__ = ["OpenCLEngine", "devices"]
@@ -87,6 +90,8 @@ class OpenCLEngine(Engine):
         self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
+        self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
+        self._clblast = Clblast(self._clear)
 
     def count(self) -> int:
         """Of all platforms."""
@@ -120,6 +125,16 @@ class OpenCLEngine(Engine):
     def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
         """As any launch."""
         self.launch(kernel, views, (groups,), (items,))
+
+    def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
+        """CLBlast."""
+        kernel = product.contract
+        views = (memory[operand.buffer] for operand in (kernel.lhs, kernel.rhs, kernel.out))
+        self._clblast.multiply(self._queue.int_ptr, kernel, *views)
+
+    def _clear(self, memory: Any, start: int, nbytes: int) -> None:
+        """Zeros, queued."""
+        self._cl.enqueue_fill_buffer(self._queue, memory, np.zeros(1, np.uint32), start, nbytes)
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Each array is a buffer."""

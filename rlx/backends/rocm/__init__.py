@@ -44,5 +44,5 @@ class RocmBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> HipDialect:
-        """Products are kernels of our own: no library was tried."""
-        return HipDialect(self.engine.architecture if self.engine.present else _SHOWN)
+        """Products are kernels of our own; routines are rocSOLVER's, hipBLAS's and hipFFT's."""
+        return HipDialect(self.engine.architecture if self.engine.present else _SHOWN, routines=True)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.library import ROUTINES
 from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Chain, Fragments
 from rlx.ir.kernels import Collective
 
@@ -151,8 +152,8 @@ class HipDialect(CudaDialect):
         "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
     }  # fmt: skip
 
-    def __init__(self, architecture: str = "") -> None:
-        super().__init__()
+    def __init__(self, architecture: str = "", routines: bool = False) -> None:
+        super().__init__(routines=routines)
         self.architecture = architecture
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
@@ -164,6 +165,10 @@ class HipDialect(CudaDialect):
         """Numbers of 16 bits are the device's own, bfloat16 is not."""
         own = dtype == np.float16
         return f"{self.helper('packed_f16')}({low}, {high})" if own else super().packed(dtype, low, high)
+
+    def routine_library(self, routine: str) -> str:
+        """rocSOLVER, hipBLAS, hipFFT."""
+        return ROUTINES[routine].rocm
 
     def exchanges(self, kernel: Collective) -> bool:
         """By way of the host: nobody has tried RCCL."""
