@@ -14,6 +14,7 @@ from rlx.transforms.varying import varying_like
 
 __all__ = ["HOST", "arrays_and_shardings", "check_placement", "placed", "refuse_out"]
 
+
 def arrays_and_shardings() -> Any:
     """The module rlx.sharding.arrays, which is loaded when it is needed."""
     return importlib.import_module("rlx.sharding.arrays")

@@ -22,9 +22,10 @@ from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 from rlx.trace.spanning import SpanningArray
+from rlx.trace.tracing import devices_in_scope
 from rlx.trees import tree
 
 __all__ = [
@@ -161,6 +162,7 @@ def device_put(x: Any, target: Any) -> Any:
     for array, place in zip(arrays, places, strict=True):
         if place is not None:
             _check_addressable(place)
+            _check_place_inside(place)
             check_shape("device_put", place, array.shape)
             _check_equal(array, place)
     return tree.unflatten(treedef, [placed(a, p) for a, p in zip(arrays, places, strict=True)])
@@ -169,6 +171,16 @@ def device_put(x: Any, target: Any) -> Any:
 def _check_addressable(sharding: Sharding) -> None:
     if not sharding.devices:
         raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
+
+
+def _check_place_inside(sharding: Sharding) -> None:
+    """Raises ShardingError where each of several devices, whose program runs at once, would put its value on one."""
+    at_once = state.builder is not None and state.builder.parent is None and devices_in_scope() > 1
+    if at_once and sharding.num_devices == 1:
+        raise ShardingError(
+            f"device_put in a shard_map got the device {sharding.devices[0]!r}; its values lie on the mesh's devices.",
+            "Leave the device out, or put the arguments of the shard_map somewhere.",
+        )
 
 
 def _check_equal(x: Array, sharding: Sharding) -> None:

@@ -382,6 +382,7 @@ def _input_specs(
 
 
 def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
+    x = x.read() if isinstance(x, Cell) else x
     sharding = here(traced_sharding(x))
     if sharding is None and several and not undivided(x):
         raise ShardingError(
