@@ -81,9 +81,14 @@ def abstract_sharding(x: Array) -> NamedSharding:
     if not isinstance(found, NamedSharding):
         mesh = get_abstract_mesh() if isinstance(x, Tracer) else AbstractMesh((), ())
         return NamedSharding(mesh, PartitionSpec(*[None] * x.ndim))
-    mesh = found.mesh.abstract_mesh
-    entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in found.spec.partitions]
-    return NamedSharding(mesh, PartitionSpec(*entries, *[None] * (x.ndim - len(entries))))
+    return explicit_part(found, x.ndim)
+
+
+def explicit_part(found: NamedSharding, ndim: int) -> NamedSharding:
+    """What the type of an array of `ndim` axes says of its sharding: an entry for each, of Explicit axes alone."""
+    mesh, spec = found.mesh.abstract_mesh, found.spec
+    entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in spec.partitions]
+    return NamedSharding(mesh, spec.update([*entries, *[None] * (ndim - len(entries))]))
 
 
 def is_committed(x: Array) -> bool:
@@ -97,7 +102,8 @@ def shards_of(x: Array) -> list[Shard]:
     sharding = sharding_of(x)
     indices = sharding.devices_indices_map(x.shape)
     if len(indices) == 1:
-        return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+        asked = is_committed(x)
+        return [Shard(device, index, 0, placed(value, device) if asked else x) for device, index in indices.items()]
     inside = _inside(sharding, value.shape)
     copies: Counter[str] = Counter()
     shards = []
