@@ -356,6 +356,12 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
                 f"{owner} got {spec!r}: devices of one memory have no parts of a sum that is still to be made.",
                 "Sum inside of the function: rlx.lax.psum(result, axis).",
             )
+        taken = [n for n in names_in(spec.partitions) if n in state.dividing]
+        if taken:
+            raise ShardingError(
+                f"{owner} got {spec!r} inside of a rlx.vmap that {taken[0]!r} divides.",
+                f"Leave {taken[0]!r} out of the spec, or spmd_axis_name={taken[0]!r} out of vmap.",
+            )
         others = [n for n in names_in(spec.partitions) if n not in manual]
         if others:
             raise ShardingError(

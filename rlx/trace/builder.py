@@ -32,10 +32,11 @@ class NamedAxis(NamedTuple):
 
 
 class _State(threading.local):
-    """This thread's innermost open builder, and the named axes in scope."""
+    """This thread's innermost open builder, the named axes in scope, and the axes of a mesh that vmap's divide."""
 
     builder: Builder | None = None
     axes: tuple[NamedAxis, ...] = ()
+    dividing: tuple[Any, ...] = ()
 
 
 state = _State()

@@ -582,6 +582,9 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.all_gather(a, "x", axis_index_groups=[[0, 1, 2], [3]])), "one size")
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
     explicit = mesh_of(rlx, "Explicit", x=4)
+    within = rlx.shard_map(lambda a: a, mesh=mesh, in_specs=rows, out_specs=rows)
+    refused(lambda: rlx.vmap(within, spmd_axis_name="x")(X.reshape(1, 16, 3)), "inside of a rlx.vmap that 'x' divides")
+    assert np.array_equal(rlx.vmap(within, spmd_axis_name="y")(X.reshape(2, 8, 3)), X.reshape(2, 8, 3))
     unreduced = P(unreduced={"x"})
     refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
     for body in (
@@ -802,6 +805,14 @@ def devices_write_to_their_part_of_a_reference() -> None:
     assert np.allclose(part[...], 2 * np.arange(4).repeat(2))
     own = rlx.shard_map(lambda r, x: r.addupdate(x[0, 0]), mesh=mesh, in_specs=(rlx.P(), rlx.P("x")), out_specs=None)
     refused(lambda: own(total, x), "may vary")
+
+
+@check
+def gradients_of_integers_may_be_told_where_to_lie() -> None:
+    part = rlx.NamedSharding(mesh_of(rlx, x=4), rlx.P())
+    f = rlx.jit(rlx.grad(lambda x, n: (x * n).sum(), argnums=(0, 1), allow_int=True), out_shardings=part)
+    slope, nothing = f(rlx.numpy.ones(4), rlx.numpy.arange(4))
+    assert slope.sharding == part and slope.tolist() == [0, 1, 2, 3] and nothing.dtype == rlx.dtypes.float0
 
 
 @check
