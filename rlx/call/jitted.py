@@ -58,9 +58,10 @@ from rlx.trace.references import (
     refuse_twice,
     write_last,
 )
-from rlx.trace.spanning import SpanningArray, locals_of
+from rlx.trace.spanning import ArrayOfParts, locals_of
 from rlx.trace.tracing import (
     close_over,
+    explicit,
     place_known,
     place_of,
     places_inside,
@@ -68,6 +69,7 @@ from rlx.trace.tracing import (
     trace_program,
     tracked_axes,
 )
+from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
@@ -140,7 +142,7 @@ class _Entry:
         if self.marks or any(map(_divided, arguments)):
             places = places_of(self.program, arguments, self.marks)
             results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
-            blocks = {x.local for x in tree.leaves(results) if type(x) is SpanningArray}
+            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := explained_exchanges(self.program)):
@@ -549,7 +551,9 @@ class _Request:
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
         # over which axes of a mesh they vary, which a function may ask as well
-        axes = (state.axes, *map(varying_axes, self.leaves)) if tracked_axes() else state.axes
+        axes = state.axes
+        if tracked_axes():
+            axes = (axes, *map(varying_axes, self.leaves), *map(reductions_of, self.leaves))
         # what a compiled call has to agree with
         self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, axes, where)
         # how several devices have the arguments, which says how they have the results
@@ -570,8 +574,8 @@ class _Request:
         given = tree.leaves(args)
         if self.away or self.divided:
             types = [_placed_type(x) for x in self.leaves]
-        if SpanningArray in set(map(type, given)):
-            kinds = [x._type if type(x) is SpanningArray else t for x, t in zip(given, types, strict=True)]
+        if any(isinstance(x, ArrayOfParts) for x in given):
+            kinds = [x._type if isinstance(x, ArrayOfParts) else t for x, t in zip(given, types, strict=True)]
             self.fast_key = (token, tree.structure(args).spec, *kinds)
             self.order = locals_of
             return
@@ -698,9 +702,7 @@ def _traced_place(x: Tracer) -> Any:
 
 def _explicit_place(x: Array) -> Any:
     """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
-    place = _traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
-    mesh = getattr(place, "mesh", None)
-    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
+    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
 
 
 def _divided(x: Any) -> Any:

@@ -12,10 +12,11 @@ from rlx.sharding.blocks import spans
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
+from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import check_shape, divided_so, placed, placed_all, resolve, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import is_float0, shared_array
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import ArrayOfParts, SpanningArray
 from rlx.trees import tree
 
 __all__ = ["ShardedJitted"]
@@ -130,7 +131,8 @@ def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> 
 
 
 def _lies_so(x: Any, sharding: Sharding | None) -> Any:
-    return placed(x, sharding) if isinstance(x, (Tracer, SpanningArray)) or spans(sharding) else x
+    moves = isinstance(x, (Tracer, ArrayOfParts)) or spans(sharding) or stack_axes(sharding)
+    return placed(x, sharding) if moves else x
 
 
 def _check_leaves(owner: str, shardings: Any) -> None:

@@ -21,6 +21,7 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
+from rlx.trace.stacked import StackedArray
 
 __all__ = ["AbstractArray", "AbstractValue", "aval_of", "tensor_type", "typeof"]
 
@@ -238,6 +239,8 @@ def _jax_name(name: str, value: Any) -> None:
 
 setattr(Ref, "aval", property(typeof))  # noqa: B010  types are not known to have it
 setattr(Tracer, "aval", property(typeof))  # noqa: B010  its type alone does not say over which axes it varies
+setattr(Tracer, "mat", property(manual_axis_type))  # noqa: B010
+setattr(StackedArray, "aval", property(typeof))  # noqa: B010  nor of this over which axes it is to be summed
 _jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
 _jax_name("vma", frozenset())
 _jax_name("mat", _NOT_VARYING)

@@ -22,6 +22,8 @@ from rlx.ops.families import move_axis
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rlx.trace import tracing
 from rlx.trace.primitive import Primitive
+from rlx.transforms.reductions import NEITHER, reductions_of
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = [
@@ -115,6 +117,22 @@ def _rows(value: Array, axis_name: AxisName) -> Array:
     return reshape(value, (tracing.axis_size(names), *shape))
 
 
+def _check_reductions(name: str, value: Array, axis_name: AxisName, sums: bool = False) -> Array:
+    """The value. Raises ShardingError where it is copies over one of the axes, or parts of a sum and that is not asked
+    for over all of them."""
+    names = frozenset(tracing.tracked_axes(_names(axis_name)))
+    found = reductions_of(value) if names else NEITHER
+    unreduced, reduced = found.unreduced & names, found.reduced & names
+    if reduced or (unreduced and not (sums and unreduced == names)):
+        raise ShardingError(
+            f"lax.{name} over {sorted(map(str, names))} got a {value.type!r} that is unreduced over"
+            f" {sorted(map(str, unreduced))} and reduced over {sorted(map(str, reduced))}.",
+            "Parts of a sum are for lax.psum and lax.psum_scatter over those axes; make copies each member's own:"
+            ' lax.pcast(x, axis, to="varying").',
+        )
+    return value
+
+
 def axis_size(axis_name: AxisName) -> int:
     """The size of a mapped axis, or the product of those of several.
 
@@ -170,7 +188,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     def total(leaf: Any) -> Any:
         if groups is None and isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
             return leaf * size
-        value = as_array(leaf)
+        value = _check_reductions("psum", as_array(leaf), axis_name, sums=True)
         if value.dtype == np.dtype(bool):
             value = convert_element_type(value, config.default_int)
         return _sum(value, axis_name, groups)
@@ -191,7 +209,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def mean(leaf: Any) -> Any:
-        value = as_array(leaf)
+        value = _check_reductions("pmean", as_array(leaf), axis_name, sums=True)
         if not is_inexact(value.dtype):
             value = convert_element_type(value, config.default_float)
         return div(_sum(value, axis_name, groups), size)
@@ -203,7 +221,12 @@ def _extremum(primitive: Primitive, reducer: Primitive, x: Any, axis_name: AxisN
     if groups is not None:
         return tree.map(lambda leaf: groups.reduce(reducer, as_array(leaf)), x)
     names = _shared(axis_name)
-    return tree.map(lambda leaf: primitive(as_array(leaf), axis_name=names) if names else as_array(leaf), x)
+
+    def extremum(leaf: Any) -> Any:
+        value = _check_reductions(primitive.name, as_array(leaf), axis_name)
+        return primitive(value, axis_name=names) if names else value
+
+    return tree.map(extremum, x)
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -245,7 +268,7 @@ def all_gather(
     """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
 
     In a rlx.shard_map with check_vma the result varies as far as derivatives and out_specs go, though it is equal on
-    all members; with to="invarying" or "reduced" it does not.
+    all members; with to="invarying" it does not, and with to="reduced" it is reduced: cotangents are parts of a sum.
 
     >>> import rlx
     >>> import numpy as np
@@ -256,15 +279,18 @@ def all_gather(
     if to not in ("varying", "reduced", "invarying"):
         raise OptionError(f"lax.all_gather got to={to!r}.", 'It is "varying", "reduced" or "invarying".')
     groups = _grouped("all_gather", axis_name, axis_index_groups)
-    tracked = tracing.tracked_axes(_names(axis_name)) if to == "varying" else ()
+    tracked = tracing.tracked_axes(_names(axis_name)) if to != "invarying" else ()
 
     def gather(leaf: Any) -> Array:
-        value = as_array(leaf)
+        value = _check_reductions("all_gather", as_array(leaf), axis_name)
         at = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         shape = value.shape
         rows = _rows(value, axis_name) if groups is None else groups.rows(value)
         rows = move_axis(rows, 0, at)
-        rows = variation.pvary(rows, axis_name=tracked) if tracked else rows
+        if tracked and to == "varying":
+            rows = variation.pvary(rows, axis_name=tracked)
+        elif tracked:
+            rows = variation.recast(rows, axis_name=tracked, to=to)
         return reshape(rows, (*shape[:at], rows.shape[at] * shape[at], *shape[at + 1 :])) if tiled else rows
 
     return tree.map(gather, x)
@@ -290,7 +316,7 @@ def psum_scatter(
     size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def scatter(leaf: Any) -> Array:
-        value = as_array(leaf)
+        value = _check_reductions("psum_scatter", as_array(leaf), axis_name, sums=True)
         at = canonical_axis("psum_scatter", scatter_dimension, value.ndim)
         if value.shape[at] % size or (not tiled and value.shape[at] != size):
             raise ShapeError(
@@ -332,7 +358,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     names = _shared(axis_name)
 
     def send(leaf: Any) -> Array:
-        value = as_array(leaf)
+        value = _check_reductions("ppermute", as_array(leaf), axis_name)
         if not names:
             return value if pairs else full_like(value, 0)
         if len(names) == 1:
@@ -385,7 +411,7 @@ def all_to_all(
     count = math.prod(sizes)
 
     def exchange(leaf: Any) -> Array:
-        value = as_array(leaf)
+        value = _check_reductions("all_to_all", as_array(leaf), axis_name)
         split = canonical_axis("all_to_all", split_axis, value.ndim)
         concat = canonical_axis("all_to_all", concat_axis, value.ndim)
         width, rest = divmod(value.shape[split], count)
@@ -441,10 +467,11 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
-    """x (an array, or a tree of arrays), noted as varying over a mapped axis or several, or as reduced or not.
+    """x (an array, or a tree of arrays), as one that varies over a mapped axis or several, or as reduced or unreduced.
 
-    In a rlx.shard_map with check_vma, derivatives by what varies are each member's own. Elsewhere, and for the other
-    two, only the arguments are checked.
+    In a rlx.shard_map with check_vma derivatives by what varies are each member's own, and by what is reduced parts of
+    a sum. What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced varying.
+    Elsewhere only the arguments are checked.
 
     Args:
       x: arrays of any shape and dtype.
@@ -452,7 +479,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
 
     Returns: x.
 
-    Raises: VmapAxisError for an axis that is not in scope; OptionError for another `to`.
+    Raises: VmapAxisError for an axis that is not in scope; OptionError for another `to`; ShardingError for x that it
+      cannot be made of.
 
     >>> from rlx import lax
     >>> import rlx
@@ -465,8 +493,41 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     if to not in ("varying", "reduced", "unreduced"):
         raise OptionError(f"lax.pcast got to={to!r}.", 'It is "varying", "reduced" or "unreduced".')
     tracing.axis_size(axis_name)
-    names = tracing.tracked_axes(_names(axis_name)) if to == "varying" else ()
-    return tree.map(lambda leaf: variation.pvary(as_array(leaf), axis_name=names) if names else as_array(leaf), x)
+    names = tracing.tracked_axes(_names(axis_name))
+
+    def cast(leaf: Any) -> Array:
+        value = as_array(leaf)
+        if not names:
+            return value
+        state = _state(value, names)
+        if to == "varying" and state != "reduced":
+            return variation.pvary(_check_reductions("pcast", value, names), axis_name=names)
+        if (state, to) not in _CASTS:
+            raise ShardingError(
+                f"lax.pcast over {sorted(map(str, names))} got to={to!r} for a {value.type!r} that is {state} there.",
+                "What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced"
+                " varying.",
+            )
+        return variation.recast(value, axis_name=names, to=to)
+
+    return tree.map(cast, x)
+
+
+_CASTS = {("equal", "reduced"), ("varying", "unreduced"), ("reduced", "varying")}
+
+
+def _state(value: Array, names: Sequence[Any]) -> str:
+    """Whether a value is unreduced, reduced, varying, or equal over all of these axes; "different" where it is not the
+    same over each."""
+    found, varying = reductions_of(value), varying_axes(value)
+
+    def over(name: Any) -> str:
+        if name in found.unreduced or name in found.reduced:
+            return "unreduced" if name in found.unreduced else "reduced"
+        return "varying" if varying is None or name in varying else "equal"
+
+    states = {over(name) for name in names}
+    return states.pop() if len(states) == 1 else "different"
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:

@@ -12,6 +12,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_float, promote_dtypes
 from rlx.lax.operands import as_array, as_dtype, operands
 from rlx.lax.shape import convert_element_type, expand_dims, reshape
+from rlx.numpy.placement import asks_for_parts, check_placement, sums_in_parts
 from rlx.ops.arithmetic import multiply
 from rlx.ops.families import broadcast_to
 from rlx.ops.precision import product
@@ -38,6 +39,8 @@ def dot_general(
         Results are at least as exact as it asks: narrower operands are widened to an algorithm's accumulation type,
         and float32 is rounded to tf32 where "high" or less is asked for and the device multiplies that faster.
       preferred_element_type: the dtype of the result, at least as wide as that of the operands.
+      out_sharding: a sharding, or a PartitionSpec under rlx.set_mesh. Where it has unreduced axes, over which the axes
+        are divided that are summed over, each device has its part of the sum.
 
     Returns: an array with the batch axes, then lhs's other axes, then rhs's. Of operands of different dtypes it
     has the promoted one.
@@ -49,12 +52,16 @@ def dot_general(
     (2, 4)
     """
     preferred = None if preferred_element_type is None else as_dtype(preferred_element_type)
+    check_placement(None, out_sharding)
     x, y = _factors(lhs, rhs, preferred)
     (lhs_sum, rhs_sum), (lhs_batch, rhs_batch) = dimension_numbers
     numbers = (
         (_axes(lhs_sum, x.ndim), _axes(rhs_sum, y.ndim)),
         (_axes(lhs_batch, x.ndim), _axes(rhs_batch, y.ndim)),
     )
+    if asks_for_parts(out_sharding):
+        in_parts = sums_in_parts().product_in_parts
+        return in_parts("lax.dot_general", x, y, numbers, precision, preferred, out_sharding)
     return product(x, y, numbers, precision, preferred)
 
 
@@ -102,7 +109,7 @@ def dot(
                 "It takes vectors and matrices whose inner sizes agree; see dot_general.",
             )
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
-    return dot_general(x, y, dimension_numbers, precision, preferred_element_type)
+    return dot_general(x, y, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:

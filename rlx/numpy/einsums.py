@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count as counter
+from itertools import islice
 from typing import Any
 
 import opt_einsum
@@ -10,7 +12,7 @@ from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError, describe
 from rlx.numpy.manipulation import transpose
 from rlx.numpy.matrices import diagonal
-from rlx.numpy.placement import check_placement, refuse_out
+from rlx.numpy.placement import asks_for_parts, check_placement, refuse_out, sums_in_parts
 from rlx.numpy.products import contract
 from rlx.numpy.promotion import beside_arrays, convert_to, promote, to_dtype
 from rlx.numpy.reductions import sum as sum_
@@ -109,6 +111,13 @@ def einsum(
     refuse_out("einsum", out)
     terms, output, arrays = _parse((subscripts, *operands))
     arrays = promote("einsum", *arrays)
+    if asks_for_parts(out_sharding):
+        module = sums_in_parts()
+        arrays, names, sharding = module.split_in_parts("einsum", arrays, terms, output, out_sharding)
+        letters = _unused(terms, len(names))
+        text = f"{','.join(letters + term for term in terms)}->{letters}{output}"
+        options = dict(optimize=optimize, precision=precision, preferred_element_type=preferred_element_type)
+        return module.of_parts("einsum", einsum(text, *arrays, **options, _dot_general=_dot_general), sharding)
     path = _path(terms, output, arrays, optimize)
     work: list[Term] = [_simplified(x, letters) for x, letters in zip(arrays, terms, strict=True)]
     for step in path:
@@ -125,6 +134,12 @@ def einsum(
     if arrays[0].dtype.kind == "b":
         result = convert_to(result, arrays[0].dtype)
     return result if preferred_element_type is None else convert_to(result, to_dtype(preferred_element_type))
+
+
+def _unused(terms: list[str], count: int) -> str:
+    """Letters that no operand has."""
+    used = set("".join(terms))
+    return "".join(islice((letter for letter in map(opt_einsum.get_symbol, counter()) if letter not in used), count))
 
 
 def _path(terms: list[str], output: str, arrays: list[Any], optimize: Any) -> list[tuple[int, ...]]:

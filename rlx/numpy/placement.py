@@ -12,7 +12,8 @@ from rlx.trace.builder import state
 from rlx.trace.places import HOST, execution
 from rlx.transforms.varying import varying_like
 
-__all__ = ["HOST", "arrays_and_shardings", "check_placement", "placed", "refuse_out"]
+__all__ = ["HOST", "arrays_and_shardings", "asks_for_parts", "check_placement", "placed", "refuse_out", "sums_in_parts"]
+
 
 
 def arrays_and_shardings() -> Any:
@@ -35,6 +36,20 @@ def check_placement(device: Any = None, out_sharding: Any = None) -> None:
         )
     if out_sharding is not None:
         arrays_and_shardings().check_out_sharding("out_sharding", out_sharding)
+
+
+def asks_for_parts(out_sharding: Any) -> bool:
+    """Whether a sharding that check_placement has let pass has unreduced axes: a result's sum is left to be made.
+
+    >>> asks_for_parts(None)
+    False
+    """
+    return out_sharding is not None and bool(getattr(out_sharding, "spec", out_sharding).unreduced)
+
+
+def sums_in_parts() -> Any:
+    """The module rlx.sharding.stack_products, which is loaded when it is needed."""
+    return importlib.import_module("rlx.sharding.stack_products")
 
 
 def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = None) -> Any:

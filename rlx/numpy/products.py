@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import ShapeError, UnsupportedError
 from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
-from rlx.numpy.placement import check_placement, refuse_out
+from rlx.numpy.placement import asks_for_parts, check_placement, refuse_out, sums_in_parts
 from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, shared, to_dtype
 from rlx.ops import shape as shapes
 from rlx.ops.precision import product
@@ -41,9 +41,13 @@ def contract(
     batch: tuple[Axes, Axes] = ((), ()),
     precision: Any = None,
     preferred: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
-    """dot_general of promoted operands, cast to the preferred dtype."""
+    """dot_general of promoted operands, cast to the preferred dtype; of out_sharding unreduced axes are heeded."""
     wanted = None if preferred is None else to_dtype(preferred)
+    if asks_for_parts(out_sharding):
+        in_parts = sums_in_parts().product_in_parts
+        return in_parts("a product", x, y, (contracting, batch), precision, wanted, out_sharding)
     if wanted is not None and wanted.itemsize < x.dtype.itemsize:
         return convert_to(product(x, y, (contracting, batch), precision, None), wanted)
     return product(x, y, (contracting, batch), precision, wanted)
@@ -78,7 +82,12 @@ def matmul(
     if x.shape[-1] != y.shape[row]:
         raise _mismatch("matmul", x, y)
     if y.ndim <= 2 or x.ndim == 1:
-        return contract(x, y, ((x.ndim - 1,), (row,)), precision=precision, preferred=preferred_element_type)
+        return contract(x, y, ((x.ndim - 1,), (row,)), ((), ()), precision, preferred_element_type, out_sharding)
+    if asks_for_parts(out_sharding):
+        raise UnsupportedError(
+            f"matmul of operands with {max(x.ndim, y.ndim)} axes got unreduced axes in out_sharding={out_sharding!r}.",
+            "Write rlx.numpy.einsum.",
+        )
     return _batched_matmul(x, y, precision, preferred_element_type)
 
 
@@ -145,7 +154,7 @@ def dot(
     row = max(y.ndim - 2, 0)
     if x.shape[-1] != y.shape[row]:
         raise _mismatch("dot", x, y)
-    return contract(x, y, ((x.ndim - 1,), (row,)), precision=precision, preferred=preferred_element_type)
+    return contract(x, y, ((x.ndim - 1,), (row,)), ((), ()), precision, preferred_element_type, out_sharding)
 
 
 @replayed
@@ -278,7 +287,7 @@ def tensordot(
         right = canonical_axes(axes[1], y.ndim, "tensordot")
     if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
         raise _mismatch("tensordot", x, y)
-    return contract(x, y, (left, right), precision=precision, preferred=preferred_element_type)
+    return contract(x, y, (left, right), ((), ()), precision, preferred_element_type, out_sharding)
 
 
 @replayed

@@ -62,6 +62,7 @@ __all__ = [
 class add(Elementwise):
     """x + y."""
 
+    linear_groups = ((0, 1),)
     kinds = "iufc"
     compute = staticmethod(np.add)
 
@@ -79,6 +80,7 @@ class add(Elementwise):
 class subtract(Elementwise):
     """x - y."""
 
+    linear_groups = ((0, 1),)
     operation = "sub"
     kinds = "iufc"
     compute = staticmethod(np.subtract)
@@ -97,6 +99,7 @@ class subtract(Elementwise):
 class negative(Elementwise):
     """-x; unsigned integers wrap."""
 
+    linear_groups = ((0,),)
     operation = "neg"
     kinds = "iufc"
     compute = staticmethod(np.negative)
@@ -116,6 +119,7 @@ class negative(Elementwise):
 class multiply(Elementwise):
     """x * y."""
 
+    linear_groups = ((0,), (1,))
     operation = "mul"
     kinds = "iufc"
     compute = staticmethod(np.multiply)
@@ -226,6 +230,10 @@ class divide(Elementwise):
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.div(x, y)
+
+    def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
+        """In what is divided, where nothing is truncated."""
+        return () if is_integer(types[0].dtype) else ((0,),)
 
     def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
         return (

@@ -46,6 +46,8 @@ def float_dtype_of(dtype: np.dtype) -> np.dtype:
 class select(Elementwise):
     """on_true where the bool predicate holds, elsewhere on_false."""
 
+    linear_groups = ((1, 2),)
+
     def type(self, *types: TensorType, **params: Any) -> TensorType:
         predicate, *cases = types
         if predicate.dtype != np.dtype(bool):
@@ -101,6 +103,7 @@ class select(Elementwise):
 class ComplexPart(Elementwise):
     """From complex to real, linear over the reals."""
 
+    linear_groups = ((0,),)
     kinds = "c"
 
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
@@ -143,6 +146,7 @@ class imag(ComplexPart):
 class conj(Elementwise):
     """The complex conjugate."""
 
+    linear_groups = ((0,),)
     kinds = "c"
     compute = staticmethod(np.conjugate)
 
@@ -160,6 +164,7 @@ class conj(Elementwise):
 class complex(Elementwise):
     """x + iy of float32 or float64 parts."""
 
+    linear_groups = ((0, 1),)
     kinds = "f"
 
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
@@ -256,6 +261,11 @@ class convert(Elementwise):
 
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:
         return s.cast(x, dtype)
+
+    def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
+        """Where nothing is cut off: not to integers from others, nor to bools."""
+        dtype: np.dtype = params["dtype"]
+        return ((0,),) if is_inexact(dtype) or (is_integer(dtype) and is_integer(types[0].dtype)) else ()
 
     def partials(self, out: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> tuple[Any, ...]:
         differentiable = is_inexact(dtype) and is_inexact(type_of(x).dtype)

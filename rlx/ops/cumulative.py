@@ -143,6 +143,7 @@ class Cumulative(Primitive):
 class cumsum(Cumulative):
     """Running sum; floats of less than 32 bits are added in float32."""
 
+    linear_groups = ((0,),)
     ufunc = np.add
     reducer = "add"
 

@@ -124,6 +124,8 @@ class dynamic_slice(Movement):
 class dynamic_update_slice(Primitive):
     """x with the window that begins at `starts` (moved back inside) replaced by `update`."""
 
+    linear_groups = ((0, 1),)
+
     def type(self, x: TensorType, update: TensorType, *starts: TensorType) -> TensorType:
         if x.dtype != update.dtype:
             raise DtypeError(

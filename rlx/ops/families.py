@@ -414,6 +414,10 @@ class LinearPrimitive(Primitive):
 
     all_linear = False
 
+    def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
+        """In the operands whose tangents go that way."""
+        return (tuple(range(len(types))) if self.all_linear else (0,),)
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """Apply the operation to the tangents."""
         out = self.bind(*primals, **params)

@@ -146,6 +146,7 @@ def _draw(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
 class reduce_sum(Reduction):
     """The sum; floats of less than 32 bits are added in float32."""
 
+    linear_groups = ((0,),)
     kinds = "iufc"
     ufunc = np.add
     reducer = "add"

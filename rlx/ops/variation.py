@@ -20,7 +20,7 @@ from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
 
-__all__ = ["fan_in", "fan_out", "once", "pvary", "total", "variation"]
+__all__ = ["fan_in", "fan_out", "once", "pvary", "recast", "total", "variation"]
 
 _MARK = TensorType((), np.dtype("i1"))
 
@@ -52,6 +52,35 @@ class pvary(MemberCopies):
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
         """Each member's own."""
         return pvary(cotangent, axis_name=axis_name)
+
+
+@primitive
+class recast(LinearCollective):
+    """The value, as one of which members have copies ("reduced"), parts of a sum ("unreduced"), or others ("varying").
+
+    Those of which members have copies or parts are mapped, too: only types tell them from others
+    (transforms/reductions.py). params: axis_name, a tuple; to.
+    """
+
+    def type(self, x: TensorType, *, axis_name: Names, to: str) -> TensorType:
+        return x
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names, to: str) -> Any:
+        """Each member's own; of copies that vary from now on, parts of a sum."""
+        return recast(cotangent, axis_name=axis_name, to="unreduced" if to == "varying" else "varying")
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names, to: str
+    ) -> Batched:
+        """A copy for each member of what is not mapped."""
+        out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
+        return (self.bind(out, axis_name=rest, to=to) if rest else out), 0
+
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names, to: str
+    ) -> Batched:
+        """A copy for each of the own members."""
+        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name, to=to)
 
 
 @primitive

@@ -26,7 +26,7 @@ from rlx.serialization import safetensors
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import MAX_RANK, Broken, Contents, check_texts, parsed_object
 from rlx.serialization.trees import contents_of, name_of
-from rlx.trace.spanning import SpanningArray, locals_of
+from rlx.trace.spanning import SpanningArray
 from rlx.trees import tree
 
 __all__ = ["INDEX", "Shards", "write"]
@@ -63,7 +63,8 @@ def write(folder: Path, value: Any) -> None:
     Raises OSError in a process that cannot write, CollectiveError in the others.
     """
     leaves, treedef = tree.flatten(value)
-    contents = contents_of(tree.unflatten(treedef, locals_of(leaves)))
+    own_parts = [x.local if isinstance(x, SpanningArray) else x for x in leaves]
+    contents = contents_of(tree.unflatten(treedef, own_parts))
     spanning = {name_of(path): x for path, x in tree.leaves_with_path(value) if isinstance(x, SpanningArray)}
     token = bytes(_gathered(np.frombuffer(secrets.token_bytes(8), np.uint8), "save")[0]).hex()
     entries = {name: _entry(name, array, spanning.get(name), token) for name, array in contents.arrays.items()}

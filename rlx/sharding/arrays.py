@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
+from rlx.sharding.stacks import stack_axes, stacked_as
 from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import ArrayOfParts
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import devices_in_scope
 from rlx.trees import tree
 
@@ -67,7 +69,7 @@ def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationT
 
 def sharding_of(x: Array) -> Sharding:
     """Where an array lies: what was asked for, or whole on its device. AttributeError for traced values."""
-    if isinstance(x, SpanningArray):
+    if isinstance(x, ArrayOfParts):
         return x._sharding
     value = _concrete(x, "sharding", AttributeError)
     memory = memory_of(value)
@@ -93,14 +95,16 @@ def explicit_part(found: NamedSharding, ndim: int) -> NamedSharding:
 
 def is_committed(x: Array) -> bool:
     """Whether somebody asked where the array should lie."""
-    return isinstance(x, SpanningArray) or hasattr(_concrete(x, "committed"), "_sharding")
+    return isinstance(x, ArrayOfParts) or hasattr(_concrete(x, "committed"), "_sharding")
 
 
 def shards_of(x: Array) -> list[Shard]:
     """The parts of an array that this process has, in the order of the sharding's devices; they share its memory."""
-    value = _concrete(x.local if isinstance(x, SpanningArray) else x, "addressable_shards")
+    value = _concrete(x.local if isinstance(x, ArrayOfParts) else x, "addressable_shards")
     sharding = sharding_of(x)
     indices = sharding.devices_indices_map(x.shape)
+    if type(x) is StackedArray:
+        return _shards_of_stack(x, value, indices)
     if len(indices) == 1:
         asked = is_committed(x)
         return [Shard(device, index, 0, placed(value, device) if asked else x) for device, index in indices.items()]
@@ -112,6 +116,20 @@ def shards_of(x: Array) -> list[Shard]:
             own = inside[device]
             part = array_of_type(value.numpy()[own], value.type.update(shape=_shape(value.shape, own)))
             shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
+        copies[str(index)] += 1
+    return shards
+
+
+def _shards_of_stack(x: StackedArray, value: ConcreteArray, indices: Mapping[Device, Any]) -> list[Shard]:
+    """The parts of an array of which devices have parts of a sum, or copies: of what each has."""
+    mesh = x._sharding.mesh
+    along = [mesh.axis_names.index(name) for name in stack_axes(x._sharding)]
+    copies: Counter[str] = Counter()
+    shards = []
+    for position, (device, index) in zip(np.ndindex(*mesh.axis_sizes), indices.items(), strict=True):
+        own = value.numpy()[tuple(position[number] for number in along)][index]
+        part = array_of_type(own, x.type.update(shape=_shape(x.shape, index)))
+        shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
         copies[str(index)] += 1
     return shards
 
@@ -250,12 +268,27 @@ def make_array_from_callback(
 
 def _of_parts(shape: Sequence[int], sharding: Sharding, parts: Sequence[ConcreteArray]) -> Array:
     """The array whose parts on the devices of this process these are; one part where all are equal."""
+    if stack_axes(sharding):
+        assert isinstance(sharding, NamedSharding)
+        return _stack_of(shape, sharding, parts)
     if not spans(sharding):
         indices = list(sharding.addressable_devices_indices_map(shape).values())
         return placed(_whole(shape, indices, parts), sharding)
     assert isinstance(sharding, NamedSharding)
     block = block_shape(sharding, shape)
     return array_of_block(_whole(block, [*_inside(sharding, block).values()], parts), shape, sharding)
+
+
+def _stack_of(shape: Sequence[int], sharding: NamedSharding, parts: Sequence[ConcreteArray]) -> Array:
+    """The array of which devices have these parts of a sum, or copies; one part where all are equal."""
+    mesh = sharding.mesh
+    along = [mesh.axis_names.index(name) for name in stack_axes(sharding)]
+    every = list(parts) * (mesh.size // len(parts))
+    values = np.empty((*(mesh.axis_sizes[number] for number in along), *shape), every[0].numpy().dtype)
+    indices = sharding.devices_indices_map(shape).values()
+    for position, index, part in reversed(list(zip(np.ndindex(*mesh.axis_sizes), indices, every, strict=True))):
+        values[(*(position[number] for number in along), *index)] = part.numpy()
+    return stacked_as(array_of_type(values, every[0].type.update(shape=values.shape)), sharding)
 
 
 def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Sequence[ConcreteArray]) -> ConcreteArray:

@@ -11,8 +11,10 @@ from rlx.sharding.context import get_abstract_mesh, use_abstract_mesh
 from rlx.sharding.mesh import AbstractMesh, AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import names_in
+from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import check_shape, complete, placed_all, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trace.stacked import StackedArray
 from rlx.trees import tree
 
 __all__ = ["auto_axes", "explicit_axes", "reshard", "with_sharding_constraint"]
@@ -30,7 +32,8 @@ def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any
         check_shape(owner, sharding, array.shape)
         if isinstance(sharding, NamedSharding):
             # a mesh without devices says how, not where
-            sharding = None if isinstance(sharding.mesh, AbstractMesh) else complete(sharding, array.ndim)
+            nowhere = isinstance(sharding.mesh, AbstractMesh) and type(array) is not StackedArray
+            sharding = None if nowhere and not stack_axes(sharding) else complete(sharding, array.ndim)
         found.append(sharding)
     return tree.unflatten(treedef, placed_all(arrays, found))
 

@@ -13,19 +13,22 @@ from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
 from rlx.ops.process_collective import process_broadcast
-from rlx.ops.shape import reshape, slice, transpose
+from rlx.ops.shape import reshape, transpose
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import as_each_ones, as_one
 from rlx.sharding.mesh import current
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
+from rlx.sharding.stacks import first_along
 from rlx.trace.builder import Builder, state
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import type_of
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import trace_program, vary
 from rlx.transforms.programs import batch_program
-from rlx.transforms.varying import equations_behind, varying_axes
+from rlx.transforms.reductions import Reductions
+from rlx.transforms.varying import Axes, equations_behind, varying_axes
 from rlx.trees import tree
 
 __all__ = ["Grid", "check_entries"]
@@ -43,8 +46,15 @@ def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None
 
 
 def _whole(x: Any) -> Any:
-    """An array of which nobody says how it is divided."""
+    """An array of which nobody says how it is divided; of one with unreduced or reduced axes, what is local of it."""
+    if type(x) is StackedArray:
+        return x.local
     return x.with_sharding(None) if type(x) is DividedArray else x
+
+
+def reduce_over(value: Any, unreduced: Axes, reduced: Axes) -> None:
+    """A traced value is parts of a sum over the first axes, and copies over the others."""
+    value.builder.reductions = {**(value.builder.reductions or {}), value.atom: Reductions(unreduced, reduced)}
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,7 @@ class Grid:
             for part, (x, spec) in zip(parts, divided, strict=True):
                 around = varying_axes(x)
                 vary(part, None if around is None else around | frozenset(self._front(spec)))
+                reduce_over(part, *(frozenset(axes & self.sizes.keys()) for axes in (spec.unreduced, spec.reduced)))
             rest = iter(parts)
             given = [x if spec is None else next(rest) for x, spec in zip(values, in_specs, strict=True)]
             leaves, treedef = tree.flatten(function(*given))
@@ -104,7 +115,7 @@ class Grid:
         for type, spec in zip(program.output_types, specs, strict=True):
             check_entries(f"out_specs of {self.name}", spec, type.shape)
         captured = [as_each_ones(x, self._across(())) for x in captured]
-        axes = [frozenset[Any]()] * len(captured) + [frozenset(names_in(s.partitions)) for _, s in divided]
+        axes = [frozenset[Any]()] * len(captured) + [frozenset(self._front(s)) for _, s in divided]
         if self.checked and current().casts_by_hand:
             self._check_casts(inline_calls(program), axes)
         program, varying = self.batched(program, axes)
@@ -123,7 +134,7 @@ class Grid:
             return None
         parts = {var: (x, spec) for var, (x, spec) in zip(builder.inputs, divided, strict=True)}
         held = dict(builder.captures.values())
-        names = [frozenset(names_in(parts[v][1].partitions) if v in parts else ()) for v in sources]
+        names = [frozenset(self._front(parts[v][1]) if v in parts else ()) for v in sources]
         program, varying = self.batched(Program(sources, equations, [atom], (), self.name), names)
         if varying[0]:
             return None
@@ -184,11 +195,16 @@ class Grid:
 
     def _front(self, spec: PartitionSpec) -> list[Any]:
         """The axes that a spec names, in the order of the mesh."""
-        return [name for name in self.sizes if name in names_in(spec.partitions)]
+        named = {*names_in(spec.partitions), *spec.unreduced, *spec.reduced}
+        return [name for name in self.sizes if name in named]
+
+    def _stacked(self, spec: PartitionSpec) -> list[Any]:
+        """Those along which devices have parts of a sum, or copies."""
+        return [name for name in self.sizes if name in spec.unreduced | spec.reduced]
 
     def _positions(self, spec: PartitionSpec, ndim: int) -> tuple[list[int], list[int]]:
         """Where an array with each divided axis as (its mesh axes, its part) has the mesh axes, then the parts."""
-        at: dict[Any, int] = {}
+        at: dict[Any, int] = {name: i for i, name in enumerate(self._stacked(spec))}
         parts: list[int] = []
         entries = [*spec.partitions, *[None] * (ndim - len(spec))]
         for entry in entries:
@@ -198,21 +214,23 @@ class Grid:
         return [at[name] for name in self._front(spec)], parts
 
     def split(self, x: Array, spec: PartitionSpec) -> Array:
-        """The array with the axes of the mesh that the spec names in front, then each member's part."""
-        shape: list[int] = []
-        part = self.part(x.shape, spec)
-        for entry, size in zip([*spec.partitions, *[None] * (x.ndim - len(spec))], part, strict=True):
+        """The array with the axes of the mesh that the spec names in front, then each member's part. Those along which
+        devices have parts of a sum, or copies, are in front before, too."""
+        shape = [self.sizes[name] for name in self._stacked(spec)]
+        whole = x.shape[len(shape) :]
+        part = self.part(whole, spec)
+        for entry, size in zip([*spec.partitions, *[None] * (len(whole) - len(spec))], part, strict=True):
             shape += [*(self.sizes[name] for name in self._named(entry)), size]
-        front, parts = self._positions(spec, x.ndim)
+        front, parts = self._positions(spec, len(whole))
         return _transposed(reshape(x, shape=tuple(shape)), (*front, *parts))
 
     def join(self, number: int, x: Any, varying: Sequence[Any], spec: PartitionSpec) -> Array:
         """The array that members make of result `number`, which has the `varying` axes in front. Undoes `split`."""
-        left = [name for name in varying if name not in names_in(spec.partitions)]
+        left = [name for name in varying if name not in self._front(spec)]
         if left and self.checked:
             raise self._varies(number, left[0], spec)
         for at in reversed([i for i, name in enumerate(varying) if name in left]):
-            x = _first(x, at)
+            x = first_along(x, at)
             axis = self.spanning.get(varying[at])
             x = x if axis is None else process_broadcast(x, root=0, **axis.params)
         kept = [name for name in varying if name not in left]
@@ -228,7 +246,8 @@ class Grid:
             order[target] = source
         entries = [*spec.partitions, *[None] * (len(part) - len(spec))]
         whole = tuple(self.count(entry) * size for entry, size in zip(entries, part, strict=True))
-        return as_one(reshape(_transposed(x, tuple(order)), shape=whole), self._across(names_in(spec.partitions)))
+        shape = (*(self.sizes[name] for name in self._stacked(spec)), *whole)
+        return as_one(reshape(_transposed(x, tuple(order)), shape=shape), self._across(names_in(spec.partitions)))
 
     def _varies(self, number: int, axis: Any, spec: PartitionSpec) -> ShardingError:
         return ShardingError(
@@ -245,11 +264,3 @@ def _programs(part: Any) -> bool:
 
 def _transposed(x: Any, order: tuple[int, ...]) -> Any:
     return x if order == tuple(range(len(order))) else transpose(x, permutation=order)
-
-
-def _first(x: Any, at: int) -> Any:
-    """The first slice along an axis."""
-    shape = type_of(x).shape
-    limits = tuple(1 if i == at else d for i, d in enumerate(shape))
-    taken = slice(x, starts=(0,) * len(shape), limits=limits, strides=(1,) * len(shape))
-    return reshape(taken, shape=shape[:at] + shape[at + 1 :])

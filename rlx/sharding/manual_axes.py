@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlx.sharding.mesh import AbstractMesh, Mesh
+from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 
 __all__ = ["ManualAxisType", "manual_axis_type"]
@@ -17,7 +18,7 @@ class ManualAxisType:
 
     Args:
       varying: names of axes over which it may differ.
-      unreduced, reduced: axes over which it is parts of a sum, or copies of one value; empty for all that rlx makes.
+      unreduced, reduced: axes over which it is parts of a sum, or copies whose cotangents are such parts.
 
     >>> import rlx
     >>> rlx.sharding.ManualAxisType(varying=frozenset({"x"})).varying
@@ -35,4 +36,5 @@ class ManualAxisType:
 
 def manual_axis_type(x: Any) -> ManualAxisType:
     """That of a value; where nobody knows over which axes it varies, as of a cotangent, none is named."""
-    return ManualAxisType(varying_axes(x) or frozenset())
+    unreduced, reduced = reductions_of(x)
+    return ManualAxisType((varying_axes(x) or frozenset()) - unreduced - reduced, unreduced, reduced)

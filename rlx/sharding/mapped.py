@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from rlx.array import Array
-from rlx.errors import AxisError, InputTypeError, ShardingError
+from rlx.errors import AxisError, InputTypeError, ShardingError, UnsupportedError
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import array_of_block, own_block, spanning_axes, spans, whole_shape
 from rlx.sharding.context import context_mesh, use_abstract_mesh
@@ -22,13 +22,17 @@ from rlx.sharding.grid import Grid, check_entries
 from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
+from rlx.sharding.stacks import stack_axes, stacked_as
 from rlx.sharding.traced_places import here, traced_sharding, undivided
-from rlx.sharding.trees import placed, spread, typed
+from rlx.sharding.trees import complete, placed, spread, typed
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array, function_name, named_after
 from rlx.trace.references import Cell, as_given, cells_in, received, refuse_twice
 from rlx.trace.spanning import SpanningArray
-from rlx.trace.tracing import named_axis, place_known
+from rlx.trace.stacked import StackedArray
+from rlx.trace.tracing import named_axis, place_known, tracked_axes
+from rlx.transforms.reductions import reductions_of
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
@@ -157,6 +161,7 @@ def _mapped(
             if spec is not None:
                 shape = value.type.shape if isinstance(value, Cell) else value.shape
                 _check_shape(f"in_specs of {name}", found, spec, shape)
+                _check_stacked(f"in_specs of {name}", NamedSharding(found, spec), value)
         if isinstance(found, AbstractMesh) and state.builder is None:
             found = _mesh_of_arguments(name, found, values)
         mapped = {n: size for n, size in found.shape.items() if n in manual and found.type_of(n) is not AxisType.Manual}
@@ -174,6 +179,8 @@ def _mapped(
                         place_known(part, sharding)
                 out = f(*tree.unflatten(treedef, parts))
                 rest.note(out)
+                if tracked_axes():
+                    _check_reductions(name, out, _output_specs(name, out, out_specs))
                 return out
 
         if all(size == 1 for size in mapped.values()):
@@ -350,12 +357,12 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
             raise InputTypeError(
                 f"{owner}: {spec!r:.60} is a {type(spec).__name__}.", "Its leaves are PartitionSpecs: rlx.P('x')."
             )
-        check_names(owner, mesh, spec)
-        if any(mesh.shape[name] > 1 for name in spec.unreduced):
-            raise ShardingError(
-                f"{owner} got {spec!r}: devices of one memory have no parts of a sum that is still to be made.",
-                "Sum inside of the function: rlx.lax.psum(result, axis).",
+        if (spec.unreduced or spec.reduced) and manual != frozenset(mesh.axis_names):
+            raise UnsupportedError(
+                f"{owner} got {spec!r}, but the function is mapped over {sorted(map(str, manual))} only.",
+                "Unreduced and reduced axes are for functions that are mapped over all axes: leave axis_names out.",
             )
+        check_names(owner, mesh, spec)
         taken = [n for n in names_in(spec.partitions) if n in state.dividing]
         if taken:
             raise ShardingError(
@@ -395,8 +402,8 @@ def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> Parti
             f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",
             "Pass in_specs, or divide it before: rlx.reshard(x, rlx.P(...)).",
         )
-    partitions = sharding.spec.partitions if isinstance(sharding, NamedSharding) else ()
-    return PartitionSpec(*(tuple(n for n in names_of_entry(entry) if n in manual) for entry in partitions))
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
+    return spec.update(tuple(n for n in names_of_entry(entry) if n in manual) for entry in spec.partitions)
 
 
 def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, shape: Sequence[int]) -> None:
@@ -409,6 +416,37 @@ def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, sha
                 f"{owner}: {spec!r} divides axis {axis} of an array of shape {tuple(shape)} by {count}, which leaves a"
                 " rest.",
                 "Pad the array, or divide it otherwise.",
+            )
+
+
+def _check_stacked(owner: str, wanted: NamedSharding, x: Any) -> None:
+    """Raises ShardingError unless an argument is parts of a sum, and copies, over the axes that its spec says."""
+    want, have = stack_axes(wanted), stack_axes(x._sharding) if type(x) is StackedArray else {}
+    if want != have:
+        raise ShardingError(
+            f"{owner} has {wanted.spec!r} for a {x.type!r} that lies as"
+            f" {x._sharding.spec if have else PartitionSpec()!r} says.",
+            "Unreduced and reduced axes are those of the argument: put it there before, rlx.reshard(x, spec).",
+        )
+
+
+def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> None:
+    """Raises ShardingError unless results are parts of a sum, and copies, over the axes that their specs say.
+
+    What varies over an axis is a part of a sum where its spec says so.
+    """
+    names = frozenset(tracked_axes())
+    for number, (x, spec) in enumerate(zip(tree.leaves(out), specs, strict=True)):
+        found, unreduced = reductions_of(x), spec.unreduced & names
+        made = unreduced - found.unreduced
+        varying = varying_axes(x) if made else None
+        equal = frozenset() if varying is None else made - varying
+        if equal or found.unreduced - unreduced or found.reduced != spec.reduced & names:
+            raise ShardingError(
+                f"out_specs of {name} has {spec!r} for result {number}, which is unreduced over"
+                f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
+                "Unreduced axes of out_specs are those over which the result is parts of a sum, or varies, and reduced"
+                ' ones those over which it was made copies: rlx.lax.pcast(result, axis, to="reduced").',
             )
 
 
@@ -437,7 +475,10 @@ def _placed(
 
 
 def _known(x: Array, sharding: NamedSharding) -> Array:
-    """The array that lies so: x, or that of which x is this process's block."""
+    """The array that lies so: x, or that of which x is this process's block, or what devices along some axes have."""
+    if stack_axes(sharding):
+        ndim = x.ndim - len(stack_axes(sharding))
+        return stacked_as(x, complete(sharding, ndim) if isinstance(x, Tracer) else sharding)
     if isinstance(sharding.mesh, AbstractMesh):  # the arguments' mesh has the devices
         if isinstance(x, Tracer) and sharding.mesh.size > 1:
             place_known(x, sharding)

@@ -18,9 +18,11 @@ from rlx.sharding.blocks import array_of_block, as_each_ones, as_one, block_shap
 from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.spanning import SpanningArray, operations
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import devices_in_scope, place_known
 
 __all__ = ["operation_on_parts", "resharded"]
@@ -31,6 +33,8 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
 
     Raises ShardingError in the body of rlx.shard_map, for exchanges between processes, and for several meshes.
     """
+    if StackedArray in set(map(type, args)):
+        return operation_on_stacks(primitive, args, params)
     for x in args:
         if type(x) is SpanningArray and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
             x.concrete()

@@ -69,5 +69,6 @@ def here(sharding: Any) -> Any:
         return sharding
     if mesh.axis_types == sharding.mesh.axis_types:
         return sharding
-    entries = [tuple(n for n in names_of_entry(e) if n not in mesh.manual_axes) for e in sharding.spec.partitions]
-    return NamedSharding(mesh, sharding.spec.update(entries))
+    spec, manual = sharding.spec, frozenset(mesh.manual_axes)
+    entries = [tuple(n for n in names_of_entry(e) if n not in manual) for e in spec.partitions]
+    return NamedSharding(mesh, spec.update(entries, spec.unreduced - manual, spec.reduced - manual))

@@ -14,8 +14,10 @@ from rlx.sharding.mesh import AxisType, Mesh
 from rlx.sharding.partition import resharded
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
+from rlx.sharding.stacks import restacked, stack_axes
 from rlx.trace.builder import Tracer, state
 from rlx.trace.spanning import SpanningArray
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
@@ -100,15 +102,21 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
 
     A traced value stays what it is, too: of one that several devices have is noted how they have it. Of an array that
     processes divide, this one takes its part. Where they divide it otherwise, traced functions exchange it. Raises
-    ShardingError where nothing is traced.
+    ShardingError where nothing is traced. Parts of a sum are summed where the sharding does not ask for them.
     """
+    if sharding is None:
+        return x
+    if type(x) is StackedArray or stack_axes(sharding):
+        x = restacked(x, sharding)
+        if type(x) is StackedArray:
+            return x
     if isinstance(x, SpanningArray):
         if state.builder is not None and isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
             return resharded(x, sharding)
         return divided_so(x, sharding)
     if isinstance(sharding, NamedSharding) and spans(sharding):
         return array_of_block(own_block(x, sharding), x.shape, sharding)
-    if sharding is None or not isinstance(x, ConcreteArray):
+    if not isinstance(x, ConcreteArray):
         if isinstance(x, Tracer) and isinstance(sharding, Sharding) and sharding.num_devices > 1:
             place_known(x, sharding)
         return x

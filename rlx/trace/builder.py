@@ -14,7 +14,7 @@ from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.origins import current_origin
-from rlx.trace.spanning import operations
+from rlx.trace.spanning import ArrayOfParts, operations
 
 __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
@@ -102,7 +102,8 @@ class Builder:
     `places` holds the shardings of variables of which one is known, `cells` the cells of outside that were used;
     `answers` says that what is known of those is known inside, `ruled` that a rule states the derivative of what is
     recorded and that no other is asked for, so that NumPy may compute with what is known. `given` are the values that
-    the inputs stand for, `varying` the mesh axes over which variables were found to vary (see transforms/varying.py).
+    the inputs stand for, `varying` the mesh axes over which variables were found to vary (see transforms/varying.py),
+    `reductions` those over which they were found to be parts of a sum, or copies (see transforms/reductions.py).
     `found` computes a value that is needed and not known, where what is traced is going to run at once, or gives None.
     """
 
@@ -110,6 +111,7 @@ class Builder:
     given: Sequence[Any] | None = None
     varying: dict[Var, frozenset[Any] | None] | None = None
     found: Callable[[Builder, Atom], ConcreteArray | None] | None = None
+    reductions: dict[Var, Any] | None = None
     cells: dict[Any, HeldCell] | None = None
     answers = False
     ruled = False
@@ -164,6 +166,8 @@ class Builder:
         if type(value) is not ConcreteArray:
             if isinstance(value, ConcreteArray):  # no literal is a key, or lies on a device
                 return self._capture(value, value.type)
+            if isinstance(value, ArrayOfParts):
+                raise errors.ShardingError(f"A {value.type!r} that is known by parts is no operand of {self.name}.")
             array = asarray_numpy(value)
             value = wrap(array) if isinstance(value, np.generic) else self.snapshot(array)
         if value.ndim == 0:
@@ -219,7 +223,7 @@ class Builder:
         """Append an equation; returns a tracer, or a tuple of them for multiple results."""
         try:
             atoms = primitive.lift(self, args)
-        except errors.ShardingError:  # for an array that processes divide
+        except errors.ShardingError:  # for an array of parts
             atoms = None
         if atoms is None:
             return operations.on_parts(primitive, args, params)

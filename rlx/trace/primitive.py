@@ -14,6 +14,8 @@ from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
+from rlx.trace.spanning import operations
+from rlx.trace.stacked import StackedArray
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -70,10 +72,10 @@ def type_of(value: Any) -> TensorType:
 
 
 def host_operand(value: Any) -> np.ndarray:
-    """As `to_numpy`; raises Elsewhere for an array that does not lie in the host's memory."""
+    """As `to_numpy`; raises Elsewhere for an array that does not lie in the host's memory, or is known by parts."""
     if type(value) is ConcreteArray:
         return value.numpy()
-    if type(value) is DeviceArray:
+    if type(value) is DeviceArray or type(value) is StackedArray:
         raise Elsewhere
     return to_numpy(value)
 
@@ -165,6 +167,7 @@ class Primitive:
     exchanges = False  # processes meet there: params has its place, which a pass fills in
     routine = ""  # the library routine that computes it
     combination = "sum"  # of axes that are gone, by axis_map, over processes: of ir.collectives.OPERATIONS; "": none
+    linear_groups: tuple[tuple[int, ...], ...] = ()  # what `linear_in` answers for all types and params
     claimed_as = ""  # the name of a block that one equation of it is, where the backend has a kernel for that
 
     type: Callable[..., Any] = _missing("type")
@@ -203,6 +206,10 @@ class Primitive:
         None for a value of which nothing is known. By `axis_map`, unless the operation says otherwise; `walk` goes
         through programs that it has."""
         return walk.by_axes(equation, operands)
+
+    def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
+        """Groups of operands: with the others fixed, sums of those of a group give the sum of the results."""
+        return self.linear_groups
 
     def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
         """The params of the operation on parts of its operands, by `axis_map`, of which a result has this shape."""
@@ -249,6 +256,8 @@ class Primitive:
             return self.evaluate(args, params)
         except Elsewhere:
             pass  # what runs there is no consequence of this
+        if StackedArray in set(map(type, args)):
+            return operations.on_parts(self, args, params)
         return run_elsewhere(self, self.operands(args), params)
 
     __call__ = bind
@@ -267,6 +276,8 @@ class Primitive:
 
     def watched(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run at once, if nothing else says where on the default device, and look at the result as switches ask."""
+        if StackedArray in set(map(type, args)):
+            return operations.on_parts(self, args, params)
         if common_memory(self.name, args) is None:
             result = self.evaluate(args, params)
         else:

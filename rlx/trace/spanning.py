@@ -1,4 +1,7 @@
-"""Arrays of which every process has a part: what traced functions are given of them, and what eager ones are told."""
+"""Arrays of which there are parts: what traced functions are given of them, and what eager ones are told.
+
+Parts of processes are here, those of devices in stacked.py.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,13 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["SpanningArray", "at_border", "locals_of", "operations", "shardings_in"]
+__all__ = ["ArrayOfParts", "SpanningArray", "at_border", "locals_of", "operations", "shardings_in"]
 
 
-class SpanningArray(Array):
-    """An array that is divided over processes: `local` is what this one has, an array of the parts of its devices.
+class ArrayOfParts(Array):
+    """An array that is known by parts: `local` is an array of those that there are here.
 
-    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it, and in traced
-    functions every operation does (`operations`). What runs eagerly raises ShardingError.
+    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it.
     """
 
     __slots__ = ("_type", "local")
@@ -39,23 +41,16 @@ class SpanningArray(Array):
         return self._type.sharding
 
     @property
-    def is_fully_addressable(self) -> bool:
-        """Whether this process has every part."""
-        return False
+    def span(self) -> Span:
+        """The type of the whole array, and how it lies, in one way of writing it."""
+        return self._type
 
-    def concrete(self) -> NoReturn:
-        """Raises ShardingError: the values are not here."""
-        raise ShardingError(
-            f"The values of a {self.type!r} are needed here, but it is divided over processes as"
-            f" {self._type.sharding.spec!r}, and this one has its part only.",
-            "Compute with it in a function under rlx.jit, or in rlx.shard_map; or fetch all of it:"
-            " rlx.experimental.multihost_utils.process_allgather(x).",
-        )
-
-    known = concrete
+    def concrete(self) -> Any:
+        """The values. Raises ShardingError where they do not follow from what is local."""
+        raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        self.concrete()
+        return np.asarray(self.concrete().numpy(), dtype)
 
     def __repr__(self) -> str:
         return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self._type.sharding!r})"
@@ -83,9 +78,34 @@ class SpanningArray(Array):
         return self
 
 
+class SpanningArray(ArrayOfParts):
+    """An array that is divided over processes: `local` is what this one has, an array of the parts of its devices.
+
+    In traced functions every operation computes with it (`operations`). What runs eagerly raises ShardingError.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process has every part."""
+        return False
+
+    def concrete(self) -> NoReturn:
+        """Raises ShardingError: the values are not here."""
+        raise ShardingError(
+            f"The values of a {self.type!r} are needed here, but it is divided over processes as"
+            f" {self._type.sharding.spec!r}, and this one has its part only.",
+            "Compute with it in a function under rlx.jit, or in rlx.shard_map; or fetch all of it:"
+            " rlx.experimental.multihost_utils.process_allgather(x).",
+        )
+
+    known = concrete
+
+
 class _Operations:
-    """What records an operation on such arrays into the open program: `on_parts(primitive, args, params)`. Set by
-    rlx.sharding, so that tracing need not know meshes.
+    """What does an operation on such arrays: `on_parts(primitive, args, params)`. Set by rlx.sharding, so that tracing
+    need not know meshes.
     """
 
     on_parts: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
@@ -95,29 +115,31 @@ operations = _Operations()
 
 
 class _AtBorder:
-    """Stands for a SpanningArray where a traced function begins or ends: a node whose one leaf is what is local."""
+    """Stands for such an array where a traced function begins or ends: a node whose one leaf is what is local."""
 
     __slots__ = ("array",)
 
-    def __init__(self, array: SpanningArray) -> None:
+    def __init__(self, array: ArrayOfParts) -> None:
         self.array = array
 
 
 tree.register_node(
-    _AtBorder, lambda node: ((node.array.local,), node.array._type), lambda span, own: SpanningArray(own[0], span)
+    _AtBorder,
+    lambda node: ((node.array.local,), (type(node.array), node.array.span)),
+    lambda kind, own: kind[0](own[0], kind[1]),
 )
 
 
 def at_border(values: Any, leaves: list[Any]) -> Any:
-    """A tree, which has these leaves, with nodes in the place of spanning arrays: unflattened they are such again."""
-    if not any(type(x) is SpanningArray for x in leaves):
+    """A tree, which has these leaves, with nodes in the place of arrays of parts: unflattened they are such again."""
+    if not any(isinstance(x, ArrayOfParts) for x in leaves):
         return values
-    return tree.map(lambda x: _AtBorder(x) if type(x) is SpanningArray else x, values)
+    return tree.map(lambda x: _AtBorder(x) if isinstance(x, ArrayOfParts) else x, values)
 
 
 def locals_of(leaves: Any) -> list[Any]:
-    """What is local of each leaf: all of it, but of spanning arrays."""
-    return [x.local if type(x) is SpanningArray else x for x in leaves]
+    """What is local of each leaf: all of it, but of arrays of parts."""
+    return [x.local if isinstance(x, ArrayOfParts) else x for x in leaves]
 
 
 def shardings_in(values: Any) -> list[Any]:

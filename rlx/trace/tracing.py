@@ -20,8 +20,11 @@ __all__ = [
     "axis_size",
     "close_over",
     "devices_in_scope",
+    "explicit",
+    "explicit_place",
     "finish",
     "known_value",
+    "lying_so",
     "named_axis",
     "place_known",
     "place_of",
@@ -145,6 +148,32 @@ def places_inside(marks: dict[Any, Any]) -> None:
     builder = state.builder
     if marks and builder is not None:
         builder.places = {**(builder.places or {}), **marks}
+
+
+def explicit(sharding: Any) -> Any:
+    """A sharding over Explicit axes of a mesh of several devices; None for others."""
+    mesh = getattr(sharding, "mesh", None)
+    return sharding if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
+
+
+def explicit_place(value: Any) -> Any:
+    """How Explicit axes divide a value, as far as somebody said so; None for others."""
+    return explicit(place_of(value) if isinstance(value, Tracer) else getattr(value, "_sharding", None))
+
+
+def lying_so(value: Any, sharding: Any) -> Any:
+    """An array, traced or not, known to lie as a sharding says, with an entry for each of its axes; None says nothing.
+
+    In the body of a function that is mapped over devices nothing is said of its parts.
+    """
+    if sharding is None or devices_in_scope() > 1 or not isinstance(value, (Tracer, ConcreteArray)):
+        return value
+    spec = sharding.spec
+    full = sharding.update(spec=spec.update([*spec.partitions, *[None] * (value.ndim - len(spec))]))
+    if isinstance(value, ConcreteArray):
+        return value if sharding._devices_or_none() is None else value.with_sharding(full)
+    place_known(value, full)
+    return value
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import BackwardCell, Cell, Threaded, write_last
 from rlx.trace.spanning import shardings_in
+from rlx.trace.stacked import as_duals
 from rlx.trace.tracing import close_over, finish, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
@@ -265,7 +266,7 @@ class _Rules:
         def run(*leaves: Any) -> list[Any]:
             residuals = tree.unflatten(residual_tree, leaves[:count])
             filled = fill_tangents(out_types, spread(leaves[count:], mask, moving), mask is not None)
-            return self._checked_cotangents(bwd(*self.held, residuals, tree.unflatten(flat.out_tree, filled)))
+            return self._checked_cotangents(bwd(*self.held, residuals, as_duals(tree.unflatten(flat.out_tree, filled))))
 
         cells = Threaded(run)
         return *trace_program(cells, [*residual_types, *given], known, f"{self.owner.name}_bwd"), cells
@@ -323,7 +324,7 @@ class _Rules:
                     f"The bwd rule of {name} returned a cotangent that processes divide otherwise than its argument.",
                     "Divide it as the argument: rlx.lax.with_sharding_constraint(ct, sharding).",
                 )
-            flat_cts += _leaves_like(name, local_tree(argument), local_tree(ct))
+            flat_cts += _leaves_like(name, local_tree(argument), local_tree(as_duals(ct)))
         return moving_values(types, flat_cts, f"A cotangent from the bwd rule of {name}")
 
 

@@ -18,8 +18,9 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import BackwardCell, Threaded
-from rlx.trace.tracing import known_value, trace_program, tracked_axes
+from rlx.trace.tracing import explicit_place, known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
+from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.transforms.varying import Axes, varying_axes
 from rlx.trees import tree
 
@@ -136,6 +137,8 @@ class LinearSpec:
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
     axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
+    reductions: tuple[Reductions, ...] = ()  # over which arguments are parts of a sum, or copies; none where none is
+    places: tuple[Any, ...] = ()  # how Explicit axes of a mesh divide the arguments, and their cotangents with them
     flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
     varying: tuple[Axes | None, ...] = ()  # axes of a mesh over which the arguments vary, where copies count once
 
@@ -171,6 +174,11 @@ class Pushforward:
 
 
 tree.register_node(Pushforward, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pushforward(spec, residuals))
+
+
+def _reductions(leaves: Sequence[Any]) -> tuple[Reductions, ...]:
+    found = tuple(map(reductions_of, leaves)) if tracked_axes() else ()
+    return () if all(x == NEITHER for x in found) else found
 
 
 def _check_variation(primals: Sequence[Axes | None], tangents: Sequence[Array]) -> None:
@@ -230,6 +238,8 @@ class LinearizedCall:
             self.in_tree,
             flat.out_tree,
             tracked_axes(),
+            _reductions(self.leaves),
+            tuple(map(explicit_place, self.leaves)),
             tuple(cells.flowing),
             tuple(map(varying_axes, self.leaves)) if tracked_axes() else (),
         )

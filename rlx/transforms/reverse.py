@@ -8,11 +8,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, DeviceArray
-from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, TreeMismatchError
+from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, ShardingError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import add, convert
 from rlx.ops.families import full_like, instantiate
-from rlx.ops.variation import once, total
+from rlx.ops.variation import once, recast, total
 from rlx.trace.flat import (
     FlatFunction,
     as_array,
@@ -25,10 +25,12 @@ from rlx.trace.flat import (
 )
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.references import Cell, cells_in
-from rlx.trace.tracing import trace_program
+from rlx.trace.stacked import StackedArray, as_duals, seed_of
+from rlx.trace.tracing import lying_so, trace_program
 from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
+from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
@@ -57,10 +59,18 @@ def _pull(
         cell.of.write(convert(instantiate(next(moving)), dtype=cell.of.type.dtype, weak=cell.of.type.weak))
     found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
     found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
+    reductions = spec.reductions or [NEITHER] * len(found)
     return [
-        _as_weak_as(t, instantiate(x)) if a else zero_tangent(t)
-        for x, t, a in zip(found, spec.argument_types, spec.active, strict=True)
+        lying_so(_as_dual(_as_weak_as(t, instantiate(x)), r), place) if a else zero_tangent(t)
+        for x, t, a, r, place in zip(found, spec.argument_types, spec.active, reductions, spec.places, strict=True)
     ]
+
+
+def _as_dual(cotangent: Any, argument: Reductions) -> Any:
+    """The cotangent by copies as parts of a sum, and that by such parts as copies."""
+    for axes, to in ((argument.reduced, "unreduced"), (argument.unreduced, "reduced")):
+        cotangent = recast(cotangent, axis_name=tuple(sorted(axes, key=str)), to=to) if axes else cotangent
+    return cotangent
 
 
 def _by_marks(primitive: Any, spec: LinearSpec, values: Sequence[Any], marks: Sequence[Any]) -> Sequence[Any]:
@@ -88,7 +98,7 @@ class Pullback:
 
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments."""
-        args, _ = tree.unflatten(self.spec.in_tree, self._cotangents(cotangent))
+        args, _ = as_duals(tree.unflatten(self.spec.in_tree, self._cotangents(cotangent)))
         return args
 
     def with_refs(self, *targets: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -123,7 +133,7 @@ class Pullback:
     def _cotangents(self, cotangent: Any) -> list[Any]:
         """Those of the arguments' leaves."""
         spec = self.spec
-        leaves, treedef = flatten_local(cotangent)
+        leaves, treedef = flatten_local(as_duals(cotangent))
         if treedef != spec.out_tree:
             raise TreeMismatchError(
                 f"The pullback of {spec.name} got a cotangent of structure {treedef}, its result has"
@@ -254,11 +264,18 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
             f" {point.out_tree} with {len(point.values)} leaves.",
             "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
         )
-    out = point.values[0]
+    out = point.result
     if out.shape != ():
         raise ScalarOutputError(
             f"grad takes a function that returns one scalar; {name} returned {out.type!r}.",
             "Reduce the result, for instance with .sum() or .mean(), or use rlx.jacrev or rlx.vmap(rlx.grad(f)).",
+        )
+    found = reductions_of(out)
+    if found != NEITHER:
+        raise ShardingError(
+            f"grad takes a function that returns one number; that of {name} is unreduced over"
+            f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
+            'Sum it, rlx.lax.psum(loss, axis), or make it varying: rlx.lax.pcast(loss, axis, to="varying").',
         )
     if holomorphic and not is_complex(out.dtype):
         raise ScalarOutputError(
@@ -313,8 +330,10 @@ def value_and_grad(
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
-        cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)], point.marks)
-        by_argument, _ = tree.unflatten(point.in_tree, cts)
+        stacked = isinstance(point.result, StackedArray)
+        seed = seed_of(point.result, out.type) if stacked else full_like(out.type.strong(), 1)
+        cts = _pull(point.spec, point.residuals, [seed], point.marks)
+        by_argument, _ = as_duals(tree.unflatten(point.in_tree, cts))
         picked = tuple(by_argument[distinct.index(i)] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked
         return ((point.result, point.auxiliary) if has_aux else point.result), gradient
@@ -390,7 +409,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         )
 
     def transposed(cotangent: Any) -> tuple[Any, ...]:
-        ct_leaves, ct_tree = flatten_local(cotangent)
+        ct_leaves, ct_tree = flatten_local(as_duals(cotangent))
         if ct_tree != flat.out_tree:
             raise TreeMismatchError(
                 f"The transpose of {flat.name} got a cotangent of structure {ct_tree}, expected {flat.out_tree}.",
@@ -400,7 +419,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         checked = _check_cotangents(f"The transpose of {flat.name}", program.output_types, given, integers=True)
         inputs = [*captured, *[Linear(t) for t in types]]
         results = backward_walk(program, inputs, checked)[len(captured) :]
-        args, _ = tree.unflatten(treedef, [instantiate(r) for r in results])
+        args, _ = as_duals(tree.unflatten(treedef, [instantiate(r) for r in results]))
         return args
 
     return transposed

@@ -586,7 +586,8 @@ def bad_input() -> None:
     refused(lambda: rlx.vmap(within, spmd_axis_name="x")(X.reshape(1, 16, 3)), "inside of a rlx.vmap that 'x' divides")
     assert np.array_equal(rlx.vmap(within, spmd_axis_name="y")(X.reshape(2, 8, 3)), X.reshape(2, 8, 3))
     unreduced = P(unreduced={"x"})
-    refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
+    total = rlx.shard_map(lambda a: lax.psum(a, "x"), mesh=explicit, in_specs=P("x"), out_specs=unreduced)
+    refused(lambda: total(x), "unreduced over []")
     for body in (
         lambda a: a,
         lambda a: lax.psum(a, "y"),

@@ -1,0 +1,96 @@
+"""Arrays of which devices along some axes of a mesh have parts of a sum, or copies of one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.array import ConcreteArray, Span, array_of_type, wrap
+from rlx.errors import ShardingError
+from rlx.ir.types import TensorType, float0
+from rlx.trace.spanning import ArrayOfParts
+from rlx.trees import tree
+
+__all__ = ["StackedArray", "as_duals", "dual", "seed_of"]
+
+
+class StackedArray(ArrayOfParts):
+    """An array whose spec has unreduced or reduced axes: `local` is what devices along them have, one behind another.
+
+    Those axes of the mesh that have several members are in front of it, in the mesh's order. Along unreduced ones it
+    has parts of a sum, along reduced ones equal copies, so that the cotangents of one are what the other has.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process has every part."""
+        return True
+
+    @property
+    def span(self) -> Span:
+        """With an entry of the spec for each axis."""
+        spec = self._sharding.spec
+        entries = (*spec.partitions, *[None] * (self.ndim - len(spec)))
+        return Span(self.type, self._sharding.update(spec=spec.update(entries)))
+
+    def known(self) -> ConcreteArray | None:
+        """The values, where they are those of every copy, and known."""
+        if self._sharding.spec.unreduced:
+            return None
+        return self._first_of(self.local.known() if hasattr(self.local, "known") else self.local)
+
+    def concrete(self) -> ConcreteArray:
+        """The values, of which every device has a copy. Raises ShardingError where they are still to be summed."""
+        if self._sharding.spec.unreduced:
+            raise ShardingError(
+                f"The values of a {self.type!r} are needed here, but it lies as {self._sharding.spec!r} says: devices"
+                " have parts of a sum that is still to be made.",
+                "Sum them before: rlx.reshard(x, rlx.P()). The parts are in x.addressable_shards.",
+            )
+        found = self._first_of(self.local.concrete())
+        assert found is not None
+        return found
+
+    def _first_of(self, copies: ConcreteArray | None) -> ConcreteArray | None:
+        if copies is None:
+            return None
+        return array_of_type(copies.numpy()[(0,) * (copies.ndim - self.ndim)], self.type)
+
+    def __repr__(self) -> str:
+        known = self.known()
+        return super().__repr__() if known is None else repr(known)
+
+    __str__ = __repr__
+
+    def numpy(self) -> np.ndarray:
+        """The values as a NumPy array; raises as `concrete`."""
+        return self.concrete().numpy()
+
+
+def dual(x: Any) -> Any:
+    """An array as cotangents of arrays that lie as it does: unreduced along the axes that it is reduced along, and the
+    other way round."""
+    if type(x) is not StackedArray:
+        return x
+    if x.local.dtype == float0:
+        return np.zeros(x.shape, float0)
+    sharding = x.span.sharding
+    spec = sharding.spec.update(unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
+    return StackedArray(x.local, Span(x.type, sharding.update(spec=spec)))
+
+
+def as_duals(values: Any) -> Any:
+    """A tree with `dual` of its leaves."""
+    return tree.map(dual, values) if any(type(x) is StackedArray for x in tree.leaves(values)) else values
+
+
+def seed_of(result: StackedArray, type: TensorType) -> ConcreteArray:
+    """The cotangent 1 of a number: what is local of it, of this type. Of copies the first has it."""
+    mesh, spec = result._sharding.mesh, result._sharding.spec
+    names = [n for n in mesh.axis_names if n in spec.unreduced | spec.reduced and mesh.shape[n] > 1]
+    seed = np.zeros(type.shape, type.dtype)
+    seed[tuple(0 if name in spec.reduced else slice(None) for name in names)] = 1
+    return wrap(seed)
