@@ -210,12 +210,14 @@ def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) ->
                 line_of_result(y, body),
             )
         entering, leaving = (varying_axes(x), varying_axes(y)) if has_own_lines(body) else (None, None)
-        if entering is not None and leaving is not None and leaving - entering:
-            axes = axes_text(leaving - entering)
+        if entering is not None and leaving is not None and leaving != entering:
+            before_after = ("with one value on all devices", "varying between them")
+            starts = bool(leaving - entering)
+            axes = axes_text(leaving - entering if starts else entering - leaving)
+            first, then = before_after if starts else before_after[::-1]
             raise ControlFlowTypeError(
-                f"lax.{name}: {leaf} enters the body with one value on all devices along {axes}, and leaves it varying"
-                " between them.",
-                f"Let the initial value vary: rlx.lax.pcast(initial, {axes}, to='varying').",
+                f"lax.{name}: {leaf} enters the body {first} along {axes}, and leaves it {then}.",
+                f"Let the {'initial value' if starts else 'result'} vary: rlx.lax.pcast(value, {axes}, to='varying').",
                 line_of_result(y, body),
             )
 

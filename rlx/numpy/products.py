@@ -93,8 +93,11 @@ def _matmul_in_parts(x: Any, y: Any, precision: Any, preferred: Any, out_shardin
     rank = max(x.ndim, y.ndim)
     x, y = (reshape(v, (*[1] * (rank - v.ndim), *v.shape)) for v in (x, y))
     output = [("x", axis) for axis in range(rank - 1)] + [("y", axis) for axis in range(rank) if axis != rank - 2]
-    terms = [[*(("x", axis) for axis in range(rank - 1)), "sum"], [("y", axis) for axis in range(rank)]]
-    terms[1][rank - 2] = "sum"
+    summed = "sum", 0
+    terms = [
+        [*(("x", axis) for axis in range(rank - 1)), summed],
+        [summed if axis == rank - 2 else ("y", axis) for axis in range(rank)],
+    ]
     module = sums_in_parts()
     (x, y), _, sharding = module.split_in_parts("matmul", [x, y], terms, output, out_sharding)
     return module.of_parts("matmul", _batched_matmul(x, y, precision, preferred), sharding)

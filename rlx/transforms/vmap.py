@@ -70,6 +70,21 @@ def _replace_none(axes: Any, part: Any) -> Any:
     return tuple(part) if isinstance(axes, tuple) and isinstance(part, list) else part
 
 
+def _dividing(fun: Callable[Parameters, Result], names: tuple[Any, ...]) -> Callable[Parameters, Result]:
+    """The function, in which these axes of a mesh are taken."""
+
+    @named_after(fun)
+    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        before = state.dividing
+        state.dividing = (*before, *names)
+        try:
+            return fun(*args, **kwargs)
+        finally:
+            state.dividing = before
+
+    return function
+
+
 def vmap(
     fun: Callable[Parameters, Result],
     in_axes: Any = 0,
@@ -87,15 +102,18 @@ def vmap(
       out_axes: where the mapped axis goes in the results, in the same form.
       axis_name: a name for the axis, for rlx.lax.psum and its kin inside `fun`.
       axis_size: the size, needed only where no argument is mapped.
-      spmd_axis_name: accepted for JAX's sake and ignored.
+      spmd_axis_name: a mesh axis, or a tuple of them, that is to divide the mapped axis: no spec of a rlx.shard_map in
+        `fun` may name it.
 
-    Raises: VmapAxisError for axes that do not fit the arguments.
+    Raises: VmapAxisError for axes that do not fit the arguments; ShardingError for such a spec.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> rlx.vmap(lambda x, y: x @ y, in_axes=(0, None))(jnp.ones((3, 2)), jnp.ones(2)).shape
     (3,)
     """
+    if spmd_axis_name is not None:
+        fun = _dividing(fun, spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,))
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (_is_axis(in_axes) or isinstance(in_axes, tuple)):
