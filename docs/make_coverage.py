@@ -80,7 +80,7 @@ DIFFERS = {
     "jax.pmap": "over CPU devices of one process, which share its memory",
     "jax.shard_map": "over CPU devices of one process, which share its memory; check_vma goes by what is computed",
     "jax.smap": "over CPU devices of one process, which share its memory",
-    "jax.auto_pcast": "changes nothing: values are not marked by the axes that they vary over",
+    "jax.auto_pcast": "False: bodies of loops and branches are not looked at",
     "jax.lax.pcast": "in a shard_map derivatives by what varies are each device's own; a value that varies may be cast again",
     "jax.distributed.initialize": "joins processes that MPI has started; meshes do not span them",
     "jax.named_call": "gives the function its name; programs name file and line of each operation",

@@ -15,7 +15,7 @@ from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import check_shape, divided_so, placed, placed_all, resolve, spread
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import shared_array
+from rlx.trace.flat import is_float0, shared_array
 from rlx.trace.spanning import ArrayOfParts, SpanningArray
 from rlx.trees import tree
 
@@ -126,7 +126,7 @@ def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> 
     """The values, traced ones known to lie so, and divided among processes. Raises ShardingError for other shapes."""
     leaves, treedef = tree.flatten(values)
     for leaf, sharding in zip(leaves, shardings, strict=True):
-        check_shape(owner, sharding, shared_array(leaf).shape)
+        check_shape(owner, sharding, leaf.shape if is_float0(leaf) else shared_array(leaf).shape)
     return tree.unflatten(treedef, [_lies_so(x, s) for x, s in zip(leaves, shardings, strict=True)])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlx.array import Array
 from rlx.ir.types import TensorType, float0, is_inexact, is_key
 from rlx.lax.ref import Ref
 from rlx.numpy.promotion import to_dtype
-from rlx.sharding.arrays import abstract_sharding
+from rlx.sharding.arrays import abstract_sharding, explicit_part
 from rlx.sharding.manual_axes import ManualAxisType, manual_axis_type
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding
@@ -25,6 +26,14 @@ from rlx.trace.stacked import StackedArray
 __all__ = ["AbstractArray", "AbstractValue", "aval_of", "tensor_type", "typeof"]
 
 _NOT_VARYING = ManualAxisType()
+
+
+_SHORT = (("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"))
+
+
+def _axes_text(entry: Any) -> str:
+    """An entry of a spec, without quotes."""
+    return f"({','.join(map(str, entry))})" if isinstance(entry, tuple) else str(entry)
 
 
 class AbstractValue:
@@ -44,7 +53,7 @@ class _ArrayTypes(type):
         return isinstance(instance, TensorType) or super().__instancecheck__(instance)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
     """What jax.typeof returns, and jax.core.ShapedArray makes: an array's type, and where it lies.
 
@@ -60,13 +69,25 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool = False
-    sharding: Any = field(default=None, compare=False)
+    sharding: Any = None
     manual_axis_type: ManualAxisType = _NOT_VARYING
-    memory_space: Any = field(default=None, compare=False)
+    memory_space: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         object.__setattr__(self, "dtype", self.dtype if self.dtype == float0 else to_dtype(self.dtype))
+        if isinstance(self.sharding, NamedSharding):
+            object.__setattr__(self, "sharding", explicit_part(self.sharding, len(self.shape)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether values of both are of one type, wherever they lie."""
+        other = aval_of(other) if isinstance(other, TensorType) else other
+        if type(other) is not AbstractArray:
+            return NotImplemented
+        return tensor_type(self) == tensor_type(other) and self.manual_axis_type == other.manual_axis_type
+
+    def __hash__(self) -> int:
+        return hash(tensor_type(self))
 
     @property
     def ndim(self) -> int:
@@ -104,8 +125,18 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
     to_cotangent_aval = at_least_vspace = to_tangent_aval
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
-        """The type as text."""
-        return repr(tensor_type(self).strong())
+        """The type as text: with the axes of a mesh that divide it, and those over which it varies (V), is parts of a
+        sum (U) or copies (R). short_dtypes: "f32" for float32.
+        """
+        name = np.dtype(self.dtype).name if self.dtype == float0 else tensor_type(self).dtype.name
+        for long, short in _SHORT if short_dtypes else ():
+            name = name.replace(long, short)
+        spec = self.sharding.spec if isinstance(self.sharding, NamedSharding) else PartitionSpec()
+        pairs = zip_longest(self.shape, spec.partitions)
+        dims = ",".join(str(size) if not entry else f"{size}@{_axes_text(entry)}" for size, entry in pairs)
+        sets = {"V": self.vma, "U": spec.unreduced, "R": spec.reduced}
+        said = ", ".join(f"{mark}:{','.join(sorted(map(str, axes)))}" for mark, axes in sets.items() if axes)
+        return f"{name}[{dims}]" + (f"{{{said}}}" if said else "")
 
     def __str__(self) -> str:
         varying = f"{{V:{','.join(sorted(map(str, self.vma)))}}}" if self.vma else ""

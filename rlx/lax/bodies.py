@@ -16,13 +16,15 @@ from rlx.ir.types import TensorType, promote_dtypes
 from rlx.ops.conversion import convert
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import placed
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import ArrayOfParts, SpanningArray
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import finish, trace_program, tracked_axes
 from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
@@ -145,7 +147,7 @@ def trace_carry(
         before = tree.map(lambda x: x, given)  # the body may change lists and objects that it was given
         result = function(given, *rest)
         check_carry(name, body, before, result if carry_of is None else carry_of(result))
-        if not any(type(x) is SpanningArray for x in (*tree.leaves(before), *tree.leaves(result))):
+        if not any(isinstance(x, ArrayOfParts) for x in (*tree.leaves(before), *tree.leaves(result))):
             return result
         if carry_of is None:
             return tree.map(_lying_as, result, before)
@@ -167,7 +169,19 @@ def trace_carry(
 
 
 def _lying_as(x: Any, before: Any) -> Any:
-    """What a body returns for a carry, as processes divide what it took."""
+    """What a body returns for a carry, as processes divide what it took.
+
+    Raises ControlFlowTypeError where one is parts of a sum, or copies, over axes over which the other is not.
+    """
+    if type(before) is StackedArray or type(x) is StackedArray:
+        took, gave = (stack_axes(v._sharding) if type(v) is StackedArray else {} for v in (before, x))
+        if took != gave:
+            raise ControlFlowTypeError(
+                f"A loop's body took a carry that is parts of a sum, or copies, over {took}, and returned one that is"
+                f" so over {gave}.",
+                "Bring the initial value where the body's result is: rlx.reshard(x, spec).",
+            )
+        return StackedArray(x.local, before.span)
     if type(before) is SpanningArray:
         return placed(as_array(x), before._sharding)
     return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
@@ -196,12 +210,14 @@ def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) ->
                 line_of_result(y, body),
             )
         entering, leaving = (varying_axes(x), varying_axes(y)) if has_own_lines(body) else (None, None)
-        if entering is not None and leaving is not None and leaving - entering:
-            axes = axes_text(leaving - entering)
+        if entering is not None and leaving is not None and leaving != entering:
+            before_after = ("with one value on all devices", "varying between them")
+            starts = bool(leaving - entering)
+            axes = axes_text(leaving - entering if starts else entering - leaving)
+            first, then = before_after if starts else before_after[::-1]
             raise ControlFlowTypeError(
-                f"lax.{name}: {leaf} enters the body with one value on all devices along {axes}, and leaves it varying"
-                " between them.",
-                f"Let the initial value vary: rlx.lax.pcast(initial, {axes}, to='varying').",
+                f"lax.{name}: {leaf} enters the body {first} along {axes}, and leaves it {then}.",
+                f"Let the {'initial value' if starts else 'result'} vary: rlx.lax.pcast(value, {axes}, to='varying').",
                 line_of_result(y, body),
             )
 

@@ -15,6 +15,7 @@ from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
 from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
+from rlx.numpy.placement import asks_for_parts, check_placement, sums_in_parts
 from rlx.numpy.promotion import yielding
 from rlx.ops import cumulative, reduction
 from rlx.ops.conversion import convert
@@ -70,6 +71,11 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     >>> lax.reduce_sum(lax.iota("int32", 4), (0,)).item()
     6
     """
+    check_placement(None, out_sharding)
+    if asks_for_parts(out_sharding):
+        x = as_array(operand)
+        over = canonical_axes("reduce_sum", axes, x.ndim)
+        return sums_in_parts().sum_in_parts("lax.reduce_sum", x, over, out_sharding)
     return _reduced(reduction.reduce_sum, "reduce_sum", operand, axes)
 
 

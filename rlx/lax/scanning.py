@@ -12,6 +12,7 @@ from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError
 from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result, runs_in_python, trace_carry
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
+from rlx.ops.families import move_axis
 from rlx.ops.scan import scan as scan_op
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
@@ -20,6 +21,7 @@ from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import flatten_arrays, flatten_call, named_after
 from rlx.trace.references import as_given, cells_given, cells_in, flow_back, received, refuse_closed_over, refuse_twice
 from rlx.trace.spanning import SpanningArray
+from rlx.trace.stacked import StackedArray
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 
@@ -115,10 +117,13 @@ def scan(
 
 
 def _to_slice(x: Any) -> Any:
-    """An array that processes divide, with what this one has of all its slices, as one slice lies.
+    """An array that processes divide, with what this one has of all its slices, as one slice lies; of parts of a sum,
+    or copies, those of slices.
 
     The axis that the loop goes along is whole in each of them: it is gathered where it is divided.
     """
+    if type(x) is StackedArray and x.ndim:
+        return StackedArray(move_axis(x.local, x.axis(0), 0), x.without(0))
     if type(x) is not SpanningArray or not x.ndim:
         return x
     if state.builder is None:
@@ -133,6 +138,8 @@ def _to_slice(x: Any) -> Any:
 
 def _stacked(count: int, y: Any) -> Any:
     """What was made of so many slices, which processes divide as one slice, as it lies."""
+    if type(y) is StackedArray:
+        return StackedArray(move_axis(y.local, 0, y.local.ndim - 1 - y.ndim), y.with_axis(0, count))
     if type(y) is not SpanningArray:
         return y
     sharding = NamedSharding(y._sharding.mesh, PartitionSpec(None, *y._sharding.spec.partitions))

@@ -19,7 +19,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
-from rlx.trace.builder import Tracer, leaked, state
+from rlx.trace.builder import Tracer, state
 
 __all__ = ["install_protocols", "view"]
 
@@ -36,10 +36,8 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
         )
     if isinstance(x, ConcreteArray):
         return x.numpy()
-    known = x.known()
+    known = x.needed()
     if known is None:
-        if x.builder.closed:
-            raise leaked(x)
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
     return known.numpy()
 

@@ -15,6 +15,7 @@ from rlx.transforms.varying import varying_like
 __all__ = ["HOST", "arrays_and_shardings", "asks_for_parts", "check_placement", "placed", "refuse_out", "sums_in_parts"]
 
 
+
 def arrays_and_shardings() -> Any:
     """The module rlx.sharding.arrays, which is loaded when it is needed."""
     return importlib.import_module("rlx.sharding.arrays")

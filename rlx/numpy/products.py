@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import ShapeError, UnsupportedError
+from rlx.errors import ShapeError
 from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
@@ -84,11 +84,23 @@ def matmul(
     if y.ndim <= 2 or x.ndim == 1:
         return contract(x, y, ((x.ndim - 1,), (row,)), ((), ()), precision, preferred_element_type, out_sharding)
     if asks_for_parts(out_sharding):
-        raise UnsupportedError(
-            f"matmul of operands with {max(x.ndim, y.ndim)} axes got unreduced axes in out_sharding={out_sharding!r}.",
-            "Write rlx.numpy.einsum.",
-        )
+        return _matmul_in_parts(x, y, precision, preferred_element_type, out_sharding)
     return _batched_matmul(x, y, precision, preferred_element_type)
+
+
+def _matmul_in_parts(x: Any, y: Any, precision: Any, preferred: Any, out_sharding: Any) -> Any:
+    """matmul of which devices have parts of the sum: those are leading axes of the operands, too."""
+    rank = max(x.ndim, y.ndim)
+    x, y = (reshape(v, (*[1] * (rank - v.ndim), *v.shape)) for v in (x, y))
+    output = [("x", axis) for axis in range(rank - 1)] + [("y", axis) for axis in range(rank) if axis != rank - 2]
+    summed = "sum", 0
+    terms = [
+        [*(("x", axis) for axis in range(rank - 1)), summed],
+        [summed if axis == rank - 2 else ("y", axis) for axis in range(rank)],
+    ]
+    module = sums_in_parts()
+    (x, y), _, sharding = module.split_in_parts("matmul", [x, y], terms, output, out_sharding)
+    return module.of_parts("matmul", _batched_matmul(x, y, precision, preferred), sharding)
 
 
 def _batched_matmul(x: Any, y: Any, precision: Any, preferred: Any) -> Any:

@@ -333,9 +333,7 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     return axes
 
 
-def canonical_shape(
-    shape: Any, name: str = "the function", what: str = "shape", smallest: int = 0
-) -> tuple[int, ...]:
+def canonical_shape(shape: Any, name: str = "the function", what: str = "shape", smallest: int = 0) -> tuple[int, ...]:
     """A shape argument (or `what` else has sizes) as a tuple of ints, none of them below `smallest`."""
     if isinstance(shape, (Array, np.ndarray)):
         sizes = known_numpy(shape, name, "Shapes are static: pass Python integers.").tolist()

@@ -23,10 +23,11 @@ from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
 from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.stacked import StackedArray
+from rlx.trace.tracing import devices_in_scope
 from rlx.trees import tree
 
 __all__ = [
@@ -82,10 +83,14 @@ def abstract_sharding(x: Array) -> NamedSharding:
     if not isinstance(found, NamedSharding):
         mesh = get_abstract_mesh() if isinstance(x, Tracer) else AbstractMesh((), ())
         return NamedSharding(mesh, PartitionSpec(*[None] * x.ndim))
-    mesh = found.mesh.abstract_mesh
-    spec = found.spec
+    return explicit_part(found, x.ndim)
+
+
+def explicit_part(found: NamedSharding, ndim: int) -> NamedSharding:
+    """What the type of an array of `ndim` axes says of its sharding: an entry for each, of Explicit axes alone."""
+    mesh, spec = found.mesh.abstract_mesh, found.spec
     entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in spec.partitions]
-    return NamedSharding(mesh, spec.update([*entries, *[None] * (x.ndim - len(entries))]))
+    return NamedSharding(mesh, spec.update([*entries, *[None] * (ndim - len(entries))]))
 
 
 def is_committed(x: Array) -> bool:
@@ -101,7 +106,8 @@ def shards_of(x: Array) -> list[Shard]:
     if type(x) is StackedArray:
         return _shards_of_stack(x, value, indices)
     if len(indices) == 1:
-        return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+        asked = is_committed(x)
+        return [Shard(device, index, 0, placed(value, device) if asked else x) for device, index in indices.items()]
     inside = _inside(sharding, value.shape)
     copies: Counter[str] = Counter()
     shards = []
@@ -180,6 +186,7 @@ def device_put(x: Any, target: Any) -> Any:
     for array, place in zip(arrays, places, strict=True):
         if place is not None:
             _check_addressable(place)
+            _check_place_inside(place)
             check_shape("device_put", place, array.shape)
             _check_equal(array, place)
     return tree.unflatten(treedef, [placed(a, p) for a, p in zip(arrays, places, strict=True)])
@@ -188,6 +195,16 @@ def device_put(x: Any, target: Any) -> Any:
 def _check_addressable(sharding: Sharding) -> None:
     if not sharding.devices:
         raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
+
+
+def _check_place_inside(sharding: Sharding) -> None:
+    """Raises ShardingError where each of several devices, whose program runs at once, would put its value on one."""
+    at_once = state.builder is not None and state.builder.parent is None and devices_in_scope() > 1
+    if at_once and sharding.num_devices == 1:
+        raise ShardingError(
+            f"device_put in a shard_map got the device {sharding.devices[0]!r}; its values lie on the mesh's devices.",
+            "Leave the device out, or put the arguments of the shard_map somewhere.",
+        )
 
 
 def _check_equal(x: Array, sharding: Sharding) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -97,15 +98,28 @@ class use_abstract_mesh:
         set_current(self._before)
 
 
-def auto_pcast(value: bool = True) -> AbstractContextManager[None]:
-    """A `with` block in which rlx.lax.pcast is called by itself, or not: operations of rlx never need it.
+@contextmanager
+def auto_pcast(value: bool = True) -> Generator[None]:
+    """A `with` block in which the operations in a rlx.shard_map take any operands, or not.
+
+    With False, the operands of an operation vary over the same axes of the mesh: rlx.lax.pcast makes them so. Numbers,
+    and what loops and branches take, may differ. Nothing is asked where check_vma is False.
+
+    Args: value: whether rlx.lax.pcast is called where it is needed, as it is by default.
+
+    Raises: ShardingError (in shard_map) for an operation whose operands do not agree.
 
     >>> import rlx
     >>> with rlx.auto_pcast(False):
     ...     rlx.lax.psum(rlx.numpy.ones(2), ())
     Array([1., 1.], dtype=float32)
     """
-    return nullcontext()
+    before = current()
+    set_current(before._replace(casts_by_hand=not value))
+    try:
+        yield
+    finally:
+        set_current(before)
 
 
 def get_abstract_mesh() -> AbstractMesh:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rlx.array import Array, DividedArray
-from rlx.errors import ShardingError
-from rlx.ir.program import Program
+from rlx.errors import ShardingError, source_line
+from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
 from rlx.ops.process_collective import process_broadcast
 from rlx.ops.shape import reshape, transpose
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import as_each_ones, as_one
+from rlx.sharding.mesh import current
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.stacks import first_along
+from rlx.trace.builder import Builder, state
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
+from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import type_of
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import trace_program, vary
 from rlx.transforms.programs import batch_program
 from rlx.transforms.reductions import Reductions
-from rlx.transforms.varying import Axes, varying_axes
+from rlx.transforms.varying import Axes, equations_behind, varying_axes
 from rlx.trees import tree
 
 __all__ = ["Grid", "check_entries"]
@@ -90,9 +94,12 @@ class Grid:
         divided = [(x, spec) for x, spec in zip(values, in_specs, strict=True) if spec is not None]
         types = [x.type.update(shape=self.part(x.shape, spec)) for x, spec in divided]
         treedef: Any = None
+        at_once = state.builder is None and not self.spanning
 
         def flat(*parts: Any) -> list[Array]:
             nonlocal treedef
+            if at_once and state.builder is not None:
+                state.builder.found = partial(self._common_value, divided)
             for part, (x, spec) in zip(parts, divided, strict=True):
                 around = varying_axes(x)
                 vary(part, None if around is None else around | frozenset(self._front(spec)))
@@ -108,11 +115,35 @@ class Grid:
         for type, spec in zip(program.output_types, specs, strict=True):
             check_entries(f"out_specs of {self.name}", spec, type.shape)
         captured = [as_each_ones(x, self._across(())) for x in captured]
-        whole = [frozenset[Any]()] * len(captured)
-        program, varying = self.batched(program, [*whole, *(frozenset(self._front(s)) for _, s in divided)])
+        axes = [frozenset[Any]()] * len(captured) + [frozenset(self._front(s)) for _, s in divided]
+        if self.checked and current().casts_by_hand:
+            self._check_casts(inline_calls(program), axes)
+        program, varying = self.batched(program, axes)
         parts = [self.split(as_each_ones(_whole(x), self._across(names_in(s.partitions))), s) for x, s in divided]
         outs = interpret(program, [*map(_whole, captured), *parts])
         return result, [self.join(*of) for of in zip(range(len(outs)), outs, varying, specs, strict=True)]
+
+    def _common_value(self, divided: Sequence[tuple[Any, PartitionSpec]], builder: Builder, atom: Any) -> Any:
+        """What a value of the function is, where all members have the same: it may decide what the function does.
+
+        divided: the arrays, and their specs, whose parts the function was given. None where members' values differ, or
+        where what it comes from would happen twice.
+        """
+        equations, sources = equations_behind(builder, atom, ())
+        if any(e.primitive.effect(**e.params) for e in equations):
+            return None
+        parts = {var: (x, spec) for var, (x, spec) in zip(builder.inputs, divided, strict=True)}
+        held = dict(builder.captures.values())
+        names = [frozenset(self._front(parts[v][1]) if v in parts else ()) for v in sources]
+        program, varying = self.batched(Program(sources, equations, [atom], (), self.name), names)
+        if varying[0]:
+            return None
+        before, state.builder = state.builder, None
+        try:
+            args = [self.split(_whole(parts[v][0]), parts[v][1]) if v in parts else _whole(held[v]) for v in sources]
+            return as_array(interpret(program, args)[0])
+        finally:
+            state.builder = before
 
     def batched(self, program: Program, divided: Sequence[frozenset[Any]]) -> tuple[Program, list[list[Any]]]:
         """The program over all members, and the axes that each result has in front; `divided`: those of the inputs."""
@@ -122,6 +153,25 @@ class Grid:
             program, found = batch_program(program, size, [axis in names for names in divided], axis_name=name)
             varying = [[axis, *names] if new else names for new, names in zip(found, varying, strict=True)]
         return program, varying
+
+    def _check_casts(self, program: Program, divided: Sequence[frozenset[Any]]) -> None:
+        """Raises ShardingError for an operation whose operands vary over different axes."""
+        made = [var for equation in program.equations for var in equation.outputs]
+        _, varying = self.batched(program.replace(outputs=made), divided)
+        found = dict(zip(made, map(frozenset, varying), strict=True))
+        found |= {v: of & frozenset(self.sizes) for v, of in zip(program.inputs, divided, strict=True)}
+        found |= {var: frozenset() for var, _ in program.constants}
+        for equation in program.equations:
+            operands = {found[a] for a in equation.inputs if isinstance(a, Var)}
+            plain = not equation.primitive.collective and not any(_programs(part) for part in equation.params.values())
+            if len(operands) > 1 and plain:
+                axes = sorted(frozenset().union(*operands) - frozenset.intersection(*operands), key=str)
+                raise ShardingError(
+                    f"{equation.primitive.name} in {self.name} got operands of which some vary along {axes[0]!r} and"
+                    " others do not.",
+                    f"Cast the others: rlx.lax.pcast(x, {axes[0]!r}, to='varying'). rlx.auto_pcast(True) does so.",
+                    "" if equation.origin is None else source_line(*equation.origin),
+                )
 
     def _across(self, divided: Sequence[Any]) -> list[SpanningAxis]:
         """The axes of several processes but for those that divide an array."""
@@ -205,6 +255,11 @@ class Grid:
             f"Divide it over {axis!r} in out_specs, or reduce it inside: rlx.lax.psum(result, {axis!r}). Where you know"
             " that all devices have the same value, pass check_vma=False.",
         )
+
+
+def _programs(part: Any) -> bool:
+    """Whether a parameter of an equation is a program, or several."""
+    return isinstance(part, Program) or (isinstance(part, tuple) and any(isinstance(p, Program) for p in part))
 
 
 def _transposed(x: Any, order: tuple[int, ...]) -> Any:

@@ -363,6 +363,12 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
                 "Unreduced and reduced axes are for functions that are mapped over all axes: leave axis_names out.",
             )
         check_names(owner, mesh, spec)
+        taken = [n for n in names_in(spec.partitions) if n in state.dividing]
+        if taken:
+            raise ShardingError(
+                f"{owner} got {spec!r} inside of a rlx.vmap that {taken[0]!r} divides.",
+                f"Leave {taken[0]!r} out of the spec, or spmd_axis_name={taken[0]!r} out of vmap.",
+            )
         others = [n for n in names_in(spec.partitions) if n not in manual]
         if others:
             raise ShardingError(
@@ -389,6 +395,7 @@ def _input_specs(
 
 
 def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
+    x = x.read() if isinstance(x, Cell) else x
     sharding = here(traced_sharding(x))
     if sharding is None and several and not undivided(x):
         raise ShardingError(

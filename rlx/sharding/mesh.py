@@ -364,11 +364,15 @@ class Mesh(_Axes, ContextDecorator):
 
 
 class Context(NamedTuple):
-    """The meshes in force: by set_mesh, without devices by use_abstract_mesh, and those of open `with mesh` blocks."""
+    """The meshes in force: by set_mesh, without devices by use_abstract_mesh, and those of open `with mesh` blocks.
+
+    casts_by_hand: rlx.auto_pcast(False) is in force.
+    """
 
     concrete: Mesh | None = None
     abstract: AbstractMesh | None = None
     entered: tuple[Mesh, ...] = ()
+    casts_by_hand: bool = False
 
 
 def current() -> Context:

@@ -9,16 +9,18 @@ from typing import Any
 from rlx.array import Array
 from rlx.errors import ShardingError
 from rlx.ops.precision import product
+from rlx.ops.reduction import reduce_sum
 from rlx.ops.shape import reshape, transpose
 from rlx.sharding.arrays import abstract_sharding
 from rlx.sharding.divisions import Names
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import names_of_entry
-from rlx.sharding.stacks import stack_axes, stacked_as
+from rlx.sharding.stacks import restacked, stack_axes, stacked_as
 from rlx.sharding.traced_places import traced_sharding, undivided
 from rlx.sharding.trees import check_shape, complete, resolve_explicit
+from rlx.trace.stacked import StackedArray
 
-__all__ = ["of_parts", "product_in_parts", "split_in_parts"]
+__all__ = ["of_parts", "product_in_parts", "split_in_parts", "sum_in_parts"]
 
 Labels = Sequence[Hashable]
 
@@ -42,6 +44,34 @@ def product_in_parts(
     return of_parts(owner, product(x, y, numbers, precision, preferred), sharding)
 
 
+def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -> Array:
+    """The sum over some axes, counted from the front, of which devices have the parts over the unreduced axes of an
+    out_sharding; over others the parts are summed.
+
+    Raises: ShardingError for unreduced axes over which the array is not unreduced, and that divide none of its axes.
+    """
+    sharding = resolve_explicit(owner, out_sharding)
+    assert isinstance(sharding, NamedSharding)
+    stacked = type(x) is StackedArray
+    own = x.span.sharding if stacked else abstract_sharding(x)
+    entries = list(map(names_of_entry, own.spec.partitions))
+    wanted, sizes = sharding.spec.unreduced, sharding.mesh.shape
+    stays = wanted & own.spec.unreduced if stacked else frozenset()
+    if not wanted <= own.spec.unreduced | {name for axis in axes for name in entries[axis]}:
+        raise ShardingError(
+            f"{owner} got out_sharding={sharding.spec!r} for a {x.type!r} that lies as {own.spec!r} says.",
+            "Its unreduced axes are those of the array, and those that divide the axes that are summed over.",
+        )
+    names = [name for name in sharding.mesh.axis_names if name in wanted - stays and sizes[name] > 1]
+    base = restacked(x, own.update(spec=own.spec.update(unreduced=stays))) if stacked else x
+    parts = _split(base, list(range(x.ndim)), {axis: entries[axis] for axis in axes}, names, sharding)
+    total = reduce_sum(parts, axes=tuple(axis + len(names) for axis in axes))
+    order = [*(stack_axes(total._sharding) if type(total) is StackedArray else ()), *names]
+    local = total.local if type(total) is StackedArray else total
+    front = [order.index(name) for name in stack_axes(sharding)]
+    return of_parts(owner, transpose(local, permutation=(*front, *range(len(order), local.ndim))), sharding)
+
+
 def of_parts(owner: str, local: Array, sharding: NamedSharding) -> Array:
     """The array of which devices have these parts of a sum. Raises ShardingError where it cannot be divided so."""
     found = stacked_as(local, sharding)
@@ -62,10 +92,11 @@ def split_in_parts(
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
     summed: dict[Hashable, Names] = {}
-    for x, term in zip(arrays, terms, strict=True):
+    unknown = [traced_sharding(x) is None and not undivided(x) for x in arrays]
+    for x, term, lost in zip(arrays, terms, unknown, strict=True):
         for label, entry in zip(term, abstract_sharding(x).spec.partitions, strict=True):
             names = names_of_entry(entry)
-            if label in output or not names:
+            if label in output or lost:
                 continue
             if summed.setdefault(label, names) != names:
                 raise ShardingError(
@@ -73,7 +104,7 @@ def split_in_parts(
                     f" {names}.",
                     "Divide both alike: rlx.reshard(x, rlx.P(...)).",
                 )
-    if any(traced_sharding(x) is None and not undivided(x) for x in arrays):
+    if any(unknown):
         labelled = [pair for x, term in zip(arrays, terms, strict=True) for pair in zip(term, x.shape, strict=True)]
         _assign(summed, {label: size for label, size in labelled if label not in output}, sharding)
     found = [name for names in summed.values() for name in names]

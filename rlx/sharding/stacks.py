@@ -9,13 +9,14 @@ import numpy as np
 
 from rlx.array import Array, Span, wrap
 from rlx.errors import UnsupportedError
+from rlx.ir.types import is_inexact
 from rlx.ops.conversion import select
 from rlx.ops.families import full_like
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.shape import broadcast_in_dim, reshape, slice
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
-from rlx.sharding.spec import names_of_entry
+from rlx.sharding.spec import names_in, names_of_entry
 from rlx.trace.primitive import type_of
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_of
@@ -61,12 +62,15 @@ def restacked(x: Any, sharding: Any) -> Array:
     local: Any = x.local if type(x) is StackedArray and have else x
     for at, (name, kind) in reversed(list(enumerate(have.items()))):
         if want.get(name) != kind:
+            divides = isinstance(sharding, NamedSharding) and name in names_in(sharding.spec.partitions)
+            if kind == "reduced" and divides and is_inexact(x.dtype):
+                local, kind = _own_parts(local, at, name, sharding, x.ndim), "unreduced"  # a device's of its own copy
             local = reduce_sum(local, axes=(at,)) if kind == "unreduced" else first_along(local, at)
     for at, (name, kind) in enumerate(want.items()):
         if have.get(name) != kind:
             local = _with_axis(local, at, sharding.mesh.shape[name])
             if kind == "unreduced":
-                local = _own_parts(local, at, name, x)
+                local = _own_parts(local, at, name, x._sharding if hasattr(x, "_sharding") else place_of(x), x.ndim)
     return stacked_as(local, sharding) if want else local
 
 
@@ -77,10 +81,9 @@ def _with_axis(x: Any, at: int, size: int) -> Any:
     return broadcast_in_dim(x, shape=(*shape[:at], size, *shape[at:]), dims=kept)
 
 
-def _own_parts(copies: Any, at: int, name: Any, x: Any) -> Any:
-    """Of copies along an axis what is a device's own, and zeros elsewhere: `x` says how they were divided before."""
+def _own_parts(copies: Any, at: int, name: Any, place: Any, ndim: int) -> Any:
+    """Of copies along an axis what is a device's own, and zeros elsewhere: `place` says how the array is divided."""
     shape = type_of(copies).shape
-    place = x._sharding if hasattr(x, "_sharding") else place_of(x)
     entries = list(map(names_of_entry, place.spec.partitions)) if isinstance(place, NamedSharding) else []
     axis = next((i for i, names in enumerate(entries) if name in names), None)
     if axis is None:
@@ -88,7 +91,7 @@ def _own_parts(copies: Any, at: int, name: Any, x: Any) -> Any:
     else:
         counts = [place.mesh.shape[other] for other in entries[axis]]
         inside = prod(counts[entries[axis].index(name) + 1 :])  # parts along axes of the mesh behind this one
-        axis += len(shape) - type_of(x).ndim
+        axis += len(shape) - ndim
         part = np.arange(shape[axis]) // (shape[axis] // prod(counts))
         own, kept = np.arange(shape[at])[:, None] == part // inside % shape[at], (at, axis)
     mask = broadcast_in_dim(wrap(own), shape=shape, dims=kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +32,11 @@ class NamedAxis(NamedTuple):
 
 
 class _State(threading.local):
-    """This thread's innermost open builder, and the named axes in scope."""
+    """This thread's innermost open builder, the named axes in scope, and the axes of a mesh that vmap's divide."""
 
     builder: Builder | None = None
     axes: tuple[NamedAxis, ...] = ()
+    dividing: tuple[Any, ...] = ()
 
 
 state = _State()
@@ -60,11 +61,18 @@ class Tracer(Array):
         """The value, where it follows from known inputs (un-jitted transforms); None otherwise."""
         return self.builder.answer(self.atom)
 
-    def concrete(self) -> ConcreteArray:
-        """The value where it is known; raises ConcretizationTypeError otherwise."""
+    def needed(self) -> ConcreteArray | None:
+        """The value, where it is known or can be computed now. Raises UnexpectedTracerError behind its function."""
         value = self.known()
         if value is None and self.builder.closed:
             raise leaked(self)
+        if value is None and self.builder.found is not None:
+            value = self.builder.found(self.builder, self.atom)
+        return value
+
+    def concrete(self) -> ConcreteArray:
+        """The value where it is known; raises ConcretizationTypeError otherwise."""
+        value = self.needed()
         if value is None:
             raise errors.ConcretizationTypeError(
                 f"The value of a traced {self.type!r} is needed here, but it is not known while tracing.",
@@ -96,11 +104,13 @@ class Builder:
     recorded and that no other is asked for, so that NumPy may compute with what is known. `given` are the values that
     the inputs stand for, `varying` the mesh axes over which variables were found to vary (see transforms/varying.py),
     `reductions` those over which they were found to be parts of a sum, or copies (see transforms/reductions.py).
+    `found` computes a value that is needed and not known, where what is traced is going to run at once, or gives None.
     """
 
     places: dict[Any, Any] | None = None
     given: Sequence[Any] | None = None
     varying: dict[Var, frozenset[Any] | None] | None = None
+    found: Callable[[Builder, Atom], ConcreteArray | None] | None = None
     reductions: dict[Var, Any] | None = None
     cells: dict[Any, HeldCell] | None = None
     answers = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,28 @@ class StackedArray(ArrayOfParts):
         spec = self._sharding.spec
         entries = (*spec.partitions, *[None] * (self.ndim - len(spec)))
         return Span(self.type, self._sharding.update(spec=spec.update(entries)))
+
+    def axis(self, axis: int) -> int:
+        """Where an axis is in what is local."""
+        return self.local.ndim - self.ndim + axis % self.ndim
+
+    def without(self, axis: int | None) -> Span:
+        """The span of its slices along an axis; None: its own."""
+        if axis is None:
+            return self.span
+        kept = [i for i in range(self.ndim) if i != axis % self.ndim]
+        return self._changed([self.shape[i] for i in kept], [self.span.sharding.spec.partitions[i] for i in kept])
+
+    def with_axis(self, axis: int, size: int) -> Span:
+        """The span of what has a further axis, which is not divided."""
+        at = axis % (self.ndim + 1)
+        entries = self.span.sharding.spec.partitions
+        shape = (*self.shape[:at], size, *self.shape[at:])
+        return self._changed(shape, [*entries[:at], None, *entries[at:]])
+
+    def _changed(self, shape: Sequence[int], entries: Sequence[Any]) -> Span:
+        sharding = self.span.sharding
+        return Span(self.type.update(shape=tuple(shape)), sharding.update(spec=sharding.spec.update(entries)))
 
     def known(self) -> ConcreteArray | None:
         """The values, where they are those of every copy, and known."""

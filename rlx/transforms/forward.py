@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError, ReferenceUseError, TreeMismatchError
+from rlx.errors import DtypeError, ReferenceUseError, ShardingError, TreeMismatchError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.families import instantiate
@@ -21,6 +21,7 @@ from rlx.trace.references import BackwardCell, Threaded
 from rlx.trace.tracing import explicit_place, known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
+from rlx.transforms.varying import Axes, varying_axes
 from rlx.trees import tree
 
 __all__ = ["jvp", "linearize"]
@@ -139,6 +140,7 @@ class LinearSpec:
     reductions: tuple[Reductions, ...] = ()  # over which arguments are parts of a sum, or copies; none where none is
     places: tuple[Any, ...] = ()  # how Explicit axes of a mesh divide the arguments, and their cotangents with them
     flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
+    varying: tuple[Axes | None, ...] = ()  # axes of a mesh over which the arguments vary, where copies count once
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results for tangents (or Zeros) of the arguments."""
@@ -167,6 +169,7 @@ class Pushforward:
                 "Give tangents of the structure of the primals.",
             )
         moving = check_tangents("linearize", self.spec.argument_types, leaves)
+        _check_variation(self.spec.varying, leaves)
         return tree.unflatten(self.spec.out_tree, self.spec.push(self.residuals, moving))
 
 
@@ -176,6 +179,18 @@ tree.register_node(Pushforward, lambda f: (f.residuals, f.spec), lambda spec, re
 def _reductions(leaves: Sequence[Any]) -> tuple[Reductions, ...]:
     found = tuple(map(reductions_of, leaves)) if tracked_axes() else ()
     return () if all(x == NEITHER for x in found) else found
+
+
+def _check_variation(primals: Sequence[Axes | None], tangents: Sequence[Array]) -> None:
+    """Raises ShardingError for a tangent that varies over an axis of a mesh along which its primal is one value."""
+    for known, tangent in zip(primals, tangents, strict=False):
+        found = varying_axes(tangent)
+        if known is not None and found is not None and found - known:
+            axes = tuple(sorted(found - known, key=str))
+            raise ShardingError(
+                f"A linearized function got a tangent that varies along {axes}, where its primal has one value.",
+                f"Let the primal vary: rlx.lax.pcast(primal, {axes}, to='varying').",
+            )
 
 
 class LinearizedCall:
@@ -226,6 +241,7 @@ class LinearizedCall:
             _reductions(self.leaves),
             tuple(map(explicit_place, self.leaves)),
             tuple(cells.flowing),
+            tuple(map(varying_axes, self.leaves)) if tracked_axes() else (),
         )
         # over which axes the results vary, then the arguments
         axes = self.spec.axes

@@ -13,6 +13,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, function_name, is_float0, named_after
+from rlx.trace.primitive import type_of
 from rlx.trace.references import (
     Cell,
     GivenCell,
@@ -23,6 +24,7 @@ from rlx.trace.references import (
     refuse_closed_over,
     refuse_twice,
 )
+from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import known_value, named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
@@ -68,6 +70,21 @@ def _replace_none(axes: Any, part: Any) -> Any:
     return tuple(part) if isinstance(axes, tuple) and isinstance(part, list) else part
 
 
+def _dividing(fun: Callable[Parameters, Result], names: tuple[Any, ...]) -> Callable[Parameters, Result]:
+    """The function, in which these axes of a mesh are taken."""
+
+    @named_after(fun)
+    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        before = state.dividing
+        state.dividing = (*before, *names)
+        try:
+            return fun(*args, **kwargs)
+        finally:
+            state.dividing = before
+
+    return function
+
+
 def vmap(
     fun: Callable[Parameters, Result],
     in_axes: Any = 0,
@@ -85,15 +102,18 @@ def vmap(
       out_axes: where the mapped axis goes in the results, in the same form.
       axis_name: a name for the axis, for rlx.lax.psum and its kin inside `fun`.
       axis_size: the size, needed only where no argument is mapped.
-      spmd_axis_name: accepted for JAX's sake and ignored.
+      spmd_axis_name: a mesh axis, or a tuple of them, that is to divide the mapped axis: no spec of a rlx.shard_map in
+        `fun` may name it.
 
-    Raises: VmapAxisError for axes that do not fit the arguments.
+    Raises: VmapAxisError for axes that do not fit the arguments; ShardingError for such a spec.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> rlx.vmap(lambda x, y: x @ y, in_axes=(0, None))(jnp.ones((3, 2)), jnp.ones(2)).shape
     (3,)
     """
+    if spmd_axis_name is not None:
+        fun = _dividing(fun, spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,))
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (_is_axis(in_axes) or isinstance(in_axes, tuple)):
@@ -152,6 +172,9 @@ def _mapped(
     outer = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells]
     behind = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells[1:]]
     contents = [x.read() if i in given else x for i, x in enumerate(values)]
+    stacks = {i: x.without(axis) for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if _is_stacked(x)}
+    axes = [a if a is None or i not in stacks else values[i].axis(a) for i, a in enumerate(axes)]
+    contents = [x.local if i in stacks else x for i, x in enumerate(contents)]
     leaves, dims, restore = _mappable(
         [*contents, *[cell.read() for cell, _ in behind]], [*axes, *[axis for _, axis in behind]]
     )
@@ -164,6 +187,8 @@ def _mapped(
 
     def on_leaves(*arrays: Any) -> list[Any]:
         inside = restore(arrays)
+        for i, span in stacks.items():
+            inside[i] = StackedArray(inside[i], span)
         rest = iter(inside[len(values) :])
         for i, cells in cells_of.items():
             inside[i] = GivenCell(type(given[i]), [inside[i], *[next(rest) for _ in cells[1:]]])
@@ -189,10 +214,23 @@ def _mapped(
     result = flat.unflatten(outs)
     computed = iter(zip(outs, out_dims, strict=False))
     placed = [
-        _place(x, None, w, size) if is_float0(x) else _place(*next(computed), w, size)
+        _place(x, None, w, size) if is_float0(x) else _placed_like(x, *next(computed), w, size)
         for x, w in zip(tree.leaves(result), out_axes(result), strict=True)
     ]
     return tree.unflatten(tree.structure(result), placed)
+
+
+def _is_stacked(x: Any) -> bool:
+    return type(x) is StackedArray
+
+
+def _placed_like(result: Any, x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
+    """A computed value with its mapped axis where it is wanted: parts of a sum, or copies, where one result is."""
+    if not _is_stacked(result):
+        return _place(x, dim, wanted, size)
+    front = type_of(x).ndim - (dim is not None) - result.ndim
+    at = None if wanted is None else front + wanted % (result.ndim + 1)
+    return StackedArray(_place(x, dim, at, size), result.span if wanted is None else result.with_axis(wanted, size))
 
 
 def _mappable(

@@ -582,6 +582,9 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.all_gather(a, "x", axis_index_groups=[[0, 1, 2], [3]])), "one size")
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
     explicit = mesh_of(rlx, "Explicit", x=4)
+    within = rlx.shard_map(lambda a: a, mesh=mesh, in_specs=rows, out_specs=rows)
+    refused(lambda: rlx.vmap(within, spmd_axis_name="x")(X.reshape(1, 16, 3)), "inside of a rlx.vmap that 'x' divides")
+    assert np.array_equal(rlx.vmap(within, spmd_axis_name="y")(X.reshape(2, 8, 3)), X.reshape(2, 8, 3))
     unreduced = P(unreduced={"x"})
     total = rlx.shard_map(lambda a: lax.psum(a, "x"), mesh=explicit, in_specs=P("x"), out_specs=unreduced)
     refused(lambda: total(x), "unreduced over []")
@@ -601,12 +604,30 @@ def bad_input() -> None:
         lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + a), (0, lax.psum(a, "x")))[1],
         lambda a: lax.fori_loop(0, 3, lambda i, c: c + lax.axis_index("x"), 0),
     ):
-        refused(mapped(body, P("x"), P()), "carry", "one value on all devices along 'x'", "to='varying'")
+        refused(mapped(body, P("x"), P()), "carry", "with one value on all devices along 'x'", "to='varying'")
+    for body in (
+        lambda a: lax.scan(lambda c, _: (lax.psum(c, "x"), None), a, None, length=2)[0],
+        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, lax.psum(c[1], "x")), (0, a))[1],
+        lambda a: lax.fori_loop(0, 3, lambda i, c: rlx.numpy.zeros((4, 3)), a),
+    ):
+        refused(mapped(body), "enters the body varying between them along 'x'", "Let the result vary", "to='varying'")
+    tangent = lambda a: rlx.linearize(rlx.numpy.sin, lax.psum(a, "x"))[1](a)  # noqa: E731
+    refused(mapped(tangent), "a tangent that varies along ('x',)")
+    with rlx.auto_pcast(False):
+        for body in (lambda a: a * rlx.numpy.ones(3), lambda a: rlx.jit(lambda v: v - lax.pmean(v, "x"))(a)):
+            refused(mapped(body), "operands of which some vary along 'x'", "to='varying'")
+        refused(lambda: rlx.jit(mapped(lambda a: a + lax.psum(a, "x")))(), "operands of which some vary")
+        agreed = lambda a: 2.0 * a - lax.pcast(lax.pmean(a, "x"), "x", to="varying")  # noqa: E731
+        assert np.allclose(mapped(agreed)(), 2 * X - np.tile(X.reshape(4, 4, 3).mean(0), (4, 1)))
+    mapped(lambda a: a * rlx.numpy.ones(3))()
     part = rlx.NamedSharding(mesh, P("x"))
     abstract = rlx.shard_map(lambda a: a, mesh=mesh.abstract_mesh, in_specs=P("x"), out_specs=P("x"))
     refused(lambda: abstract(X), "no argument lies on some")
     refused(lambda: abstract(rlx.device_put(X, rlx.NamedSharding(mesh_of(rlx, z=8), P("z")))), "an argument lies on")
     refused(lambda: rlx.device_put(np.ones(6), part), "by 4")
+    on_one = mapped(lambda a: a + rlx.device_put(1.0, rlx.devices()[0]))
+    refused(on_one, "device_put", "cpu:0")
+    assert np.allclose(rlx.jit(on_one)(), X + 1)  # compiled, it says nothing
     refused(lambda: rlx.device_put(np.ones(()), part), "1 entries")
     refused(lambda: rlx.jit(lambda a: a, in_shardings=part)(np.ones(6)), "by 4")
     refused(lambda: rlx.jit(lambda a: a, out_shardings=part)(np.ones(6)), "by 4")
@@ -692,6 +713,28 @@ def body_of_one(lib: Any, note: Callable[..., Any], a: Any) -> Any:
     return a + note(lib.shard_map(inner, in_specs=lib.P("y"), out_specs=lib.P("y"), axis_names={"y"})(ones * a))[:1]
 
 
+@check
+def what_is_one_value_decides_what_the_body_does() -> None:
+    """In one that runs at once; where devices have other values, and under jit, nothing is known."""
+    mesh, P = mesh_of(rlx, x=4, y=2), rlx.P
+
+    def body(a: Any) -> Any:
+        total = rlx.lax.psum(rlx.numpy.sum(a), ("x", "y"))
+        count = int(rlx.lax.psum(1 + 0 * rlx.lax.axis_index("x"), "x"))
+        return (a if total > 1e6 else -a) * count + float(rlx.lax.pmax(rlx.lax.axis_index("y"), "y"))
+
+    f = rlx.shard_map(body, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")))
+    assert np.allclose(f(X), 1 - 4 * X)
+    own = rlx.shard_map(lambda a: a if a[0, 0] > 0 else -a, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    for call, words in ((lambda: own(X), "bool()"), (lambda: rlx.jit(f)(X), "int()")):
+        try:
+            call()
+        except rlx.errors.ConcretizationTypeError as error:
+            assert words in str(error)
+        else:
+            raise AssertionError("the value was known")
+
+
 @case
 def shardings_that_types_tell(lib: Any) -> list[str]:
     """Over Explicit axes: of what follows from arguments, in the body of a function mapped over some of the axes."""
@@ -756,8 +799,21 @@ def devices_write_to_their_part_of_a_reference() -> None:
     for n, call in enumerate((mapped, rlx.jit(mapped)), 2):
         assert np.allclose(call(rows, total, x), n * X[::4, 0].sum())
         assert np.allclose(rows[...], n * X) and np.allclose(total[...], X.sum())
+    with rlx.set_mesh(mesh_of(rlx, "Explicit", x=4)):
+        part = rlx.new_ref(rlx.numpy.zeros(8, out_sharding=rlx.P("x")))
+        add = rlx.shard_map(lambda r: r.addupdate(1.0 * rlx.lax.axis_index("x") + r[...] * 0.0), out_specs=None)
+        add(part), rlx.jit(add)(part)
+    assert np.allclose(part[...], 2 * np.arange(4).repeat(2))
     own = rlx.shard_map(lambda r, x: r.addupdate(x[0, 0]), mesh=mesh, in_specs=(rlx.P(), rlx.P("x")), out_specs=None)
     refused(lambda: own(total, x), "may vary")
+
+
+@check
+def gradients_of_integers_may_be_told_where_to_lie() -> None:
+    part = rlx.NamedSharding(mesh_of(rlx, x=4), rlx.P())
+    f = rlx.jit(rlx.grad(lambda x, n: (x * n).sum(), argnums=(0, 1), allow_int=True), out_shardings=part)
+    slope, nothing = f(rlx.numpy.ones(4), rlx.numpy.arange(4))
+    assert slope.sharding == part and slope.tolist() == [0, 1, 2, 3] and nothing.dtype == rlx.dtypes.float0
 
 
 @check

@@ -250,6 +250,9 @@ def operations(lib: Any) -> dict[str, Any]:
         "where": lambda u, r: jnp.where(r > 0, r, 2 * r),
         "jit": lambda u, r: lib.jit(lambda a: a + a)(u),
         "grad": lambda u, r: lib.grad(lambda a: (a * a).sum())(r),
+        "carry": lambda u, r: lib.lax.scan(lambda c, row: (c * row, c + row), r.sum(0), r)[0],
+        "rows": lambda u, r: lib.lax.scan(lambda c, row: (c * row, c + row), r.sum(0), r)[1],
+        "repeated": lambda u, r: lib.lax.fori_loop(0, 3, lambda _, a: a + a, u),
     }
     found: dict[str, Any] = {}
     for name, f in functions.items():
@@ -262,6 +265,26 @@ def operations(lib: Any) -> dict[str, Any]:
             found[f"{name} to {spec} in jit"] = lib.jit(lib.sharding.reshard, static_argnums=1)(x, spec)
     few = s.put(V[:2], reduced={"x"})
     return found | {"jvp": outs[1], "vjp": pulled, "printed": repr(u), "in text": f"{u}", "printed copies": repr(few)}
+
+
+@case
+def sums(lib: Any) -> dict[str, Any]:
+    s = Setting(lib, x=2, y=2)
+    P = s.P
+    a = s.put(M, "x", "y")
+    u = lib.jit(lambda a, b: s.jnp.dot(a, b, out_sharding=P("x", unreduced={"y"})))(a, s.put(W, "y"))
+    cases = {
+        "parts": (a, (0,), P(None, unreduced={"x"})),
+        "both": (a, (0, 1), P(unreduced={"x", "y"})),
+        "one of both": (a, (0, 1), P(unreduced={"y"})),
+        "not divided": (a, (0,), P(None, unreduced={"y"})),
+        "of parts": (u, (0,), P(None, unreduced={"x", "y"})),
+        "kept": (u, (1,), P(None, unreduced={"y"})),
+    }
+    return {
+        name: lambda x=x, axes=axes, out=out: lib.jit(lambda x: lib.lax.reduce_sum(x, axes, out_sharding=out))(x)
+        for name, (x, axes, out) in cases.items()
+    }
 
 
 @case
@@ -419,7 +442,20 @@ def what_differs_from_jax() -> None:
         for run in (f, rlx.jit(f), s.mapped(s.P(unreduced={"x"}))(f)):
             assert run(u).sharding.spec.unreduced == {"x"}
             np.testing.assert_allclose(rlx.reshard(run(u), s.P()), f(V[:4] + V[4:]) if f(V).ndim else 0, rtol=1e-6)
-    np.testing.assert_array_equal(rlx.vmap(lambda x: 2 * x)(s.put(V, reduced={"x"})), 2 * V)
+    copies = s.put(M, reduced={"x"})
+    for run in (lambda f: f, rlx.jit):
+        np.testing.assert_array_equal(run(rlx.vmap(lambda x: 2 * x, 1, -1))(copies), 2 * M)
+        found = run(rlx.vmap(lambda x, y: x * y, (None, 0)))(copies, copies[:3, 0])
+        np.testing.assert_array_equal(found[2], M * M[2, 0])
+    batch = s.put(np.stack([M, -M]), None, None, "x")
+    product = rlx.numpy.matmul(batch, s.put(W, "x"), out_sharding=s.P(unreduced={"x"}))
+    np.testing.assert_allclose(rlx.reshard(product, s.P()), np.stack([M, -M]) @ W, rtol=1e-5, atol=1e-5)
+    each = rlx.vmap(rlx.grad(lambda w, x: ((rlx.reshard(w, s.P()) @ x) ** 2).sum()), (None, 0))
+    gradients = rlx.jit(each)(s.put(W, reduced={"x"}), s.put(V[:3][None] * np.ones((2, 1), np.float32)))
+    assert gradients.sharding.spec == s.P(None, None, None, unreduced={"x"})
+    expected = np.stack([2 * np.outer(W @ V[:3], V[:3])] * 2)
+    np.testing.assert_allclose(rlx.reshard(gradients, s.P()), expected, rtol=1e-5)
+    assert "unreduced" in str(seen_error(lambda: rlx.lax.fori_loop(0, 2, lambda _, x: rlx.reshard(x, s.P()), u)))
     words = str(seen_error(lambda: rlx.numpy.sin(u)))
     assert "sin" in words and "unreduced over 'x'" in words and "reshard" in words
 

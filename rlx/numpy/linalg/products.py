@@ -165,9 +165,7 @@ def _best_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-def _chain(
-    factors: Sequence[Any], cuts: dict[tuple[int, int], int], first: int, last: int, precision: Any
-) -> Any:
+def _chain(factors: Sequence[Any], cuts: dict[tuple[int, int], int], first: int, last: int, precision: Any) -> Any:
     if first == last:
         return factors[first]
     cut = cuts[first, last]
