@@ -15,8 +15,9 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.options import CLAIMS, lowering_options
+from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Plan
@@ -90,9 +91,11 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
-    """The plan of a function for a device with work-groups."""
-    return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, CLAIMS))
+def plan_of(
+    function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS, units: Fragments | None = None
+) -> Plan:
+    """The plan of a function for a device with work-groups, and perhaps with a unit for matrices."""
+    return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, claims_of(units)))
 
 
 def sample_plans(seed: str) -> Iterator[Plan]:

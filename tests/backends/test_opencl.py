@@ -944,13 +944,8 @@ FRAGMENT_GRADIENT = [f"{how} by fragments" for how in GRADIENT]
 
 
 @pytest.mark.parametrize(
-    ("units", "dtype", "queries", "features"),
-    [
-        ("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72),
-        pytest.param("mfma", "bfloat16", 20, 72, marks=pytest.mark.thorough),
-        pytest.param("wmma", "float16", 70, 33, marks=pytest.mark.thorough),
-    ],
-)  # fmt: skip
+    ("units", "dtype", "queries", "features"), [("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72)]
+)
 def test_attention_by_matrix_cores(units: str, dtype: str, queries: int, features: int, backend: OpenCLBackend) -> None:
     """An item has a part of one row, in sub-groups of 64 and of 32; its gradient, too."""
     if not backend.engine.shuffles:
@@ -975,12 +970,12 @@ def test_gradients_of_attention_by_fragments(name: str, backend: OpenCLBackend) 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "features", "count"), [("float16", 128, 4), ("bfloat16", 64, 3), ("bfloat16", 72, 4)]
+    ("dtype", "features", "count"), [("bfloat16", 64, 3), ("bfloat16", 72, 4), ("float16", 136, 4)]
 )
 def test_gradients_of_attention_by_fragments_of_sizes(
     dtype: str, features: int, count: int, backend: OpenCLBackend
 ) -> None:
-    """Of many features, keys and values have a launch each."""
+    """Of many features, keys and values have a launch each; of more, groups share features, and the last has fewer."""
     if not backend.engine.shuffles:
         pytest.skip("the runtime has no sub-groups")
     function, _ = pulled({"is_causal": True})

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import FragmentText, takes_fragments
+from rlx.backends.gpu.attention_fragments import MANY, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.steps import Step, ceiling
@@ -42,9 +42,10 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
     return next(filter(taken, _TILES), None)
 
 
-def gradient_fits(query: TensorType, wanted: Sequence[str]) -> bool:
-    """Whether the gradient is kernels: of queries, keys and values, whose tiles fit in a group."""
-    return {*wanted} <= {"query", "key", "value"} and _tile(query.shape[-1], query.dtype) is not None
+def gradient_fits(query: TensorType, wanted: Sequence[str], by_fragments: bool) -> bool:
+    """Whether the gradient is kernels: of queries, keys and values, whose tiles fit in a group, or are fragments."""
+    fitting = by_fragments or _tile(query.shape[-1], query.dtype) is not None
+    return fitting and {*wanted} <= {"query", "key", "value"}
 
 
 def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
@@ -83,8 +84,8 @@ class _Gradient(AttentionText):
     how: str = ""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
-        super().__init__(kernel, dialect)
         self.wanted, self.summed = wanted, summed
+        super().__init__(kernel, dialect)
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
@@ -230,7 +231,7 @@ class _OfQueries(_Gradient):
                 add(f"    sum += {cotangent} * {value};")
             self.combine("sum", "add")
             add("inner[r] = sum;")
-            with self.lines.block(self.dialect.condition(f"across == 0 && query_number < {self.shape[1]}")):
+            with self.lines.block(self.dialect.condition(f"{self.first} && query_number < {self.shape[1]}")):
                 self.write_to("row_products", self.summed, "sum", *_ROW)
 
 
@@ -291,6 +292,8 @@ class _OfQueriesByFragments(_OfQueries, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
+        if query.shape[-1] > MANY and self.crowded:
+            return self.fragment_tile(_FRAGMENT_COLUMNS // 2, slices=3)
         return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
 
     def start(self) -> None:
@@ -322,7 +325,10 @@ class _OfKeysByFragments(_OfKeys, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
-        return self.fragment_tile(_FRAGMENT_COLUMNS)
+        if query.shape[-1] <= MANY or not self.crowded:
+            return self.fragment_tile(_FRAGMENT_COLUMNS)
+        keys = "key" in self.wanted  # beside which values are held
+        return self.fragment_tile(_FRAGMENT_COLUMNS // 2 if keys else _FRAGMENT_COLUMNS, slices=3 if keys else 2)
 
     def mixes(self) -> list[tuple[str, str, str, str]]:
         """For each result what is mixed, the tile that this is in, by which registers, and into which."""
