@@ -87,6 +87,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "gradient of wide attention": (gradient_of_attention(local_window_size=9), *[wave(2, 100, 2, 224)] * 4),
     "gradient of attention in float64": (gradient_of_attention(), *[wave(2, 100, 2, 64, dtype="float64")] * 4),
+    "gradient of attention by a bias": (gradient_of_attention(), *[wave(2, 500, 4, 64)] * 4, wave(4, 500, 500)),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip
 

@@ -242,6 +242,24 @@ def test_matrix_cores_multiply_in_attention(dtype: str, features: int, architect
         assert facts.registers * step.items <= REGISTERS, facts
 
 
+@pytest.mark.parametrize("architecture", ["sm_90", "gfx942", "gfx1100"])
+def test_units_multiply_in_gradients_of_biases(architecture: str) -> None:
+    """Nothing leaves registers."""
+    cuda = architecture.startswith("sm_")
+    if not cuda and clang.missing():
+        pytest.skip(clang.missing())
+    dialect = CudaDialect(tensor_cores=True) if cuda else HipDialect(architecture)
+    x = np.ones((2, 500, 4, 128), "bfloat16")
+    gradient = gradient_of_attention(is_causal=True)
+    plan = plan_of(gradient, x, x, x, x, np.ones((4, 500, 500), "float32"), units=dialect.fragments(x.dtype))
+    program = DeviceProgram(plan, dialect, Limits())
+    *_, step = [step for found in program.steps.values() for step in found]
+    assert step.strategy == "gradient of a bias by fragments" and step.unit
+    facts = (nvrtc if cuda else clang).compile_program(program.source, architecture).facts[step.label]
+    assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= (SHARED if cuda else 64 << 10), facts
+    assert facts.registers * step.items * 2 <= REGISTERS, facts
+
+
 def test_tensor_cores_multiply_windows_as_tf32() -> None:
     """A convolution and both its derivatives keep what the convolution was asked for."""
 
@@ -296,6 +314,9 @@ LAUNCHES = {
     "causal attention": ["attention"],
     "gradient of attention": ["attention", "gradient of queries", "gradient of keys and values"],
     "gradient of causal attention": ["attention", "gradient of queries", "gradient of keys and values"],
+    "gradient of attention by a bias": [
+        "attention", "gradient of queries", "gradient of keys and values", "gradient of a bias",
+    ],
     "convolution": ["tiled product of what is loaded with an epilogue"],
     "gradient of a convolution": [
         "tiled product of what is loaded with an epilogue", "tiled product of what is loaded in parts", "sum of parts",

@@ -66,7 +66,7 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
         and all(dtype == np.int32 for dtype in lengths)
         and min(window_of(attributes) or (0, 0)) >= 0
         and (by_fragments or _tile(query.shape[-1], query.dtype) is not None)
-        and (name != _GRADIENT or gradient_fits(query, attributes["wanted"], by_fragments))
+        and (name != _GRADIENT or gradient_fits(given, attributes["wanted"], by_fragments))
     )  # fmt: skip
 
 

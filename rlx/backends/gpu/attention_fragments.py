@@ -127,12 +127,22 @@ class FragmentText(AttentionText):
     # ------------------------------------------------------------------ memory
     def hold(self, name: str, source: str) -> None:
         """The rows of the group as fragments: in registers, or in the group's memory if items would have whole rows."""
-        deep, words = self.wide // _DEEP, self.kept
+        self.declare_held(name)
+        self.load_held(name, source)
+
+    def declare_held(self, name: str) -> None:
+        """Where rows are held."""
         if self.repeated:
             self.group_tile(name, self.rows, self.along[1])
+        else:
+            self.lines.add(f"uint32_t {name}[{self.blocks}][{self.wide // _DEEP}][{len(self.kept)}];")
+
+    def load_held(self, name: str, source: str) -> None:
+        """Rows, where they are held."""
+        deep, words = self.wide // _DEEP, self.kept
+        if self.repeated:
             self.load_along(name, source, "first_row", self.rows)
             return
-        self.lines.add(f"uint32_t {name}[{self.blocks}][{deep}][{len(words)}];")
         with self.each("b", self.blocks), self.each("k", deep):
             for number, (row, word) in enumerate(words):
                 with self.lines.block("{"):
