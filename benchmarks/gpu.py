@@ -32,7 +32,7 @@ from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100, Prediction, predict
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.options import CLAIMS, lowering_options
+from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.passes.pipeline import Context, lower_to_plan
 
@@ -44,7 +44,8 @@ COPIED = 1 << 28  # bytes
 def predicted(program: Program) -> tuple[Prediction, list[str]]:
     """What the model says of a program on an H100, and how its launches share their work."""
     function, arguments = program.build(rlx, np.random.default_rng(SEED))
-    plan = lower_to_plan(rlx.make_program(function)(*arguments), context=Context(lowering_options(LIMITS), CLAIMS))
+    context = Context(lowering_options(LIMITS), claims_of())
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), context=context)
     made = DeviceProgram(plan, CudaDialect(products=is_library_product), LIMITS)
     return predict(plan, made, H100, LIMITS), [s.strategy for steps in made.steps.values() for s in steps]
 

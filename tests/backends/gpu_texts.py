@@ -15,8 +15,9 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.options import CLAIMS, lowering_options
+from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Plan
@@ -86,6 +87,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "gradient of wide attention": (gradient_of_attention(local_window_size=9), *[wave(2, 100, 2, 224)] * 4),
     "gradient of attention in float64": (gradient_of_attention(), *[wave(2, 100, 2, 64, dtype="float64")] * 4),
+    "gradient of attention by a bias": (gradient_of_attention(), *[wave(2, 500, 4, 64)] * 4, wave(4, 500, 500)),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip
 
@@ -108,9 +110,11 @@ def shared_loops(w: Any, x: Any, i: Any) -> Any:
 SHARED_LOOPS = (shared_loops, wave(600, 600), wave(600, 600), np.arange(300) * 7 % 300)
 
 
-def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
-    """The plan of a function for a device with work-groups."""
-    return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, CLAIMS))
+def plan_of(
+    function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS, units: Fragments | None = None
+) -> Plan:
+    """The plan of a function for a device with work-groups, and perhaps with a unit for matrices."""
+    return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, claims_of(units)))
 
 
 def sample_plans(seed: str) -> Iterator[Plan]:

@@ -251,19 +251,23 @@ def test_tensor_cores_multiply_in_attention(name: str, architecture: str) -> Non
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
-@pytest.mark.parametrize(("features", "launches"), [(64, 2), (128, 3)])
+@pytest.mark.parametrize(("features", "launches"), [(64, 2), (128, 3), (256, 3)])
 def test_tensor_cores_multiply_in_gradients_of_attention(features: int, launches: int, architecture: str) -> None:
     """Three products for the queries; four for keys and values, of which each has two where they are apart, and keys
-    need a third one. Nothing leaves registers."""
+    need a third one; of many features, groups share them, and make all shares. Nothing leaves registers."""
     x, k = (np.ones((2, 500, heads, features), "bfloat16") for heads in (4, 2))
-    plan = plan_of(gradient_of_attention(is_causal=True, softcap=30.0), x, x, k, k)
-    program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
+    dialect = CudaDialect(tensor_cores=True)
+    gradient = gradient_of_attention(is_causal=True, softcap=30.0)
+    plan = plan_of(gradient, x, x, k, k, units=dialect.fragments(x.dtype))
+    program = DeviceProgram(plan, dialect, Limits())
     ahead, *steps = [step for found in program.steps.values() for step in found]
     assert len(steps) == launches and all(s.strategy.endswith(" by fragments") and s.unit == "bf16" for s in steps)
     compiled = nvrtc.compile_program(program.source, architecture)
     deep, columns = features // 16, 64 if launches == 2 else 32
     one = {number: number // 8 * deep for number in (columns, 32)}  # instructions of a warp's product with a tile
     counts = [3 * one[columns], *([4 * one[32]] if launches == 2 else [3 * one[32], 2 * one[32]])]
+    if features > 128:  # of a third of the features six fragments each, of a half of them eight
+        counts = [2 * 2 * deep + 12, 2 * 2 * deep + 12, 4 * deep + 2 * 16]
     texts = re.split(r"\.entry ", compiled.ptx)[1:]
     found = {text.split("(")[0].strip(): text.count("mma.sync") for text in texts}
     assert [found[step.label] for step in steps] == counts and ahead.unit == "bf16"
@@ -274,14 +278,18 @@ def test_tensor_cores_multiply_in_gradients_of_attention(features: int, launches
 
 
 @pytest.mark.parametrize(("architecture", "builtin"), [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx1100", "wmma")])
-@pytest.mark.parametrize(("dtype", "features"), [("float16", 64), ("bfloat16", 128)])
+@pytest.mark.parametrize(("dtype", "features"), [("float16", 64), ("bfloat16", 128), ("float16", 256)])
 def test_matrix_cores_multiply_in_attention(dtype: str, features: int, architecture: str, builtin: str) -> None:
     """And in its gradient; nothing leaves registers."""
     if clang.missing():
         pytest.skip(clang.missing())
+    if builtin == "wmma" and features > 128:
+        features = 120  # of more, rows do not fit in a group's memory
     x, k = (np.ones((2, 500, heads, features), dtype) for heads in (4, 2))
-    plan = plan_of(gradient_of_attention(is_causal=True, softcap=30.0), x, x, k, k)
-    program = DeviceProgram(plan, HipDialect(architecture), Limits())
+    dialect = HipDialect(architecture)
+    gradient = gradient_of_attention(is_causal=True, softcap=30.0)
+    plan = plan_of(gradient, x, x, k, k, units=dialect.fragments(x.dtype))
+    program = DeviceProgram(plan, dialect, Limits())
     steps = [step for found in program.steps.values() for step in found]
     name = "f16" if dtype == "float16" else "bf16"
     assert len(steps) == 3 + (features > 64)
@@ -292,6 +300,24 @@ def test_matrix_cores_multiply_in_attention(dtype: str, features: int, architect
         facts = compiled.facts[step.label]
         assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= 64 << 10, facts
         assert facts.registers * step.items <= REGISTERS, facts
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "gfx942", "gfx1100"])
+def test_units_multiply_in_gradients_of_biases(architecture: str) -> None:
+    """Nothing leaves registers."""
+    cuda = architecture.startswith("sm_")
+    if not cuda and clang.missing():
+        pytest.skip(clang.missing())
+    dialect = CudaDialect(tensor_cores=True) if cuda else HipDialect(architecture)
+    x = np.ones((2, 500, 4, 128), "bfloat16")
+    gradient = gradient_of_attention(is_causal=True)
+    plan = plan_of(gradient, x, x, x, x, np.ones((4, 500, 500), "float32"), units=dialect.fragments(x.dtype))
+    program = DeviceProgram(plan, dialect, Limits())
+    *_, step = [step for found in program.steps.values() for step in found]
+    assert step.strategy == "gradient of a bias by fragments" and step.unit
+    facts = (nvrtc if cuda else clang).compile_program(program.source, architecture).facts[step.label]
+    assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= (SHARED if cuda else 64 << 10), facts
+    assert facts.registers * step.items * 2 <= REGISTERS, facts
 
 
 def test_tensor_cores_multiply_windows_as_tf32() -> None:
@@ -348,6 +374,9 @@ LAUNCHES = {
     "causal attention": ["attention"],
     "gradient of attention": ["attention", "gradient of queries", "gradient of keys and values"],
     "gradient of causal attention": ["attention", "gradient of queries", "gradient of keys and values"],
+    "gradient of attention by a bias": [
+        "attention", "gradient of queries", "gradient of keys and values", "gradient of a bias",
+    ],
     "convolution": ["tiled product of what is loaded with an epilogue"],
     "gradient of a convolution": [
         "tiled product of what is loaded with an epilogue", "tiled product of what is loaded in parts", "sum of parts",

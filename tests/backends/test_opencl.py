@@ -562,16 +562,48 @@ def test_gradients_of_attention_are_two_launches(name: str, shuffles: bool, back
 
 
 def test_gradients_of_some_operands_of_attention(backend: OpenCLBackend) -> None:
-    """A launch that nobody asks for is left out; the gradients of biases and sinks are those of the equations."""
+    """A launch that nobody asks for is left out; the gradients of sinks are those of the equations."""
     q, k, v = numbers(2, 40, 4, 16), numbers(2, 30, 2, 16), numbers(2, 30, 2, 16) * 2
     rest = {"bias": numbers(4, 40, 30), "sinks": numbers(4), "softcap": 1.5}
-    for wanted, count in (((0,), 2), ((1,), 3), ((2,), 3), ((0, 2), 3), ((0, 3), 0), ((4,), 0)):
+    for wanted, count in (((0,), 2), ((1,), 3), ((2,), 3), ((0, 2), 3), ((0, 3), 2), ((4,), 0)):
         function, arrays = pulled(rest, wanted)
         assert [s for s in attention_steps(backend, function, q, q, k, v, *arrays)[0] if s in GRADIENT] == GRADIENT[
             :count
         ]
         if wanted in ((1,), (0, 2)):
             agree(function, q, q, k, v, *arrays)
+
+
+BIASES: dict[str, dict[str, Any]] = {
+    "of each head": {"bias": numbers(2, 4, 70, 90), "is_causal": True, "softcap": 2.0},
+    "of all batches": {"bias": numbers(4, 70, 90), "mask": seen(2, 1, 70, 90)},
+    "of all heads": {"bias": numbers(2, 1, 70, 90), "local_window_size": (7, 3)},
+    "of all": {"bias": numbers(70, 90), **LENGTHS},
+}
+
+
+BY_UNITS = [("of all batches", units) for units in ("tensor cores", "wmma")]
+
+
+@pytest.mark.parametrize(("name", "units"), [*((name, "") for name in BIASES), *BY_UNITS])
+def test_gradients_of_biases(name: str, units: str, backend: OpenCLBackend) -> None:
+    """One more launch, in which a group adds what heads and batches give that share a bias: always in one order."""
+    if units and not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    function, arrays = pulled(BIASES[name], (0, 1, 2, 3))
+    dtype = "float16" if units else "float32"
+    given = [numbers(2, size, heads, 33).astype(dtype) for size, heads in ((70, 4), (70, 4), (90, 2), (90, 2))]
+    launches = [*GRADIENT, "gradient of a bias"]
+    launches = [f"{how} by fragments" for how in launches] if units else launches
+    computed_by_fragments(function, [*given, *arrays], 4e-3 if units else 2e-5, launches, units)
+
+
+def test_gradients_of_biases_that_are_no_launch(backend: OpenCLBackend) -> None:
+    """Of those that all queries or keys share."""
+    q, bias = numbers(1, 40, 2, 16), numbers(2, 1, 40)
+    gradient = rlx.grad(lambda bias: (nn.dot_product_attention(q, q, q, bias) ** 2).sum())
+    assert not {*GRADIENT} & {*attention_steps(backend, gradient, bias)[0]}
+    agree(gradient, bias)
 
 
 @pytest.mark.parametrize(
@@ -1016,13 +1048,8 @@ FRAGMENT_GRADIENT = [f"{how} by fragments" for how in GRADIENT]
 
 
 @pytest.mark.parametrize(
-    ("units", "dtype", "queries", "features"),
-    [
-        ("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72),
-        pytest.param("mfma", "bfloat16", 20, 72, marks=pytest.mark.thorough),
-        pytest.param("wmma", "float16", 70, 33, marks=pytest.mark.thorough),
-    ],
-)  # fmt: skip
+    ("units", "dtype", "queries", "features"), [("mfma", "float16", 70, 33), ("wmma", "bfloat16", 20, 72)]
+)
 def test_attention_by_matrix_cores(units: str, dtype: str, queries: int, features: int, backend: OpenCLBackend) -> None:
     """An item has a part of one row, in sub-groups of 64 and of 32; its gradient, too."""
     if not backend.engine.shuffles:
@@ -1047,12 +1074,12 @@ def test_gradients_of_attention_by_fragments(name: str, backend: OpenCLBackend) 
 
 
 @pytest.mark.parametrize(
-    ("dtype", "features", "count"), [("float16", 128, 4), ("bfloat16", 64, 3), ("bfloat16", 72, 4)]
+    ("dtype", "features", "count"), [("bfloat16", 64, 3), ("bfloat16", 72, 4), ("float16", 136, 4)]
 )
 def test_gradients_of_attention_by_fragments_of_sizes(
     dtype: str, features: int, count: int, backend: OpenCLBackend
 ) -> None:
-    """Of many features, keys and values have a launch each."""
+    """Of many features, keys and values have a launch each; of more, groups share features, and the last has fewer."""
     if not backend.engine.shuffles:
         pytest.skip("the runtime has no sub-groups")
     function, _ = pulled({"is_causal": True})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import ONE_EACH, FragmentText, takes_fragments
+from rlx.backends.gpu.attention_fragments import MANY, ONE_EACH, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
@@ -47,14 +47,17 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
     return next(filter(taken, (Tile(4, 2), Tile(2, 2), Tile(1, 2), Tile(1, 1))), None)
 
 
-def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
-    """Whether a call of a block is kernels: attention of as many queries as fill a group, and its gradient."""
+def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any], most: int = 0) -> bool:
+    """Whether a call of a block is kernels: attention of as many queries as fill a group, and its gradient.
+
+    most: features of 16-bit floats that a device's unit for matrices takes.
+    """
     assert name in BLOCKS
     given = dict(zip(attributes["operands"], types, strict=True))
     query, key = given["query"], given["key"]
     if 0 in (*query.shape, *key.shape) or query.shape[-3] < _LEAST or query.dtype.name not in _FLOATS:
         return False
-    summed = compute_dtype(query.dtype)
+    summed, by_fragments = compute_dtype(query.dtype), query.dtype.itemsize == 2 and query.shape[-1] <= most
     added = [given[n].dtype for n in ("bias", "sinks") if n in given]
     lengths = [given[n].dtype for n in ("query_seq_lengths", "key_value_seq_lengths") if n in given]
     return (
@@ -62,8 +65,8 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
         and all(dtype.name in _FLOATS and dtype.itemsize <= summed.itemsize for dtype in added)
         and all(dtype == np.int32 for dtype in lengths)
         and min(window_of(attributes) or (0, 0)) >= 0
-        and _tile(query.shape[-1], query.dtype) is not None
-        and (name != _GRADIENT or gradient_fits(query, attributes["wanted"]))
+        and (by_fragments or _tile(query.shape[-1], query.dtype) is not None)
+        and (name != _GRADIENT or gradient_fits(given, attributes["wanted"], by_fragments))
     )  # fmt: skip
 
 
@@ -199,7 +202,7 @@ class _Text(AttentionText):
                 residual = [f"highest[r] + {self.function('log', 'total[r]')}"]
                 values = residual if len(self.more) == 1 else ["highest[r]", "total[r]"]
                 for name, operand, value in zip(("largest_score", "sum_of_all"), self.more, values, strict=False):
-                    with self.lines.block(self.dialect.condition("across == 0")):
+                    with self.lines.block(self.dialect.condition(self.first)):
                         self.write_to(name, operand, value, "batch", "query_number", "head")
 
 
@@ -211,7 +214,8 @@ class _OfFragments(_Text, FragmentText):
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
         twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
-        return self.fragment_tile(_COLUMNS, 2 if twice else 1)
+        fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
+        return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
 
     def tiles(self) -> None:
         """The memory of the group."""

@@ -15,15 +15,18 @@ import numpy as np
 from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.steps import ceiling
 from rlx.ir.kernels import Library
 
-__all__ = ["ONE_EACH", "FragmentText", "takes_fragments"]
+__all__ = ["MANY", "ONE_EACH", "FragmentText", "most_features", "takes_fragments"]
 
 _WARPS = 4  # of a group
 ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of which each warp has a fragment
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that go into a product at a time
-_MOST = 128  # features: of more the sums do not fit in registers
+_MOST = 256  # features: of more the sums do not fit in registers
+MANY = 128  # of which rows or sums do not fit in those of all devices
+_WIDE = 64  # items of a warp, each of which has half as many numbers
 _APART = 4  # words between rows: those that a warp reads at once lie in different banks
 _MULTIPLIED = ("query", "key", "value", "cotangent")
 _AT_ONCE = 8  # features that an item loads, if they lie next to each other
@@ -35,8 +38,19 @@ def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
     (dtype, *others) = {given[name].buffer.dtype for name in _MULTIPLIED if name in given}
     if others or dtype.itemsize != 2:
         return False
-    fragments = dialect.fragments(dtype)
-    return fragments is not None and fragments.chain is not None and given["query"].shape[-1] <= _MOST
+    return given["query"].shape[-1] <= most_features(dialect.fragments(dtype))
+
+
+def most_features(fragments: Fragments | None) -> int:
+    """How many features attention by fragments has at most; 0: none is."""
+    if fragments is None or fragments.chain is None:
+        return 0
+    return MANY if _is_repeated(fragments) else _MOST
+
+
+def _is_repeated(fragments: Fragments) -> bool:
+    """Whether items that share a row have all its words: too many for registers."""
+    return len(fragments.left) == FRAGMENT_WORDS
 
 
 class FragmentText(AttentionText):
@@ -54,6 +68,7 @@ class FragmentText(AttentionText):
         self.items, self.sharing, self.apart = (
             _WARPS * fragments.items, fragments.columns // self.each_row, self.chain.apart
         )  # fmt: skip
+        self.crowded = fragments.items < _WIDE
         super().__init__(kernel, dialect)
         self.blocks = self.tile.rows // rows  # fragments of a warp, one below the other
         row, column = fragments.row, fragments.column
@@ -61,7 +76,7 @@ class FragmentText(AttentionText):
         if self.chain.turned:
             row, column = column, row
             self.moved, self.kept = self.kept, self.moved
-        self.repeated = len(self.kept) == FRAGMENT_WORDS  # items that share a row have all its words
+        self.repeated = _is_repeated(fragments)
         number = f"r % {rows} * {self.each_row}"
         self.row = self.row_of(f"r / {rows}", row.format(f"({number})"))
         self.column, self.feature = (
@@ -71,13 +86,16 @@ class FragmentText(AttentionText):
         self.at_column, self.at_feature = (
             f"[r / {rows}][{name} / {self.each_row}][{number} + {name} % {self.each_row}]" for name in "ce"
         )
-        self.wide = self.parts * self.sharing  # features, and what fills the last fragment
+        self.wide = ceiling(self.shape[-1], _DEEP) * _DEEP  # features, and what fills the last fragment
+        self.made = self.parts * self.sharing  # of them those that the group mixes, from here on
+        self.ahead = f"slice * {self.made} + " if self.tile.slices > 1 else ""
+        self.feature = self.ahead + self.feature
         self.along = (self.columns, self.wide // 2 + _APART)
-        self.across = (self.wide, self.columns // 2 + _APART)
+        self.across = (self.made, self.columns // 2 + _APART)
 
-    def fragment_tile(self, columns: int, blocks: int = 1) -> Tile:
+    def fragment_tile(self, columns: int, blocks: int = 1, slices: int = 1) -> Tile:
         """Rows and columns of an item: a group has `columns`, a warp so many fragments of rows."""
-        return Tile(self.chain.rows * blocks, columns // self.sharing)
+        return Tile(self.chain.rows * blocks, columns // self.sharing, slices)
 
     def row_of(self, block: str, row: str) -> str:
         """Where in the tile a row of one of a warp's fragments lies."""
@@ -109,12 +127,22 @@ class FragmentText(AttentionText):
     # ------------------------------------------------------------------ memory
     def hold(self, name: str, source: str) -> None:
         """The rows of the group as fragments: in registers, or in the group's memory if items would have whole rows."""
-        deep, words = self.wide // _DEEP, self.kept
+        self.declare_held(name)
+        self.load_held(name, source)
+
+    def declare_held(self, name: str) -> None:
+        """Where rows are held."""
         if self.repeated:
             self.group_tile(name, self.rows, self.along[1])
+        else:
+            self.lines.add(f"uint32_t {name}[{self.blocks}][{self.wide // _DEEP}][{len(self.kept)}];")
+
+    def load_held(self, name: str, source: str) -> None:
+        """Rows, where they are held."""
+        deep, words = self.wide // _DEEP, self.kept
+        if self.repeated:
             self.load_along(name, source, "first_row", self.rows)
             return
-        self.lines.add(f"uint32_t {name}[{self.blocks}][{deep}][{len(words)}];")
         with self.each("b", self.blocks), self.each("k", deep):
             for number, (row, word) in enumerate(words):
                 with self.lines.block("{"):
@@ -137,14 +165,15 @@ class FragmentText(AttentionText):
     def load_across(self, tile: str, source: str, first: str) -> None:
         """A tile with a word for two rows of a feature: a right operand whose rows are mixed."""
         width, pairs = self.at_once(source, 1), self.columns // 2
-        with self.every(pairs * self.wide // width):
+        with self.every(pairs * self.made // width):
             near, far = f"at % {pairs}", f"at / {pairs} * {width}"
             if width == 1:  # neighbours read neighbours
-                near, far = f"at / {self.wide}", f"at % {self.wide}"
+                near, far = f"at / {self.made}", f"at % {self.made}"
             self.lines.add(f"const int f = {near}, d = {far};")
+            self.lines.add(self.dialect.fixed("feature", f"{self.ahead}d"))
             for name, more in (("low", ""), ("high", " + 1")):
                 self.lines.add(self.dialect.fixed(f"{name}_place", f"{first} + 2 * f{more}"))
-                self.load_codes(name, source, width, f"{name}_place", "d")
+                self.load_codes(name, source, width, f"{name}_place", "feature")
             for part in range(width):
                 self.lines.add(f"{tile}[d + {part}][f] = {_word(f'low.of[{part}]', f'high.of[{part}]')};")
 
@@ -175,7 +204,8 @@ class FragmentText(AttentionText):
             at = self.position(operand, ("batch", place, head, feature))
             pointer = f"({self.dialect.global_space} const {kind} *)".replace("( ", "(")
             inside = f"{place} < {count}{ended}"
-            inside += f" && {feature} < {self.shape[-1]}" if self.shape[-1] < self.wide else ""
+            reached = max(self.wide, self.made * self.tile.slices)
+            inside += f" && {feature} < {self.shape[-1]}" if self.shape[-1] < reached else ""
             add(f"if ({inside}) {name} = *{pointer}&{array}[{at}];")
             return
         for part in range(width):

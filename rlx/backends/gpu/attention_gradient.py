@@ -1,19 +1,21 @@
-"""The gradient of attention as two launches: shares are made again in registers, from scores and what they summed to.
+"""The gradient of attention as a few launches: shares are made again in registers, of scores and what they summed to.
 
 For the queries, rows are queries and columns are keys, as ahead; for keys and values it is the other way round, and a
 group goes over the queries of all heads that share its keys, so that nobody else adds to its rows: no sum depends on
-an order (Dao et al., FlashAttention, 2022).
+an order (Dao et al., FlashAttention, 2022). For a bias a group has a tile of it, and goes over the heads and batches
+that share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import FragmentText, takes_fragments
+from rlx.backends.gpu.attention_fragments import MANY, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.steps import Step, ceiling
@@ -42,9 +44,13 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
     return next(filter(taken, _TILES), None)
 
 
-def gradient_fits(query: TensorType, wanted: Sequence[str]) -> bool:
-    """Whether the gradient is kernels: of queries, keys and values, whose tiles fit in a group."""
-    return {*wanted} <= {"query", "key", "value"} and _tile(query.shape[-1], query.dtype) is not None
+def gradient_fits(given: Mapping[str, TensorType], wanted: Sequence[str], by_fragments: bool) -> bool:
+    """Whether the gradient is kernels: of queries, keys and values, whose tiles fit in a group, or are fragments; and
+    of a bias that has a number for each query and key."""
+    query, key = given["query"], given["key"]
+    fitting = by_fragments or _tile(query.shape[-1], query.dtype) is not None
+    whole = "bias" not in wanted or given["bias"].shape[-2:] == (query.shape[-3], key.shape[-3])
+    return fitting and whole and {*wanted} <= {"query", "key", "value", "bias"}
 
 
 def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
@@ -62,11 +68,14 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
     of_queries = _OfQueriesByFragments if by_fragments else _OfQueries
     of_keys = _OfKeysByFragments if by_fragments else _OfKeys
     steps = [of_queries(kernel, dialect, wanted, summed).written()]
-    columns = {name: result for name, result in wanted.items() if name != "query"}
+    columns = {name: result for name, result in wanted.items() if name in ("key", "value")}
     apart = by_fragments and given["query"].shape[-1] > _FEW
     for results in ([{name: result} for name, result in columns.items()] if apart else [columns]):
         if results:
             steps.append(of_keys(kernel, dialect, results, summed).written())
+    if "bias" in wanted:
+        of_bias = _OfBiasByFragments if by_fragments else _OfBias
+        steps.append(of_bias(kernel, dialect, wanted, summed).written())
     return steps
 
 
@@ -81,10 +90,11 @@ class _Gradient(AttentionText):
     beside: str
     index: str
     how: str = ""
+    of_products: bool = True  # or of what is added to them
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
-        super().__init__(kernel, dialect)
         self.wanted, self.summed = wanted, summed
+        super().__init__(kernel, dialect)
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
@@ -150,10 +160,10 @@ class _Gradient(AttentionText):
                 adjusted = f"({seen} ? {adjusted} : {literal(self.dtype, HIDDEN)})" if seen else adjusted
                 add(f"share = {self.function('exp', f'{adjusted} - highest[{at}]')} / total[{at}];")
                 slope = self.factor
-                if cap is not None:
+                if cap is not None and self.of_products:
                     add(f"const {kind} bent = {self.function('tanh', f'score / {literal(self.dtype, cap)}')};")
                     slope = f"{slope} * ({literal(self.dtype, 1)} - bent * bent)"
-                pushed = f"share * ({pulled} - inner[{at}]) * ({slope})"
+                pushed = f"share * ({pulled} - inner[{at}])" + (f" * ({slope})" if self.of_products else "")
                 add(f"moved = {f'{seen} ? {pushed} : {zero}' if seen else pushed};")
             add(f"{scores} = moved;", f"{pulled} = share;")
 
@@ -230,8 +240,78 @@ class _OfQueries(_Gradient):
                 add(f"    sum += {cotangent} * {value};")
             self.combine("sum", "add")
             add("inner[r] = sum;")
-            with self.lines.block(self.dialect.condition(f"across == 0 && query_number < {self.shape[1]}")):
+            with self.lines.block(self.dialect.condition(f"{self.first} && query_number < {self.shape[1]}")):
                 self.write_to("row_products", self.summed, "sum", *_ROW)
+
+
+class _OfBias(_OfQueries):
+    """A group has a tile of the bias: rows are queries, columns keys, and it adds in the order of batches and heads."""
+
+    of_products = False
+
+    def written(self) -> Step:
+        """The statements."""
+        add, dialect, tile = self.lines.add, self.dialect, self.tile
+        self.start()
+        (batches, heads), groups = self.place_tile()
+        self.declare(tile.rows)
+        self.registers("bias_sum", tile.columns)
+        with self.each("r", tile.rows), self.each("c", tile.columns):
+            add(f"bias_sum{self.at_column} = {literal(self.dtype, 0)};")
+        with self.lines.block(dialect.condition(self.is_seen())):
+            with self.over("batch", batches, self.shape[0]), self.over("query_head", heads, self.shape[2]):
+                add(dialect.fixed("key_head", f"query_head / {self.shared_by}"), dialect.barrier())
+                self.load_rows()
+                self.load_sums(tile.rows, f"first_row + {self.row}", "highest", "total", "inner")
+                self.turn()
+        result = self.wanted["bias"]
+        with self.each("r", tile.rows), self.each("c", tile.columns):
+            add(dialect.fixed("row", f"first_row + {self.row}"))
+            add(dialect.fixed("column", f"first_column + {self.column}"))
+            with self.lines.block(dialect.condition(f"row < {self.shape[1]} && column < {self.count}")):
+                value = f"bias_sum{self.at_column}"
+                self.write_to("bias_gradient", result, value, "bias_batch", "bias_head", "row", "column")
+        return self.step(f"gradient of a bias{self.how}", groups)
+
+    def place_tile(self) -> tuple[tuple[int, int], int]:
+        """Which tile of the bias a group has; how many batches and heads a bias has, and how many groups there are."""
+        dialect, shape = self.dialect, self.wanted["bias"].shape
+        batches, heads = (1, 1, *shape[:-2])[-2:]
+        tiles = ceiling(self.shape[1], self.rows), ceiling(self.count, self.columns)
+        self.lines.add(
+            dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"),
+            dialect.fixed("first_column", f"point % {tiles[1]}u * {self.columns}"),
+            dialect.fixed("first_row", f"point / {tiles[1]}u % {tiles[0]}u * {self.rows}"),
+            dialect.fixed("bias_head", f"point / {tiles[0] * tiles[1]}u % {heads}u"),
+            dialect.fixed("bias_batch", f"point / {tiles[0] * tiles[1] * heads}u"),
+        )
+        return (batches, heads), batches * heads * tiles[0] * tiles[1]
+
+    def is_seen(self) -> str:
+        """The condition that queries of the tile may see keys of it."""
+        window, causal = window_of(self.attributes), self.attributes["is_causal"]
+        after = 0 if causal else None if window is None else window[1]
+        start, stop = self.range(None if window is None else window[0], after, self.count)
+        return f"first_column < {stop} && first_column + {self.columns} > {start}"
+
+    def over(self, name: str, kept: int, count: int) -> Any:
+        """A loop over the batches or heads that share what the group has; the one of the group, if none do."""
+        first, last = ("0", str(count)) if kept == 1 else (f"bias_{name.removeprefix('query_')}", "")
+        return self.lines.block(self.dialect.loop(name, first, last or f"{first} + 1"))
+
+    def turn(self) -> None:
+        """What a head adds."""
+        self.load_columns("value")
+        self.product("pulled", "beside_tile", "tile")
+        self.load_columns("key")
+        self.product("scores", "near_tile", "tile")
+        self.add_tile()
+
+    def add_tile(self) -> None:
+        """Cotangents of scores, added."""
+        self.pull_tile()
+        with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
+            self.lines.add(f"bias_sum{self.at_column} += scores{self.at_column};")
 
 
 class _OfKeys(_Gradient):
@@ -291,6 +371,8 @@ class _OfQueriesByFragments(_OfQueries, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
+        if query.shape[-1] > MANY and self.crowded:
+            return self.fragment_tile(_FRAGMENT_COLUMNS // 2, slices=3)
         return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
 
     def start(self) -> None:
@@ -315,6 +397,37 @@ class _OfQueriesByFragments(_OfQueries, FragmentText):
         self.fragment_mix("near_sum", "scores", "mixed_keys")
 
 
+class _OfBiasByFragments(_OfBias, FragmentText):
+    """By a unit for matrices: keys and values are in the group's memory together."""
+
+    how = " by fragments"
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        fewer = 2 if query.shape[-1] > MANY and self.crowded else 1
+        return self.fragment_tile(_FRAGMENT_COLUMNS // fewer)
+
+    def start(self) -> None:
+        """The memory of the group, and registers."""
+        self.begin_words(key_words=self.along, value_words=self.along)
+        for name in ("query_words", "cotangent_words"):
+            self.declare_held(name)
+
+    def load_rows(self) -> None:
+        """Into registers."""
+        self.load_held("query_words", "query")
+        self.load_held("cotangent_words", "cotangent")
+
+    def turn(self) -> None:
+        """What a head adds."""
+        self.load_along("key_words", "key", "first_column")
+        self.load_along("value_words", "value", "first_column")
+        self.lines.add(self.dialect.barrier())
+        self.fragment_product("pulled", "cotangent_words", "value_words")
+        self.fragment_product("scores", "query_words", "key_words")
+        self.add_tile()
+
+
 class _OfKeysByFragments(_OfKeys, FragmentText):
     """By a unit for matrices: queries and cotangents are in the group's memory together, both ways."""
 
@@ -322,7 +435,10 @@ class _OfKeysByFragments(_OfKeys, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
-        return self.fragment_tile(_FRAGMENT_COLUMNS)
+        if query.shape[-1] <= MANY or not self.crowded:
+            return self.fragment_tile(_FRAGMENT_COLUMNS)
+        keys = "key" in self.wanted  # beside which values are held
+        return self.fragment_tile(_FRAGMENT_COLUMNS // 2 if keys else _FRAGMENT_COLUMNS, slices=3 if keys else 2)
 
     def mixes(self) -> list[tuple[str, str, str, str]]:
         """For each result what is mixed, the tile that this is in, by which registers, and into which."""

@@ -31,10 +31,14 @@ _OF_KEYS = frozenset({"key", "value"})
 
 
 class Tile(NamedTuple):
-    """How many rows and columns an item has of a tile, every sixteenth one."""
+    """How many rows and columns an item has of a tile, every sixteenth one.
+
+    slices: groups that share the features of what is mixed by the same shares.
+    """
 
     rows: int
     columns: int
+    slices: int = 1
 
 
 def tile_width(features: int) -> int:
@@ -81,7 +85,7 @@ class AttentionText(ABC):
         self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
         self.dtype = compute_dtype(query.buffer.dtype)
         self.rows, self.columns = self.items // self.sharing * tile.rows, self.sharing * tile.columns
-        self.parts = ceiling(self.shape[-1], ACROSS) * ACROSS // self.sharing
+        self.parts = ceiling(self.shape[-1], ACROSS * tile.slices) * ACROSS // self.sharing
         self.lines = Lines(dialect)
         self.parameters: dict[Parameter, Buffer] = {}
 
@@ -116,15 +120,21 @@ class AttentionText(ABC):
         self.lines.add(f"const int across = {item} % {ACROSS}, down = {item} / {ACROSS};")
 
     def place(self, count: int, heads: int) -> int:
-        """Which rows of which head and batch a group has: first_row, head, batch; and how many groups there are."""
-        dialect, tiles = self.dialect, ceiling(count, self.rows)
+        """Which rows of which head and batch a group has: first_row, head, batch; and how many groups there are.
+
+        Of several slices also `slice`, the group's.
+        """
+        dialect, tiles, slices = self.dialect, ceiling(count, self.rows), self.tile.slices
+        number = f"({dialect.number_type}){dialect.group_number()}"
+        if slices > 1:
+            self.lines.add(dialect.fixed("slice", f"{number} % {slices}u"))
         self.lines.add(
-            dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"),
+            dialect.number("point", f"{number} / {slices}u" if slices > 1 else number),
             dialect.fixed("first_row", f"point % {tiles}u * {self.rows}"),
             dialect.fixed("head", f"point / {tiles}u % {heads}u"),
             dialect.fixed("batch", f"point / {tiles * heads}u"),
         )
-        return self.shape[0] * heads * tiles
+        return self.shape[0] * heads * tiles * slices
 
     def each(self, name: str, count: int) -> Any:
         """A loop over what lies in registers, written out by the compiler."""
@@ -157,6 +167,11 @@ class AttentionText(ABC):
             self.lines.add(self.dialect.fixed("beyond", f"first_row + {self.rows + after}"))
             stop = f"(beyond < {count} ? beyond : {count})"
         return start, stop
+
+    @property
+    def first(self) -> str:
+        """The condition that a part of a row has an item that writes what the whole row has in common."""
+        return "across == 0" + (" && slice == 0" if self.tile.slices > 1 else "")
 
     # ------------------------------------------------------------------ memory
     def parameter(self, name: str, buffer: Buffer, written: bool = False) -> str:
@@ -212,7 +227,7 @@ class AttentionText(ABC):
 
     def product(self, result: str, left: str, right: str) -> None:
         """Products of rows and columns of two tiles, in registers: of each item some."""
-        add, kind, (rows, columns) = self.lines.add, register_type(self.dtype), self.tile
+        add, kind, rows, columns = self.lines.add, register_type(self.dtype), self.tile.rows, self.tile.columns
         with self.each("r", rows):
             add(f"for (int c = 0; c < {columns}; ++c) {result}[r][c] = {literal(self.dtype, 0)};")
         with self.turns("d", self.shape[-1]):

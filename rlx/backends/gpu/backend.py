@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.backends.gpu.cost import Card
@@ -13,7 +15,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine
 from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
 from rlx.backends.gpu.memory import DeviceMemory
-from rlx.backends.gpu.options import CLAIMS, lowering_options
+from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Contract, Kernel, Library, Plan
@@ -76,7 +78,7 @@ class DeviceBackend(Backend):
     @property
     def claims(self) -> Claims:
         """Everything, and attention as a block."""
-        return CLAIMS
+        return claims_of(self.dialect().fragments(np.dtype(np.float16)))
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Steps of loops are queued by the host; what the language has no words for runs there."""

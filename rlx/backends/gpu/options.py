@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 from rlx.backends.claims import Claims
 from rlx.backends.gpu.attention import BLOCKS, fits
+from rlx.backends.gpu.attention_fragments import most_features
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
 
-__all__ = ["CLAIMS", "lowering_options"]
-
-CLAIMS = Claims(blocks=BLOCKS, fits=fits)  # of devices with work-groups that have all dtypes
+__all__ = ["claims_of", "lowering_options"]
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles
 _LEAST_CUT = 1000  # elements of a sum: one item takes longer for them than a launch does
 _LEAST_APART = 64  # elements of sums that stay apart from scatters
+
+
+@cache
+def claims_of(fragments: Fragments | None = None) -> Claims:
+    """Those of a device with work-groups that has all dtypes. fragments: its unit for matrices of 16-bit floats."""
+    return Claims(blocks=BLOCKS, fits=partial(fits, most=most_features(fragments)))
 
 
 def lowering_options(limits: Limits) -> LoweringOptions:
