@@ -15,6 +15,7 @@ class Limits:
     least; fewer leave a part of the device idle. vector: bytes that an item loads and stores at once. vector_points:
     items that there have to be for each of them to take a vector. least_row: shorter rows are taken by one item each.
     warp_row: the longest row that a warp takes. tile: rows and columns of what is transposed in the memory of a group.
+    held: elements of a row that an item keeps in registers, of each array; held_bytes: of all arrays at the same time.
     sorted_row: elements that a group sorts in its memory. loop_work: iterations of a loop's step that one group takes
     while the rest of the device is idle. wide: positions are 64 bits wide, even where 32 are enough.
     """
@@ -27,6 +28,8 @@ class Limits:
     least_row: int = 32
     warp_row: int = 1024
     tile: int = 32
+    held: int = 64
+    held_bytes: int = 256
     sorted_row: int = 1024
     loop_work: int = 1 << 14
     wide: bool = False
