@@ -28,7 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-_MOST_UNROLLED = 4096  # operations of an item over its part of a row: more text takes compilers too long
+# operations of an item over its part of a row: more text takes compilers too long, and more registers than there are
+_MOST_UNROLLED = 2048
 
 
 @dataclass(frozen=True, slots=True)
