@@ -3,10 +3,10 @@
     python -m benchmarks.gpu --predict                        the cost model, on a machine without a GPU
     python -m benchmarks.gpu [--device cuda] [--part NAME] [--only NAME,NAME] [--rounds N]
 
-Parts: `facts` (launches, copy bandwidth), `right` (every program against the CPU), `times` (every program, its share
-of the copy bandwidth, the cost model beside it, JAX and torch if they have a GPU). Each writes its results to
-benchmarks/results/<device>.json when it is done, so that one that failed can be started again. No figure of a GPU has
-been published: nobody has run this on one yet.
+Parts: `facts` (launches, copy bandwidth, what a library makes of NaN), `right` (every program against the CPU), `times`
+(every program, its share of the copy bandwidth, the cost model beside it, JAX and torch if they have a GPU). Each
+writes its results to benchmarks/results/<device>.json when it is done, so that one that failed can be started again. No
+figure of a GPU has been published: nobody has run this on one yet.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def facts(device: str, rounds: int) -> dict[str, float]:
     small = rlx.device_put(np.zeros(8, np.float32), device)
     large = rlx.device_put(np.zeros(COPIED // 4, np.float32), device)
     add = rlx.jit(lambda x: x + 1.0)
+    undefined = rlx.device_put(np.full((64, 64), np.nan, np.float32), device)
+    rectified = rlx.jit(lambda x: rlx.nn.relu(x @ x))(undefined)
     return {
+        "relu of NaN is NaN behind a product": float(np.isnan(np.asarray(rectified)).all()),
         "launch microseconds, waited for": seconds(lambda: add(small), 1, rounds) * 1e6,
         "launch microseconds, queued": seconds(lambda: add(small), 200, rounds) * 1e6,
         "copy GB/s": 2 * COPIED / seconds(lambda: add(large), 10, rounds) / 1e9,

@@ -199,6 +199,8 @@ class FakeCublasLt:
         right = right.transpose(0, 2, 1) if told["TRANSB"] else right
         result = self.matrix(*given[3])
         assert told["compute"] in ((70,) if np.dtype(kind).itemsize > 8 or kind is np.float64 else (68, 77))
+        assert not any(np.may_share_memory(result, self.matrix(*pair)) for pair in given[:2])
+        assert given[2][0] == given[3][0] or not np.may_share_memory(result, self.matrix(*given[2]))
         with np.errstate(all="ignore"):
             value = scale * (left @ right)
             if share:
@@ -206,11 +208,13 @@ class FakeCublasLt:
             if "BIAS" in epilogue.name:
                 layout = {**given[3][1], "columns": 1}
                 bias = self.matrix(told["BIAS_POINTER"], layout, 0, told["BIAS_BATCH_STRIDE"])
+                assert not np.may_share_memory(result, bias)
                 value = value + bias.astype(kind)
             if "AUX" in epilogue.name or epilogue is Epilogue.DGELU:
                 assert told["EPILOGUE_AUX_LD"] % 8 == 0 and told["EPILOGUE_AUX_POINTER"] % 16 == 0
                 strides = told["EPILOGUE_AUX_LD"], told["EPILOGUE_AUX_BATCH_STRIDE"]
                 beside = self.matrix(told["EPILOGUE_AUX_POINTER"], given[3][1], *strides)
+                assert not np.may_share_memory(result, beside), "read and written in no order that is known"
                 if epilogue is Epilogue.DGELU:
                     value = value * gelu_slope(beside.astype(kind))
                 else:

@@ -353,6 +353,39 @@ def test_flat_maps_move_16_bytes_at_once(name: str, tmp_path: Path) -> None:
     assert "LDG.E.128" not in disassembled(nvrtc.compile_program(wide.source, "sm_90").code, tmp_path)
 
 
+def gradient_of_norm(x: Any, w: Any, c: Any) -> Any:
+    """Of rows, and of what they are multiplied by."""
+    return rlx.vjp(lambda x, w: nn.standardize(x) * w, x, w)[1](c)
+
+
+# program, arguments; how often an item loads from memory: the arrays that are as long as its part of a row, once each
+ROWS: dict[str, tuple[Any, tuple[np.ndarray, ...], int]] = {
+    "softmax": (nn.softmax, (np.empty((4096, 1000), np.float32),), 32),
+    "softmax of long rows": (nn.softmax, (np.empty((512, 16384), np.float32),), 64),
+    "gradient of softmax": (
+        lambda x, c: rlx.vjp(nn.softmax, x)[1](c), (np.empty((4096, 1000), np.float32),) * 2, 64,
+    ),
+    "narrow norm": (nn.standardize, (np.empty((4096, 777), np.float16),), 25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_loaded_once(name: str, tmp_path: Path) -> None:
+    """They stay in registers, none of which is spilled, while all sweeps go over them; what a sweep parks for the next
+    one is not written to memory."""
+    function, arguments, loads = ROWS[name]
+    plan = plan_of(function, *arguments)
+    program = DeviceProgram(plan, CudaDialect(), Limits())
+    assert [s.strategy for steps in program.steps.values() for s in steps] in (["warps"], ["groups"])
+    compiled = nvrtc.compile_program(program.source, "sm_90")
+    assert all(found.spilled == 0 and found.stack == 0 and found.registers <= 128 for found in compiled.facts.values())
+    text = disassembled(compiled.code, tmp_path)
+    assert len(re.findall(r"\bLDG\b", text)) == loads and not re.search(r"\b(LDL|STL)\b", text)
+    if not clang.missing():
+        hip = DeviceProgram(plan, HipDialect(), Limits(warp=64))
+        assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
 LAUNCHES = {
     "flat map": ["vectors"],
     "map with a row": ["vectors"],

@@ -305,7 +305,6 @@ import nvmath.bindings.cublasLt as real
 from fake_cublas_lt import FakeCublasLt
 from test_library_products import MATCHES, pulled_back, program, X, W, V
 from rlx.backends.cuda.cublas_lt import CublasLt
-from rlx.backends.cuda.products import describe
 from rlx.backends.gpu.epilogues import LibraryProduct
 
 fake = FakeCublasLt(None)
@@ -334,8 +333,8 @@ for f, arguments, *_ in (*MATCHES.values(), (pulled_back, (X, W, V))):
         for product in parts.members:
             if not isinstance(product, LibraryProduct):
                 continue
-            description = describe(product)
-            prepared = library._prepare(description)
+            prepared = library._prepare(product)
+            description = prepared.told
             attributes = real.MatmulDescAttribute
             assert told("matmul_desc", prepared.product, attributes.EPILOGUE) == real.Epilogue[description.epilogue]
             assert told("matmul_desc", prepared.product, attributes.COMPUTE_TYPE) == description.compute
@@ -355,7 +354,7 @@ print("products:", count, real.get_version())
 
 @pytest.mark.skipif(importlib.util.find_spec("nvmath") is None, reason="nvmath-python is not installed")
 def test_the_real_library_is_told_the_same(tmp_path: Path) -> None:
-    """Its numbers, widths and descriptors, which need no GPU: nvmath-python asks the driver for its version only."""
+    """Its numbers, widths and descriptors need no GPU; nvmath-python asks a driver for its version, no more."""
     source = tmp_path / "driver.c"
     source.write_text(DRIVER)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True)

@@ -414,6 +414,43 @@ FORCED_PROGRAMS: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
+def gradient_of_norm(x: Any, w: Any, c: Any) -> Any:
+    """Of rows, and of what they are multiplied by."""
+    return rlx.vjp(lambda x, w: nn.standardize(x) * w, x, w)[1](c)
+
+
+HELD: dict[str, tuple[Any, ...]] = {
+    "softmax": (nn.softmax, (7, 1000)),
+    "softmax by warps": (nn.softmax, (300, 129)),
+    "softmax of long rows": (nn.softmax, (3, 5000)),
+    "softmax of rows that are too long": (nn.softmax, (2, 16385)),
+    "sums of exponentials": (lambda x: (nn.logsumexp(x, -1), x - x.mean(-1, keepdims=True)), (300, 40)),
+    "gradient of a norm": (gradient_of_norm, (40, 700), (700,), (40, 700)),
+    "a row in two dimensions": (lambda x: x - x.max((1, 2), keepdims=True), (5, 33, 65)),
+    "what follows a whole row": (lambda x: jnp.where(x > x.mean(-1, keepdims=True), x, 0).sum(-1), (9, 300)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "float32") for name in HELD), ("softmax by warps", "float16"), ("gradient of a norm", "float64")],
+)
+def test_rows_in_registers(name: str, dtype: str) -> None:
+    """Results are those of items that read their rows again, to the last bit."""
+    function, *shapes = HELD[name]
+    arguments = [numbers(*shape, dtype=dtype) for shape in shapes]
+    results = []
+    for held in (0, 64):
+        backend = forced(held=held)
+        plan = lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering)
+        found = backend.compile(plan).run([backend.memory.put(a) for a in arguments])
+        results.append([backend.memory.get(y, (b.size,), b.dtype) for y, b in zip(found, plan.outputs, strict=True)])
+    for again, kept in zip(*results, strict=True):
+        np.testing.assert_array_equal(again, kept)
+    if dtype != "float16":
+        agree(function, *arguments)
+
+
 DEEP: dict[str, tuple[Any, ...]] = {
     "epilogue": (lambda x, w: jnp.maximum(x @ w + 1, 0), wave(20, 1500), wave(1500, 40)),
     "batches": (lambda x, w: jnp.einsum("bij,bjk->kbi", x, w) + 1, wave(3, 20, 700), wave(3, 700, 70)),

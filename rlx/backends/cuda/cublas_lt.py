@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -37,12 +38,15 @@ _ALIGNED = ("A", "B", "C", "D")  # the library's names of left, right, what is a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """What the library keeps of a description: of the product and of its four matrices; its scalars."""
+    """What the library keeps of a description: of the product and of its four matrices; its scalars, and the algorithms
+    that it takes, by the alignments of the matrices: None where it has none."""
 
+    told: ProductDescription
     product: int
     layouts: tuple[int, int, int, int]
     scale: np.ndarray
     share: np.ndarray
+    algorithms: dict[tuple[int, ...], np.ndarray | None] = field(default_factory=dict)
 
 
 class CublasLt:
@@ -57,7 +61,7 @@ class CublasLt:
         self._handle = 0
         self._workspace: View | None = None
         self._prepared: dict[ProductDescription, _Prepared] = {}
-        self._algorithms: dict[tuple[ProductDescription, tuple[int, ...]], np.ndarray | None] = {}
+        self._of: WeakKeyDictionary[LibraryProduct, _Prepared] = WeakKeyDictionary()
 
     # ------------------------------------------------------------------ the library
     def _connect(self) -> None:
@@ -89,10 +93,17 @@ class CublasLt:
         self._set("matrix_layout", "MatrixLayoutAttribute", handle, batches)
         return handle
 
-    def _prepare(self, told: ProductDescription) -> _Prepared:
-        """The library's own descriptors of a product, which are kept."""
-        if told in self._prepared:
-            return self._prepared[told]
+    def _prepare(self, product: LibraryProduct) -> _Prepared:
+        """The library's own descriptors of a product, which equal ones share."""
+        found = self._of.get(product)
+        if found is None:
+            told = describe(product)
+            if told not in self._prepared:
+                self._prepared[told] = self._made(told)
+            found = self._of[product] = self._prepared[told]
+        return found
+
+    def _made(self, told: ProductDescription) -> _Prepared:
         handle = self._library.matmul_desc_create(told.compute, told.scalar_kind)
         transposed = dict(zip(("TRANSA", "TRANSB"), map(int, told.transposed), strict=True))
         epilogue = int(self._library.Epilogue[told.epilogue])
@@ -105,8 +116,7 @@ class CublasLt:
         layouts = (told.left, told.right, told.added, told.result)
         left, right, added, result = map(self._layout, layouts)
         scale, share = (np.array([number], told.scalars) for number in (told.scale, told.share))
-        found = self._prepared[told] = _Prepared(handle, (left, right, added, result), scale, share)
-        return found
+        return _Prepared(told, handle, (left, right, added, result), scale, share)
 
     # ------------------------------------------------------------------ algorithms
     def _workspace_bytes(self) -> int:
@@ -118,15 +128,14 @@ class CublasLt:
                 return 0
         return _WORKSPACE
 
-    def _algorithm(self, told: ProductDescription, aligned: tuple[int, ...]) -> np.ndarray | None:
+    def _algorithm(self, prepared: _Prepared, aligned: tuple[int, ...]) -> np.ndarray | None:
         """What the library would take for a shape at such addresses, chosen once; None where it has nothing."""
-        key = (told, aligned)
-        if key not in self._algorithms:
-            self._algorithms[key] = self._chosen(told, aligned)
-        return self._algorithms[key]
+        if aligned not in prepared.algorithms:
+            prepared.algorithms[aligned] = self._chosen(prepared, aligned)
+        return prepared.algorithms[aligned]
 
-    def _chosen(self, told: ProductDescription, aligned: tuple[int, ...]) -> np.ndarray | None:
-        library, prepared = self._library, self._prepare(told)
+    def _chosen(self, prepared: _Prepared, aligned: tuple[int, ...]) -> np.ndarray | None:
+        library = self._library
         preference = library.matmul_preference_create()
         wanted = {f"MIN_ALIGNMENT_{name}_BYTES": bytes for name, bytes in zip(_ALIGNED, aligned, strict=True)}
         wanted["MAX_WORKSPACE_BYTES"] = self._workspace_bytes()
@@ -148,7 +157,7 @@ class CublasLt:
     def makes(self, product: LibraryProduct) -> bool:
         """Whether the library has an algorithm for a product, wherever its operands lie."""
         self._connect()
-        return self._algorithm(describe(product), promised_alignments(product)) is not None
+        return self._algorithm(self._prepare(product), promised_alignments(product)) is not None
 
     def multiply(self, product: LibraryProduct, starts: Mapping[Buffer, int], stream: int) -> None:
         """Queue a product that it makes. starts: where buffers lie."""
@@ -157,12 +166,11 @@ class CublasLt:
         def place(operand: Operand) -> int:
             return starts[operand.buffer] + operand.offset * operand.buffer.dtype.itemsize
 
-        told, end = describe(product), product.epilogue
-        prepared = self._prepare(told)
+        prepared, end = self._prepare(product), product.epilogue
         places = tuple(map(place, matrices(product)))
-        chosen = self._algorithm(told, tuple(map(alignment, places)))
-        if chosen is None:  # it prefers fewer addresses than it takes
-            chosen = self._algorithm(told, promised_alignments(product))
+        chosen = self._algorithm(prepared, tuple(map(alignment, places)))
+        if chosen is None:  # what it has for any address is right for these
+            chosen = self._algorithm(prepared, promised_alignments(product))
         assert chosen is not None, "a product that the library does not make is not the dialect's"
         if end is not None and end.bias is not None:
             self._set_product(prepared.product, BIAS_POINTER=place(end.bias))

@@ -60,7 +60,7 @@ class Epilogue:
         return ", ".join(name for name, there in parts.items() if there)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LibraryProduct:
     """A product that a library makes, with the map that it takes in as its epilogue. library: its name, for people."""
 
@@ -260,7 +260,8 @@ class _Reader:
             if matrix is None:
                 return None
             added, share = matrix, coefficient
-        known = [operand for operand in (bias, added) if operand is not None]
+        # what is added may be the result's own memory: the library reads each element where it writes it
+        known = [operand for operand in (bias, added) if operand is not None and operand != out]
         if not scale or not all(self._fits(operand, out) for operand in known):
             return None
         return Epilogue(out, activation, scale, bias, added, share)
@@ -278,8 +279,8 @@ class _Reader:
         return replace(found, kept=kept) if same and kept is not None and self._fits(kept, found.out) else None
 
     def _fits(self, operand: Operand, out: Operand) -> bool:
-        """Whether the library reads or writes it beside the result: of its dtype, over it only where it lies as it."""
-        return operand.buffer.dtype == out.buffer.dtype and (operand.buffer is not out.buffer or operand == out)
+        """Whether the library reads or writes it beside the result: of its dtype, and apart from it."""
+        return operand.buffer.dtype == out.buffer.dtype and operand.buffer is not out.buffer
 
     def _is_result(self, atom: Atom) -> bool:
         return isinstance(atom, Access) and self.nest.operands[atom.operand] is self.result

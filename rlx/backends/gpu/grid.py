@@ -7,10 +7,12 @@ where a row is long, the items of a warp or of a whole group share it, in steps 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
@@ -18,11 +20,16 @@ from rlx.backends.loops.dialect import Reduction
 from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Mapping, Walk
 from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.scalar import operation_cost
 from rlx.ir.types import element_dtype
 
 __all__ = [
     "Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "open_point", "ordered", "permuted", "shared_dimension",
 ]  # fmt: skip
+
+
+# operations of an item over its part of a row: more text takes compilers too long, and more registers than there are
+_MOST_UNROLLED = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +178,74 @@ def _is_shared(kernel: Loops, dimension: int) -> bool:
     )
 
 
-class GridMapping(Mapping):
-    """The iterations of a grid, spelled by a dialect that knows work-items."""
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """What an item keeps of its part of a row, which it goes over in so many turns: elements that several sweeps load,
+    and values that one sweep parks for another."""
 
-    def __init__(self, dialect: DeviceDialect, grid: Grid, limits: Limits, items: int) -> None:
+    turns: int
+    loads: frozenset[int]
+    parked: frozenset[int]
+
+
+def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
+    """What items keep in registers of the rows that they share; None where nothing is worth it, or fits.
+
+    The turns are written out, so that each element has a register of its own.
+    """
+    kernel, shared = grid.kernel, shared_dimension(grid.kernel)
+    if grid.lanes == 1 or (shared == 0 and kernel.chunks > 1):
+        return None
+    if math.prod(kernel.sizes[kernel.outer :]) != kernel.sizes[shared]:
+        return None
+    turns, instructions = ceiling(kernel.sizes[shared], grid.lanes), kernel.instructions
+    work = sum(operation_cost(i.op) for i in instructions)
+    if not 0 < turns <= limits.held or turns * work > _MOST_UNROLLED:
+        return None
+    parked, loads = _held_from_to(kernel)
+    kept: set[int] = set()
+    used: Counter[int] = Counter()  # bytes of an item, from each sweep to the next
+    for number, (first, last) in (*parked.items(), *loads.items()):
+        nbytes = turns * max(instructions[number].dtype.itemsize, 4)
+        if last > first and all(used[n] + nbytes <= limits.held_bytes for n in range(first, last)):
+            kept.add(number)
+            used.update(dict.fromkeys(range(first, last), nbytes))
+    return HeldRow(turns, frozenset(kept & loads.keys()), frozenset(kept & parked.keys())) if kept else None
+
+
+def _held_from_to(kernel: Loops) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+    """Values that a sweep parks, and elements that sweeps load: the first sweep that has each, and the last one."""
+    parked: dict[int, tuple[int, int]] = {}
+    loads: dict[int, tuple[int, int]] = {}
+    for number, sweep in enumerate(row_schedule(kernel).passes):
+        if sweep.empty:
+            continue
+        recalled = dict(sweep.recalls)
+        parked |= {value: (number, number) for value, _ in sweep.keeps}
+        for value in sweep.values:
+            if value in recalled:
+                parked[value] = (parked[value][0], number)
+            elif kernel.instructions[value].op == "load":
+                loads[value] = (loads.get(value, (number,))[0], number)
+    return parked, {value: places for value, places in loads.items() if value not in parked}
+
+
+class GridMapping(Mapping):
+    """The iterations of a grid, spelled by a dialect that knows work-items.
+
+    row: what items keep of the rows that they share.
+    """
+
+    def __init__(
+        self, dialect: DeviceDialect, grid: Grid, limits: Limits, items: int, row: HeldRow | None = None
+    ) -> None:
         self.dialect = dialect
         self.grid = grid
         self.limits = limits
         self.items = items
         self.shared = shared_dimension(grid.kernel) if grid.lanes > 1 else -1
+        self.row = row
+        self.loaded: set[int] = set()  # loads whose elements are in registers
 
     @property
     def lane(self) -> str:
@@ -198,6 +264,9 @@ class GridMapping(Mapping):
             lines.add(dialect.number("point", f"{group} * {self.items // grid.lanes} + {place}"))
             nest.enter_context(lines.block(dialect.condition(f"point < {grid.points}")))
         open_point(walk, dialect, grid.kernel, grid.opened)
+        for number in sorted(self.row.loads | self.row.parked) if self.row else ():
+            kind = register_type(grid.kernel.instructions[number].dtype)
+            lines.add(f"{kind} held{number}[{self.row.turns if self.row else 0}];")
         return grid.opened
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
@@ -205,8 +274,42 @@ class GridMapping(Mapping):
         start, stop = walk.bounds(dimension)
         if dimension != self.shared:
             return (walk.dialect.loop(walk.index(dimension), start, stop),)
+        if self.row:
+            return (self.dialect.unroll, f"for (int turn = 0; turn < {self.row.turns}; ++turn) {{")
         head = self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.grid.lanes)
         return (head,)
+
+    def in_dimension(self, walk: Walk, dimension: int) -> None:
+        """Which element a turn of an item is for; the last turn may be for none."""
+        if dimension != self.shared or not self.row:
+            return
+        size, lanes, index = self.grid.kernel.sizes[dimension], self.grid.lanes, walk.index(dimension)
+        walk.lines.add(self.dialect.fixed(index, f"{self.lane} + turn * {lanes}"))
+        if size % lanes:
+            walk.lines.add(f"if ({index} >= {size}) continue;")
+
+    def held(self, walk: Walk, number: int, expression: str) -> str | None:
+        """In registers, from the first sweep on that loads it."""
+        if not self.row or number not in self.row.loads:
+            return None
+        place = f"held{number}[turn]"
+        if number not in self.loaded:
+            self.loaded.add(number)
+            walk.lines.add(walk.dialect.assign(place, expression))
+        return place
+
+    def park(self, walk: Walk, number: int, store: Store, value: str) -> None:
+        """In registers."""
+        if self.row and number in self.row.parked:
+            walk.lines.add(walk.dialect.assign(f"held{number}[turn]", value))
+        else:
+            super().park(walk, number, store, value)
+
+    def parked(self, walk: Walk, number: int, store: Store) -> str:
+        """From registers."""
+        if self.row and number in self.row.parked:
+            return f"held{number}[turn]"
+        return super().parked(walk, number, store)
 
     def combine_rows(self, walk: Walk, number: int) -> None:
         """The items' parts are combined."""
@@ -273,7 +376,7 @@ def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step:
     groups = grid.points if alone else ceiling(grid.points, items // lanes)
     how = {1: "items", limits.warp: "warps", limits.group: "groups"}[lanes]
     strategy = f"{'atomic ' if grid.atomic else ''}{'chunks by ' if kernel.chunks > 1 else ''}{how}"
-    mapping = GridMapping(dialect, grid, limits, items)
+    mapping = GridMapping(dialect, grid, limits, items, held_row(grid, limits))
     return loops_step(kernel, dialect, limits, mapping, strategy, groups, items, arrays)
 
 

@@ -29,6 +29,7 @@ class Limits:
     least; fewer leave a part of the device idle. vector: bytes that an item loads and stores at once. vector_points:
     items that there have to be for each of them to take a vector. least_row: shorter rows are taken by one item each.
     warp_row: the longest row that a warp takes. tile: rows and columns of what is transposed in the memory of a group.
+    held: elements of a row that an item keeps in registers, of each array; held_bytes: of all arrays at the same time.
     sorted_row: elements that a group sorts in its memory. loop_work: iterations of a loop's step that one group takes
     while the rest of the device is idle. wide: positions are 64 bits wide, even where 32 are enough. group_bytes:
     of the memory that a group shares. together: groups that may wait for one another in a launch, at most; 0 where the
@@ -44,6 +45,8 @@ class Limits:
     least_row: int = 32
     warp_row: int = 1024
     tile: int = 32
+    held: int = 64
+    held_bytes: int = 256
     sorted_row: int = 1024
     loop_work: int = 1 << 14
     wide: bool = False

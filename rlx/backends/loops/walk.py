@@ -96,6 +96,25 @@ class Mapping(ABC):
             return walk.dialect.row_loop(index, start, stop, reductions)
         return (walk.dialect.loop(index, start, stop),)
 
+    def in_dimension(self, walk: Walk, dimension: int) -> None:
+        """The first statements of a loop over a dimension."""
+        del walk, dimension
+
+    def held(self, walk: Walk, number: int, expression: str) -> str | None:
+        """Where an element of the row is that this sweep loads, or an earlier one has loaded; None: only in memory."""
+        del walk, number, expression
+        return None
+
+    def park(self, walk: Walk, number: int, store: Store, value: str) -> None:
+        """Keep a value for a later sweep: where a store will write."""
+        del number
+        walk.write(store, value, walk.place(store.access))
+
+    def parked(self, walk: Walk, number: int, store: Store) -> str:
+        """What was parked."""
+        del number
+        return walk.dialect.load(walk.stored_dtype(store), walk.array(store), walk.place(store.access))
+
     def combine_rows(self, walk: Walk, number: int) -> None:
         """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
         del walk, number
@@ -204,6 +223,7 @@ class Walk:
         else:
             head = self.mapping.row_dimension(self, dimension, reductions)
         with self.lines.block(*head):
+            self.mapping.in_dimension(self, dimension)
             yield
 
     def chunk_bound(self, shift: int) -> str:
@@ -291,8 +311,7 @@ class Walk:
                 nest.enter_context(self.dimension(dimension, reductions if dimension == last else ()))
             for number in sweep.values:
                 if number in recalled:
-                    store = self.loops.stores[recalled[number]]
-                    text = self.dialect.load(self.stored_dtype(store), self.array(store), self.place(store.access))
+                    text = self.mapping.parked(self, number, self.loops.stores[recalled[number]])
                     inner[number] = self.named(number, text)
                 elif number in running:
                     # a later element changes the running value, this one keeps what it is now
@@ -301,9 +320,8 @@ class Walk:
                 else:
                     self.value(number, inner)
                 if number in kept:
-                    store = self.loops.stores[kept[number]]
                     inner[number] = self.named(number, inner[number])
-                    self.write(store, inner[number], self.place(store.access))
+                    self.mapping.park(self, number, self.loops.stores[kept[number]], inner[number])
             for number in sweep.reduces:
                 self.mapping.reduced(self, number, inner[instructions[number].args[0]])
             for number in sweep.stores:
@@ -337,6 +355,10 @@ class Walk:
         """How a value is written: as an expression where it is short and read once, in the same place."""
         instruction = self.loops.instructions[number]
         expression = self.expression(instruction, [values[a] for a in instruction.args])
+        held = self.mapping.held(self, number, expression) if instruction.op == "load" else None
+        if held is not None:
+            values[number] = held
+            return
         free = instruction.op in ("constant", "index", "reduce", "cumulate")
         inside = self.uses[number] == 1 and (instruction.op != "load" or self.loads_inside)
         short = len(expression) <= _LONGEST_EXPRESSION

@@ -89,7 +89,9 @@ class OpenCLEngine(Engine):
         units = 2 * device.max_compute_units
         self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
-        self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
+        # a processor has caches for its rows, and compiles what is written out for seconds
+        held = 0 if device.type & self._cl.device_type.CPU else least.held
+        self.limits = replace(least, group=min(least.group, most), units=min(least.units, units), held=held)
         self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
         self._clblast = Clblast(self._clear)
 
