@@ -151,6 +151,7 @@ NEAR_MISSES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "a wider bias": (lambda x, w, b: (x @ w).astype("float64") + b, (X, W, B.astype("f8"))),
     "relu, and what it is taken of": (lambda x, w: (x @ w, nn.relu(x @ w)), (X, W)),
     "a second reader": (lambda x, w, b: (lambda h: (nn.gelu(h + b), jnp.sort(h, 0)))(x @ w), (X, W, B)),
+    "narrow, and widened": (lambda x, w: nn.relu(x @ w).astype("float32"), (X.astype("f2"), W.astype("f2"))),
     # rounded before the bias is added, as eagerly
     "narrow with a bias": (lambda x, w, b: x @ w + b, (X.astype("f2"), W.astype("f2"), B.astype("f2"))),
 }
@@ -162,6 +163,21 @@ def test_what_is_no_epilogue(name: str, cupy: FakeCupy) -> None:
     f, arguments = NEAR_MISSES[name]
     rlx.jit(f, device="cuda")(*arguments)
     assert set(made(cupy)) == {"DEFAULT"} and cupy.launched()
+
+
+def test_what_makes_an_operand_is_launched_before(cupy: FakeCupy) -> None:
+    """A library takes no nest in that makes its operands; there is no memory for the product beside its epilogue's."""
+
+    def f(x: Any, w: Any, b: Any) -> Any:
+        return nn.relu((x * 2 + 1) @ w + b)
+
+    (parts,) = program(f, X, W, B).parts.values()
+    maker, product = parts.members
+    assert isinstance(product, LibraryProduct) and parts.local == (product.contract.lhs.buffer,)
+    assert not isinstance(maker, LibraryProduct) and maker.writes == parts.local
+    rlx.jit(f, device="cuda")(X, W, B)
+    assert [entry[0] for entry in cupy.log if entry[0] in ("launch", "matmul")] == ["launch", "matmul"]
+    assert made(cupy) == ["RELU_BIAS"]
 
 
 def test_narrow_products_with_excess_precision(cupy: FakeCupy) -> None:

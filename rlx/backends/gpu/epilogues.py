@@ -110,9 +110,11 @@ def epilogue_of(fused: FusedProduct, excess_precision: bool = False) -> Epilogue
     found = _Reader(fused, reader, digits).epilogue()
     if found is None:
         return None
-    rounded = is_narrow(product.out.buffer.dtype) and not excess_precision
-    exact = found.activation == "relu" and found == Epilogue(found.out, "relu")  # rounding keeps order, and zero
-    return found if exact or not rounded else None
+    kept = product.out.buffer.dtype
+    if not is_narrow(kept) or excess_precision:
+        return found
+    # rounding keeps order, and zero
+    return found if found == Epilogue(found.out, "relu") and found.out.buffer.dtype == kept else None
 
 
 class _Reader:
