@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -35,8 +35,7 @@ _groups: list[MpiMember] = []
 
 def world_member(group: str) -> MpiMember:
     """The group of all processes that MPI has started. Raises UnsupportedError without mpi4py and an MPI library."""
-    if _is_wheel():
-        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+    os.environ.update(_provider(os.environ))
     try:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -47,14 +46,20 @@ def world_member(group: str) -> MpiMember:
     return MpiMember(mpi, mpi.COMM_WORLD.Dup(), group)
 
 
-def _is_wheel() -> bool:
-    """Whether MPI is MPICH's wheel. Between hosts it goes through UCX if nothing else is said, and then a message to a
-    process that has died ends its sender by SIGSEGV; libfabric (ofi) gives an error.
+def _provider(variables: Mapping[str, str]) -> dict[str, str]:
+    """By what MPICH's wheel passes messages between hosts, as a variable; nothing on one host, where it has memory.
+
+    Its own choice is UCX, of which a message to a process that has died ends its sender by SIGSEGV; libfabric (ofi)
+    gives an error. On one host neither is used, but libfabric fails where the network goes away.
     """
+    ranks_here, nodes = variables.get("MPI_LOCALNRANKS"), variables.get("SLURM_STEP_NUM_NODES")
+    if nodes == "1" or (ranks_here is not None and ranks_here == variables.get("PMI_SIZE")):
+        return {}
     try:
-        return bool(metadata.version("mpich"))
+        metadata.version("mpich")
     except metadata.PackageNotFoundError:
-        return False
+        return {}
+    return {"MPIR_CVAR_CH4_NETMOD": variables.get("MPIR_CVAR_CH4_NETMOD", "ofi")}
 
 
 def _leave(mpi: Any) -> None:

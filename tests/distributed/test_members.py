@@ -21,7 +21,7 @@ from rlx.cli import main, one_rank
 from rlx.cli.doctor import SETTINGS
 from rlx.cli.launch import shares
 from rlx.cli.mistakes import Mistake
-from rlx.distributed import threads
+from rlx.distributed import message_passing, threads
 from rlx.distributed.environment import find_place
 from rlx.distributed.members import patience
 from rlx.experimental import multihost_utils
@@ -156,6 +156,19 @@ def test_places() -> None:
     for rank in ("3", "-1", "one"):
         with pytest.raises(errors.ShardingError):
             find_place({"RANK": rank, "WORLD_SIZE": "3"})
+
+
+def test_messages_between_hosts_go_by_libfabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"mpich": "5.0.2"}
+    monkeypatch.setattr(message_passing.metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(message_passing.metadata, "PackageNotFoundError", KeyError)
+    name, there = "MPIR_CVAR_CH4_NETMOD", {"PMI_SIZE": "3", "MPI_LOCALNRANKS": "2"}
+    assert message_passing._provider(there) == {name: "ofi"} == message_passing._provider({"SLURM_STEP_NUM_NODES": "2"})
+    assert message_passing._provider({**there, name: "ucx"}) == {name: "ucx"}
+    for here in ({"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, {"SLURM_STEP_NUM_NODES": "1"}):
+        assert message_passing._provider(here) == {}
+    versions.clear()  # another MPI library
+    assert message_passing._provider(there) == {}
 
 
 def test_initialize_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

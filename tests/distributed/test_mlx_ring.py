@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributed import hosts
+
 HERE = Path(__file__).parent
 LAUNCH = Path(sys.executable).parent / "mlx.launch"
 
@@ -32,6 +34,15 @@ def test_exchanges_and_training() -> None:
     assert all(f"rank {rank} of 2: fine" in text for rank in range(2)), text
     _, text = launched(HERE.parents[1] / "examples" / "data_parallel.py")
     assert text.count("same bits everywhere: True") == 4, text
+
+
+@pytest.mark.skipif(hosts.missing() != "", reason=hosts.missing() or "there are hosts")
+def test_exchanges_between_hosts(tmp_path: Path) -> None:
+    with hosts.network(tmp_path, 2) as nodes:
+        places = ("--hosts", ",".join(node.address for node in nodes), "--cwd", os.getcwd())
+        words = (LAUNCH, *places, "--env", f"PYTHONPATH={HERE.parents[1]}", "--backend", "ring", "--", sys.executable)
+        _, text = nodes[0].run(*words, HERE / "exchanging.py", seconds=100)
+    assert all(f"rank {rank} of 2: fine" in text for rank in range(2)), text
 
 
 @pytest.mark.parametrize(
