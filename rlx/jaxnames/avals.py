@@ -134,7 +134,7 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
         spec = self.sharding.spec if isinstance(self.sharding, NamedSharding) else PartitionSpec()
         pairs = zip_longest(self.shape, spec.partitions)
         dims = ",".join(str(size) if not entry else f"{size}@{_axes_text(entry)}" for size, entry in pairs)
-        sets = {"V": self.vma, "U": spec.unreduced, "R": spec.reduced}
+        sets = {"V": self.vma, "U": spec.unreduced | self.mat.unreduced, "R": spec.reduced | self.mat.reduced}
         said = ", ".join(f"{mark}:{','.join(sorted(map(str, axes)))}" for mark, axes in sets.items() if axes)
         return f"{name}[{dims}]" + (f"{{{said}}}" if said else "")
 

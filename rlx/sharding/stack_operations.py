@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShardingError, UnsupportedError
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, is_inexact
 from rlx.sharding.divisions import chosen_places, division_of, spec_of
 from rlx.sharding.grid import Grid
 from rlx.sharding.mesh import AbstractMesh, Mesh
@@ -85,8 +85,9 @@ def _of_kind(kinds: dict[Any, str], kind: str) -> frozenset[Any]:
 
 
 def _check_alike(name: str, operands: Sequence[Operand], reduced: set[Any]) -> None:
-    """Raises ShardingError unless all operands but numbers are reduced over the same axes."""
-    other = next((x for x in operands if x.type.ndim and x.reductions.reduced != reduced), None)
+    """Raises ShardingError unless all operands that have derivatives, but numbers, are reduced over the same axes."""
+    moving = [x for x in operands if x.type.ndim and is_inexact(x.type.dtype)]
+    other = next((x for x in moving if x.reductions.reduced != reduced), None)
     if other is not None:
         raise ShardingError(
             f"{name} got an operand that is reduced over {sorted(map(str, reduced))}, and a {other.type!r} that is not:"

@@ -49,6 +49,10 @@ class ArrayOfParts(Array):
         """The values. Raises ShardingError where they do not follow from what is local."""
         raise NotImplementedError
 
+    def needed(self) -> Any:
+        """The values where they are known; raises as `concrete`."""
+        return self.concrete()
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.asarray(self.concrete().numpy(), dtype)
 

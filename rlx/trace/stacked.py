@@ -63,7 +63,13 @@ class StackedArray(ArrayOfParts):
         """The values, where they are those of every copy, and known."""
         if self._sharding.spec.unreduced:
             return None
-        return self._first_of(self.local.known() if hasattr(self.local, "known") else self.local)
+        return self._first_of(self.local if isinstance(self.local, ConcreteArray) else self.local.known())
+
+    def needed(self) -> ConcreteArray | None:
+        """The values of every copy, where they are known or can be computed now; raises as `concrete`."""
+        if self._sharding.spec.unreduced or isinstance(self.local, ConcreteArray):
+            return self.concrete()
+        return self._first_of(self.local.needed())
 
     def concrete(self) -> ConcreteArray:
         """The values, of which every device has a copy. Raises ShardingError where they are still to be summed."""
@@ -87,6 +93,12 @@ class StackedArray(ArrayOfParts):
         return super().__repr__() if known is None else repr(known)
 
     __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if self._sharding.spec.unreduced else format(self.concrete(), spec)
+
+    def __reduce__(self) -> Any:
+        return self.concrete().__reduce__()
 
     def numpy(self) -> np.ndarray:
         """The values as a NumPy array; raises as `concrete`."""

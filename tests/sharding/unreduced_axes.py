@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pickle
 import sys
 import traceback
 from collections.abc import Callable
@@ -447,6 +448,10 @@ def what_differs_from_jax() -> None:
         np.testing.assert_array_equal(run(rlx.vmap(lambda x: 2 * x, 1, -1))(copies), 2 * M)
         found = run(rlx.vmap(lambda x, y: x * y, (None, 0)))(copies, copies[:3, 0])
         np.testing.assert_array_equal(found[2], M * M[2, 0])
+    chosen = rlx.numpy.where(np.arange(8)[:, None] > 3, copies, -copies)
+    assert chosen.sharding.spec == s.P(None, None, reduced={"x"}) and f"{copies[0, 0]:.1f}" == "-2.0"
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(copies)), M)
+    assert "reshard" in str(seen_error(lambda: pickle.dumps(u))) and f"{u:.1f}" == repr(u)
     batch = s.put(np.stack([M, -M]), None, None, "x")
     product = rlx.numpy.matmul(batch, s.put(W, "x"), out_sharding=s.P(unreduced={"x"}))
     np.testing.assert_allclose(rlx.reshard(product, s.P()), np.stack([M, -M]) @ W, rtol=1e-5, atol=1e-5)
