@@ -142,6 +142,40 @@ def test_systems_with_factors(dtype: str) -> None:
             check("lu_solve", {"transpose_a": turned, "conjugate_a": conjugate}, factors, permutation, b)
 
 
+def on_device(function: Any, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The results of a program that has no step on the host."""
+    f = rlx.jit(function, device="opencl")
+    assert not rlx.inspect(f)(*arrays).kernels.texts["host"]
+    return [np.asarray(x) for x in rlx.tree.leaves(f(*arrays))]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES[:-1], pytest.param("complex128", marks=pytest.mark.thorough)])
+def test_small_matrices_are_factored_in_loops(dtype: str) -> None:
+    """What they are factors of, for matrices that are higher and wider."""
+    close = {"rtol": 0, "atol": 1e-4 if dtype in ("float32", "complex64") else 1e-10}
+    for shape in ((2, 6, 4), (5, 8)):
+        a = normal(*shape, dtype=dtype)
+        q, r = on_device(jnp.linalg.qr, a)
+        np.testing.assert_allclose(q @ r, a, **close)
+        np.testing.assert_allclose(q.conj().mT @ q, np.eye(q.shape[-1]) + 0 * q[..., :1, :1], **close)
+        u, s, vh = on_device(partial(jnp.linalg.svd, full_matrices=False), a)
+        np.testing.assert_allclose(u * s[..., None, :] @ vh, a, **close)
+        np.testing.assert_allclose(s, np.linalg.svd(a, compute_uv=False), **close)
+    a = positive(3, 6, 6, dtype=dtype)
+    w, v = on_device(jnp.linalg.eigh, a)
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(a), rtol=1e-4 if close["atol"] > 1e-9 else 1e-12)
+    np.testing.assert_allclose(a @ v, v * w[..., None, :], rtol=0, atol=100 * close["atol"])
+
+
+def test_a_matrix_with_nan_is_alone_in_loops() -> None:
+    a = positive(3, 5, 5, dtype="float64")
+    a[1, 3, 2] = np.nan
+    for function in (jnp.linalg.eigh, jnp.linalg.svd, jnp.linalg.qr):
+        for part in on_device(function, a):
+            assert np.isfinite(part[[0, 2]]).all(), function
+            assert np.isnan(part[1]).any()
+
+
 def test_inverses_and_gradients_stay_on_the_device() -> None:
     """What users call, and what a gradient makes of it."""
 

@@ -7,9 +7,14 @@ from rlx.backends.gpu.attention import BLOCKS, fits
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
 
-__all__ = ["CLAIMS", "lowering_options"]
+__all__ = ["CLAIMS", "SMALL_ORDER", "lowering_options"]
 
-CLAIMS = Claims(blocks=BLOCKS, fits=fits)  # of devices with work-groups that have all dtypes
+# no library of a device's has these: small ones are a few launches, of loops that one group runs
+_LOOPS = ("pivots_to_permutation", "pivoted_qr", "householder_product", "tridiagonal_solve")
+SMALL_ORDER = 32
+CLAIMS = Claims(
+    blocks=BLOCKS, fits=fits, loops_up_to=tuple((name, SMALL_ORDER) for name in _LOOPS)
+)  # of devices with work-groups that have all dtypes
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles
