@@ -142,7 +142,8 @@ test-backends: $(VENV)/tested
 	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(PYTEST) tests/test_primitives.py -k "compiled and numba"
 
 test-opencl: $(VENV)/with-opencl-cpu
-	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py clblast.py pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py opencl_routines.py clblast.py \
+		pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
 
 test-gpu-compile: $(VENV)/with-cuda-compile
 	RLX_CHECK=1 $(GPU_COMPILE)

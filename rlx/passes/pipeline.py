@@ -97,7 +97,7 @@ class Context:
         claims = self.claims
         kinds, dtypes = (kind.__name__ for kind in claims.kinds), (dtype.name for dtype in claims.dtypes)
         names = [sorted(named) for named in (kinds, dtypes, claims.routines, claims.blocks)]
-        taken = (names, claims.loops_up_to, getattr(claims.fits, "__qualname__", None))
+        taken = (names, claims.loops_up_to, _name_of(claims.fits))
         told = repr((__version__, FORM, self.device, self.options, taken, self.loop))
         return hashlib.blake2b(told.encode(), digest_size=16).digest()
 
@@ -106,6 +106,13 @@ class Context:
         plan = walk(program, lowering, replace(self, loop=loop))[-1].form
         assert isinstance(plan, Plan)
         return plan
+
+
+def _name_of(function: Callable[..., Any] | None) -> object:
+    """A function as text, with the arguments that it was given before."""
+    if isinstance(function, partial):
+        return _name_of(function.func), function.args, sorted(function.keywords.items())
+    return getattr(function, "__qualname__", None)
 
 
 class Step(NamedTuple):

@@ -46,6 +46,11 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         numbers(1, 20, 2, 5),
     ),
     "products": (lambda x: x @ x.T, numbers(20, 37)),
+    "transforms": (lambda x: jnp.abs(jnp.fft.irfft2(jnp.fft.rfft2(x) * 2, s=(12, 15))), numbers(3, 12, 15)),
+    "matrices": (
+        lambda x: (jnp.linalg.solve(x + 9 * jnp.eye(7), x[..., :2]), jnp.linalg.cholesky(x @ x.mT + jnp.eye(7))),
+        numbers(2, 7, 7),
+    ),
 }  # fmt: skip
 
 

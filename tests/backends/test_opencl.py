@@ -701,7 +701,7 @@ PROGRAMS = {
     "gradient of a scan": (rlx.grad(lambda x: (lax.scan(step, jnp.zeros(5), x)[1][0] ** 2).sum()), numbers(6, 5)),
     "while": (lambda x: lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 1.5 + 1, x), np.abs(numbers(4, 3))),
     "branch": (lambda x: lax.switch((x.sum() > 0).astype("int32"), [jnp.sin, jnp.cos], x), numbers(3, 4)),
-    "solve on the host": (lambda x: (jnp.sort(x), jnp.linalg.inv(x[:5] + 4 * jnp.eye(5))), numbers(6, 5)),
+    "sort and inverse": (lambda x: (jnp.sort(x), jnp.linalg.inv(x[:5] + 4 * jnp.eye(5))), numbers(6, 5)),
     "bfloat16": (lambda x: (x.astype("bfloat16") * 3).sum(-1), numbers(8, 100)),
     "random bits": (lambda x: rlx.random.bits(rlx.random.key(3), (100,)) + x.astype("uint32"), np.arange(100.0)),
     "batched gradient": (rlx.vmap(rlx.grad(lambda x: (nn.softmax(x) * jnp.sin(x)).sum())), numbers(5, 64)),

@@ -11,6 +11,7 @@ from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
+from rlx.backends.gpu.small_matrices import SMALL, small_matrix_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
 from rlx.backends.gpu.transforms import transform_steps
@@ -47,7 +48,7 @@ def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> li
     """The launches of a routine by kernels of rlx's own, of what fits in a group's memory; None for others."""
     if kernel.routine == "fft":
         return transform_steps(kernel, limits, dialect)
-    return None
+    return small_matrix_steps(kernel, limits, dialect) if kernel.routine in SMALL else None
 
 
 def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step]:

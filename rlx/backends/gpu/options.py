@@ -11,7 +11,11 @@ from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
 
-__all__ = ["claims_of", "lowering_options"]
+__all__ = ["SMALL_ORDER", "claims_of", "lowering_options"]
+
+# no library of a device's has these: small ones are a few launches, of loops that one group runs
+_LOOPS = ("pivots_to_permutation", "pivoted_qr", "householder_product", "tridiagonal_solve")
+SMALL_ORDER = 32
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles
@@ -22,7 +26,8 @@ _LEAST_APART = 64  # elements of sums that stay apart from scatters
 @cache
 def claims_of(fragments: Fragments | None = None) -> Claims:
     """Those of a device with work-groups that has all dtypes. fragments: its unit for matrices of 16-bit floats."""
-    return Claims(blocks=BLOCKS, fits=partial(fits, most=most_features(fragments)))
+    loops = tuple((name, SMALL_ORDER) for name in _LOOPS)
+    return Claims(blocks=BLOCKS, fits=partial(fits, most=most_features(fragments)), loops_up_to=loops)
 
 
 def lowering_options(limits: Limits) -> LoweringOptions:

@@ -24,7 +24,7 @@ from rlx.ir.types import element_dtype
 __all__ = ["transform_steps"]
 
 _MEMORY = 1 << 15  # bytes of a group's memory that every device has
-_RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+_RADICES = (4, 2, 3, 5, 7, 11, 13)
 _WIDE = 1 << 29  # numbers, from which on positions have 64 bits
 
 

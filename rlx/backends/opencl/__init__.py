@@ -9,11 +9,15 @@ import numpy as np
 from rlx.backends.claims import Claims
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.options import SMALL_ORDER
 from rlx.backends.opencl.dialect import OpenCLDialect
 from rlx.backends.opencl.engine import OpenCLEngine, devices
 from rlx.ir.types import supported_dtypes
 
 __all__ = ["OpenCLBackend"]
+
+# routines of which small ones are loops that one group runs, where other devices have libraries; rotations take sweeps
+_LOOPS = (("qr", SMALL_ORDER), ("packed_qr", SMALL_ORDER), ("eigh", SMALL_ORDER // 2), ("svd", SMALL_ORDER // 2))
 
 
 class OpenCLBackend(DeviceBackend):
@@ -31,9 +35,10 @@ class OpenCLBackend(DeviceBackend):
 
     @property
     def claims(self) -> Claims:
-        """All dtypes, without those of 64-bit floats where the device has none."""
+        """All dtypes, without those of 64-bit floats where the device has none; small factorisations as loops."""
         wide = frozenset() if self.engine.has_doubles else {np.dtype(np.float64), np.dtype(np.complex128)}
-        return replace(super().claims, dtypes=supported_dtypes - wide)
+        claims = super().claims
+        return replace(claims, dtypes=supported_dtypes - wide, loops_up_to=(*claims.loops_up_to, *_LOOPS))
 
     def dialect(self) -> DeviceDialect:
         """With shuffles where the device has sub-groups; CLBlast multiplies where it is chosen."""
