@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from primitive_cases import cases
+from primitive_cases import cases, cases_of
 
 import rlx
 import rlx.numpy as jnp
@@ -19,7 +19,7 @@ from rlx.routines import LIBRARY_ROUTINES
 if os.environ.get("RLX_TEST_OPENCL") != "1":
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
-DTYPES = ["float32", *(pytest.param(d, marks=pytest.mark.thorough) for d in ("float64", "complex64")), "complex128"]
+DTYPES = ["float64", "complex64"]
 PRIMITIVES = {case.primitive.routine: case.primitive for case in cases() if hasattr(case.primitive, "routine")}
 TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}
 
@@ -54,7 +54,7 @@ def check(name: str, attributes: dict[str, Any], *arrays: np.ndarray, launches: 
 
 # ------------------------------------------------------------------ transforms
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("length", [1, 2, 26, 49, 1000])
+@pytest.mark.parametrize("length", [1, 26, 1000])
 def test_transforms_of_rows(length: int, dtype: str) -> None:
     """One launch: relative to the largest result 1e-6, and 1e-13 in double precision."""
     wide = "complex64" if dtype == "float32" else "complex128"
@@ -100,7 +100,7 @@ def test_long_rows_and_large_primes_are_the_hosts() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cholesky(dtype: str) -> None:
     """Failures are NaN and alone; what is above the diagonal is not read."""
-    for shape in ((1, 1), (5, 5), (3, 2, 7, 7), (2, 40, 40)):
+    for shape in ((1, 1), (3, 2, 7, 7), (2, 40, 40)):
         check("cholesky", {}, positive(*shape, dtype=dtype))
     a = positive(4, 6, 6, dtype=dtype)
     a[1] *= -1
@@ -111,7 +111,7 @@ def test_cholesky(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lu(dtype: str) -> None:
-    for shape in ((1, 1), (6, 6), (2, 3, 4, 9), (3, 9, 4), (2, 40, 40)):
+    for shape in ((1, 1), (2, 3, 4, 9), (3, 9, 4), (2, 40, 40)):
         check("lu", {}, normal(*shape, dtype=dtype))
     check("lu", {}, np.ones((2, 3, 3), dtype))
     if dtype[0] == "f":  # of complex ones LAPACKs choose different rows
@@ -124,7 +124,7 @@ def test_lu(dtype: str) -> None:
 def test_triangular_systems(dtype: str) -> None:
     names = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
     a, b = positive(3, 5, 5, dtype=dtype), normal(3, 5, 5, dtype=dtype)
-    several = [*product((False, True), repeat=5)][:: 1 if dtype in ("float64", "complex64") else 5]
+    several = [*product((False, True), repeat=5)][::5]
     for values in several:
         check("triangular_solve", dict(zip(names, values, strict=True)), a, b)
     attributes = dict.fromkeys(names, False)
@@ -149,31 +149,46 @@ def on_device(function: Any, *arrays: np.ndarray) -> list[np.ndarray]:
     return [np.asarray(x) for x in rlx.tree.leaves(f(*arrays))]
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES[:-1], pytest.param("complex128", marks=pytest.mark.thorough)])
-def test_small_matrices_are_factored_in_loops(dtype: str) -> None:
-    """What they are factors of, for matrices that are higher and wider."""
-    close = {"rtol": 0, "atol": 1e-4 if dtype in ("float32", "complex64") else 1e-10}
-    for shape in ((2, 6, 4), (5, 8)):
-        a = normal(*shape, dtype=dtype)
-        q, r = on_device(jnp.linalg.qr, a)
-        np.testing.assert_allclose(q @ r, a, **close)
-        np.testing.assert_allclose(q.conj().mT @ q, np.eye(q.shape[-1]) + 0 * q[..., :1, :1], **close)
-        u, s, vh = on_device(partial(jnp.linalg.svd, full_matrices=False), a)
-        np.testing.assert_allclose(u * s[..., None, :] @ vh, a, **close)
-        np.testing.assert_allclose(s, np.linalg.svd(a, compute_uv=False), **close)
-    a = positive(3, 6, 6, dtype=dtype)
+def test_small_matrices_are_factored_in_loops() -> None:
+    """What they are factors of."""
+    close = {"rtol": 0, "atol": 1e-4}
+    a = normal(2, 6, 4, dtype="float32")
+    q, r = on_device(jnp.linalg.qr, a)
+    np.testing.assert_allclose(q @ r, a, **close)
+    np.testing.assert_allclose(q.mT @ q, np.eye(4) + np.zeros((2, 1, 1)), **close)
+    u, s, vh = on_device(partial(jnp.linalg.svd, full_matrices=False), a)
+    np.testing.assert_allclose(u * s[..., None, :] @ vh, a, **close)
+    np.testing.assert_allclose(s, np.linalg.svd(a, compute_uv=False), **close)
+    a = positive(3, 6, 6, dtype="float32")
     w, v = on_device(jnp.linalg.eigh, a)
-    np.testing.assert_allclose(w, np.linalg.eigvalsh(a), rtol=1e-4 if close["atol"] > 1e-9 else 1e-12)
-    np.testing.assert_allclose(a @ v, v * w[..., None, :], rtol=0, atol=100 * close["atol"])
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(a), rtol=1e-4)
+    np.testing.assert_allclose(a @ v, v * w[..., None, :], rtol=0, atol=1e-2)
 
 
-def test_a_matrix_with_nan_is_alone_in_loops() -> None:
+LOOPS = ("householder_product", "tridiagonal_solve", "pivots_to_permutation")
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_other_small_routines_are_loops(name: str) -> None:
+    for case in cases_of(name)[:1]:
+        for found, expected in zip(on_device(case.bind, *case.arrays), case.reference(*case.arrays), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_pivoted_factors_on_the_device() -> None:
+    a = normal(2, 6, 4, dtype="float64")
+    q, r, order = on_device(partial(PRIMITIVES["pivoted_qr"].bind, full_matrices=False), a)
+    np.testing.assert_allclose(q @ r, np.take_along_axis(a, order[:, None, :], -1), rtol=0, atol=1e-12)
+    assert (np.diff(np.abs(np.diagonal(r, axis1=-2, axis2=-1))) <= 0).all()
+
+
+@pytest.mark.parametrize("name", ["qr", "eigh"])
+def test_a_matrix_with_nan_is_alone_in_loops(name: str) -> None:
     a = positive(3, 5, 5, dtype="float64")
     a[1, 3, 2] = np.nan
-    for function in (jnp.linalg.eigh, jnp.linalg.svd, jnp.linalg.qr):
-        for part in on_device(function, a):
-            assert np.isfinite(part[[0, 2]]).all(), function
-            assert np.isnan(part[1]).any()
+    for part in on_device(getattr(jnp.linalg, name), a):
+        assert np.isfinite(part[[0, 2]]).all()
+        assert np.isnan(part[1]).any()
 
 
 def test_inverses_and_gradients_stay_on_the_device() -> None:
