@@ -1,4 +1,7 @@
-"""Run by test_races.py: one program of each strategy, against the CPU. `--without-barriers`: wrongly."""
+"""Run by test_races.py: one program of each strategy, against the CPU. `--fragments`: attention by units for matrices,
+whose items are given what is their own in place of others': where memory is read and written does not depend on it.
+`--without-barriers`: wrongly. `--without-barrier=N`: without that one of those of the fragments' kernels.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,15 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends import backend_named
+from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import LaunchCosts
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.opencl import OpenCLBackend
 from rlx.backends.opencl.dialect import OpenCLDialect
-from rlx.passes.pipeline import lower_to_plan
+from rlx.backends.rocm.dialect import HipDialect
+from rlx.passes.pipeline import Context, lower_to_plan
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,10 +68,83 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+UNITS: dict[str, DeviceDialect] = {
+    "tensor cores": CudaDialect(tensor_cores=True), "mfma": HipDialect("gfx90a"), "wmma": HipDialect("gfx1100"),
+}  # fmt: skip
+
+
+class Apart(OpenCLDialect):
+    """Items that exchange nothing but by the memory of their group: no barriers stand for what a warp does at once."""
+
+    left_out = -1
+
+    def __init__(self, device: DeviceDialect) -> None:
+        super().__init__()
+        self.shuffles, self.device_dialect, self.barriers = True, device, 0
+
+    def barrier(self) -> str:
+        self.barriers += 1
+        return ";" if self.barriers - 1 == self.left_out else super().barrier()
+
+    def kernel_mark(self, items: int, roomy: int = 0) -> str:
+        return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))) void"
+
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        return value
+
+    def fragments(self, dtype: np.dtype) -> Fragments | None:
+        return self.device_dialect.fragments(dtype)
+
+    def fragment_product(self, fragments: Fragments) -> str:
+        return f"product_of_{len(fragments.left) + len(fragments.right)}"
+
+    def helper_text(self) -> str:
+        texts = [super().helper_text()]
+        for count in (4, 6, 16):
+            words = [f"word{n}" for n in range(count)]
+            arguments = ", ".join(f"uint {word}" for word in words)
+            head = f"static void product_of_{count}(float *sums, {arguments})"
+            texts.append(f"{head} {{ *sums += {' ^ '.join(words)}; }}")
+        return "\n".join(texts)
+
+
+class ApartBackend(OpenCLBackend):
+    """A device with a unit for matrices."""
+
+    matrices: DeviceDialect
+
+    def dialect(self) -> DeviceDialect:
+        return Apart(self.matrices)
+
+
+def attend_by_fragments(names: list[str]) -> None:
+    """Attention and its gradient, by units of these names."""
+    given = [numbers(1, 70, 2, 24).astype("float16") for _ in range(3)]
+
+    def gradient(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        return rlx.grad(lambda *x: nn.dot_product_attention(*x, is_causal=True).sum(), (0, 1, 2, 3))(q, k, v, bias)
+
+    for name in names:
+        device = ApartBackend()
+        device.matrices = UNITS[name]
+        arguments = [*given, numbers(1, 70, 70)]
+        plan = lower_to_plan(rlx.make_program(gradient)(*arguments), context=Context.of(device))
+        made = DeviceProgram(plan, device.dialect(), device.engine.limits).steps.values()
+        assert sum(step.strategy.endswith(" by fragments") for each in made for step in each) == 4
+        for storage in device.compile(plan).run([device.memory.put(a) for a in arguments]):
+            device.memory.get(storage, (1,), np.dtype("float16"))
+        print("ran", name, flush=True)
+
+
 def main(without_barriers: bool) -> None:
     """Each program, once."""
     if without_barriers:
         OpenCLDialect.barrier = lambda self: ";"  # ty: ignore[invalid-assignment]
+    left_out = [int(a.removeprefix("--without-barrier=")) for a in sys.argv if a.startswith("--without-barrier=")]
+    if "--fragments" in sys.argv:
+        Apart.left_out = left_out[0] if left_out else -1
+        attend_by_fragments([*UNITS][: 1 if left_out else None])
+        return
     backend = backend_named("opencl")
     assert isinstance(backend, OpenCLBackend)
     limits = backend.engine.limits

@@ -197,7 +197,6 @@ class _OfQueries(_Gradient):
         add(dialect.fixed("query_head", "head"), dialect.fixed("key_head", f"head / {self.shared_by}"))
         self.load_rows()
         self.declare(rows)
-        add(dialect.barrier())
         self.sum_rows()
         if "query" in self.wanted:
             self.load_sums(rows, f"first_row + {self.row}", "highest", "total")
