@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import add, convert
 from rlx.ops.families import full_like, instantiate
-from rlx.ops.variation import once, recast, total
+from rlx.ops.variation import once, pvary, recast, total
 from rlx.trace.flat import (
     FlatFunction,
     as_array,
@@ -31,6 +32,7 @@ from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
 from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
+from rlx.transforms.varying import Axes
 from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
@@ -59,11 +61,19 @@ def _pull(
         cell.of.write(convert(instantiate(next(moving)), dtype=cell.of.type.dtype, weak=cell.of.type.weak))
     found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
     found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
+    found = [_varying_as(x, axes) for x, axes in zip_longest(found, spec.varying)]
     reductions = spec.reductions or [NEITHER] * len(found)
     return [
         lying_so(_as_dual(_as_weak_as(t, instantiate(x)), r), place) if a else zero_tangent(t)
         for x, t, a, r, place in zip(found, spec.argument_types, spec.active, reductions, spec.places, strict=True)
     ]
+
+
+def _varying_as(cotangent: Any, axes: Axes | None) -> Any:
+    """The cotangent, noted as varying over the axes of a mesh over which its argument does."""
+    if not axes or isinstance(cotangent, Zero):
+        return cotangent
+    return pvary(cotangent, axis_name=tuple(sorted(axes, key=str)))
 
 
 def _as_dual(cotangent: Any, argument: Reductions) -> Any:

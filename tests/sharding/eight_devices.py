@@ -688,7 +688,7 @@ def what_values_vary_over(lib: Any) -> list[str]:
         note(lax.psum(a, "x"), lax.psum(a + b, ("x", "y")), lax.pmax(a, "x"), lax.pcast(c, ("x", "y"), to="varying"))
         note(lax.all_gather(a, "x"), lax.ppermute(b, "y", [(0, 1)]), lax.psum_scatter(jnp.ones(4) * a[0], "x"))
         lib.vmap(lambda row: note(row + a, row))(b[None])
-        lib.grad(lambda v: note(v * a * c).sum())(b)
+        note(lib.grad(lambda v: note(v * a * c).sum())(b), lib.jacrev(lambda v: (v * 2.0).sum())(a))
         again = lib.jit(lambda v: note(v * 2, lax.psum(jnp.sum(v), "x")))
         note(lib.jit(lambda v: note(v * b, lax.psum(v, "x")))(a), again(b), again(lax.psum(b, "y")), again(b * a))
         lib.checkpoint(lambda v: note(v * b))(c)
