@@ -36,7 +36,7 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
         )
     if isinstance(x, ConcreteArray):
         return x.numpy()
-    known = x.needed()
+    known = x.needed() if isinstance(x, Tracer) else x.known()  # what processes or devices divide says so
     if known is None:
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
     return known.numpy()
