@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -139,13 +140,13 @@ class MpiMember(Member):
 
     def _unreachable(self) -> list[int]:
         """Whom MPI sends nothing to any more, once it has failed; all others where that is not known."""
-        text, found = self._stage.to_bytes(8), []
+        text = self._stage.to_bytes(8)
+        reached: set[int] = set()
         for rank in self._others:
-            try:
+            with suppress(self._mpi.Exception):
                 self._calls.append(self._comm.Isend([text, self._mpi.BYTE], rank, _HERE))
-            except self._mpi.Exception:
-                found.append(rank)
-        return sorted(found or self._others)
+                reached.add(rank)
+        return sorted(set(self._others) - reached or self._others)
 
     def _hear(self) -> None:
         """Take in what others have called."""

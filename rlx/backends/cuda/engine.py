@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -263,10 +264,9 @@ class CupyEngine(Engine):
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
         """cudaMalloc; what CuPy keeps, of routines that are done, is given back if there is no memory."""
-        try:
+        with suppress(AllocationError):
             return self._allocated(nbytes)
-        except AllocationError:
-            self._checked(self._cupy.get_default_memory_pool().free_all_blocks)
+        self._checked(self._cupy.get_default_memory_pool().free_all_blocks)
         return self._allocated(nbytes)
 
     def _allocated(self, nbytes: int) -> View:
