@@ -7,6 +7,7 @@ iterations need finite matrices, a real transform needs a real signal's spectrum
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -171,6 +172,37 @@ def add_libraries(fake: Any) -> None:
     def array(shape: tuple[int, ...], dtype: np.dtype, memory: Any) -> DeviceArray:
         return DeviceArray(memory.bytes.view(dtype).reshape(shape))
 
+    def gemm(number: np.dtype) -> Callable[..., None]:
+        """Of matrices that lie column by column."""
+        def memory(address: int, rows: int, columns: int, apart: int, batch: int, batches: int) -> np.ndarray:
+            last = (batches - 1) * batch + (columns - 1) * apart + rows
+            block = fake.at(address, last * number.itemsize).view(number)
+            strides = (batch * number.itemsize, number.itemsize, apart * number.itemsize)
+            return np.lib.stride_tricks.as_strided(block, (batches, rows, columns), strides)
+
+        def multiply(
+            handle: int, turn_left: int, turn_right: int, m: int, n: int, k: int, scale: int,
+            left: int, left_apart: int, left_batch: int, right: int, right_apart: int, right_batch: int,
+            share: int, out: int, apart: int, batch: int, batches: int,
+        ) -> None:  # fmt: skip
+            called("hipblas")
+            assert handle == HANDLE and {turn_left, turn_right} <= {0, 1}
+            sides = []
+            for turned, rows, columns, at, by, step in (
+                (turn_left, m, k, left, left_apart, left_batch), (turn_right, k, n, right, right_apart, right_batch)
+            ):  # fmt: skip
+                shape = (columns, rows) if turned else (rows, columns)
+                assert by >= shape[0]
+                found = memory(at, *shape, by, step, batches)
+                sides.append(found.mT if turned else found)
+            result = memory(out, m, n, apart, batch, batches)
+            one, before = (
+                np.frombuffer(ctypes.string_at(at, number.itemsize), number)[0] for at in (scale, share)
+            )
+            result[...] = one * (sides[0] @ sides[1]) + (before * result if before else 0)
+
+        return multiply
+
     for name in """where zeros_like empty_like full_like full isfinite isnan tril triu diagonal broadcast_to argsort
             take_along_axis""".split():
         setattr(fake, name, on_device(getattr(np, name)))
@@ -180,6 +212,9 @@ def add_libraries(fake: Any) -> None:
     fake.fft = SimpleNamespace(irfft=irfft, **{name: transform(name) for name in ("fftn", "ifftn", "rfftn")})
     fake.cuda.UnownedMemory, fake.cuda.MemoryPointer = unowned, lambda memory, offset: memory
     fake.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: fake.log.append(("free",)))
+    letters = dict(zip("sdcz", map(np.dtype, NUMBERS), strict=True))
+    fake.cuda.cublas = SimpleNamespace(**{f"{letter}gemmStridedBatched": gemm(t) for letter, t in letters.items()})
+    fake.cuda.device = SimpleNamespace(get_cublas_handle=lambda: HANDLE)
     solving = SimpleNamespace(lu_factor=lu_factor, solve_triangular=solve_triangular)
     fake.modules = {
         "cupyx": SimpleNamespace(errstate=errstate), "cupyx.scipy": SimpleNamespace(linalg=solving),
@@ -187,4 +222,5 @@ def add_libraries(fake: Any) -> None:
     }  # fmt: skip
 
 
+HANDLE = 5  # of BLAS
 NUMBERS = ("float32", "float64", "complex64", "complex128")

@@ -200,3 +200,38 @@ def test_rocm_calls_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         x = spoilt(dtype="complex64")
         np.testing.assert_allclose(rlx.jit(jnp.fft.fft2, device="rocm")(x), np.fft.fft2(x), rtol=1e-5, atol=1e-5)
         assert [entry[1] for entry in fake.log if entry[0] == "library"] == ["cufft"]
+
+
+SPECS = ["mk,kn->mn", "km,kn->mn", "mk,nk->mn", "bmk,bkn->bmn", "bkm,bnk->bmn", "bmk,kn->bmn"]
+
+
+@pytest.mark.parametrize("dtype", sorted(OTHER))
+def test_rocm_multiplies_by_hipblas(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However operands lie: one call, no launch."""
+    sizes = {"b": 3, "m": 5, "k": 4, "n": 6}
+    for spec in SPECS:
+        left, right = spec.partition("->")[0].split(",")
+        draws = np.random.default_rng(7)
+        x, y = (draws.normal(size=[sizes[c] for c in side]).astype(dtype) for side in (left, right))
+        if dtype.startswith("complex"):
+            x = x * np.array(1 + 2j, dtype)
+        for fake in installed(monkeypatch, FakeCupy(is_hip=True)):
+            found = rlx.jit(lambda x, y, spec=spec: jnp.einsum(spec, x, y), device="rocm")(x, y)
+            np.testing.assert_allclose(found, np.einsum(spec, x, y), rtol=1e-5, atol=1e-5)
+            assert [entry[0] for entry in fake.log if entry[0] in ("library", "launch")] == ["library"]
+
+
+def test_what_hipblas_does_not_make_is_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow numbers are the matrix cores'; a reader is a launch behind the product; reports name who multiplies."""
+    x = np.ones((64, 64), "float32")
+    for fake in installed(monkeypatch, FakeCupy(is_hip=True)):
+        rlx.jit(lambda x: jnp.maximum(x @ x, 0), device="rocm")(x)
+        assert [entry[0] for entry in fake.log if entry[0] in ("library", "launch")] == ["library", "launch"]
+        del fake.log[:]
+        rlx.jit(lambda x: x @ x, device="rocm")(x.astype("int8"))
+        assert not [entry for entry in fake.log if entry[0] == "library"]
+        found = rlx.inspect(lambda x: x @ x, device="rocm")(x)
+        assert [row.reason for row in found.dispatch if row.how == "library"] == ["hipBLAS"]
+        fake.broken.add("hipblas")
+        with pytest.raises(DeviceError, match="hipBLAS is not installed"):
+            rlx.jit(lambda x: x @ x + 1, device="rocm")(x)

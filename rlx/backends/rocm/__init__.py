@@ -8,6 +8,7 @@ from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.rocm.dialect import HipDialect
 from rlx.backends.rocm.engine import RocmEngine
+from rlx.backends.rocm.products import is_hipblas_product
 from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["RocmBackend"]
@@ -44,5 +45,5 @@ class RocmBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> HipDialect:
-        """Products are kernels of our own; routines are rocSOLVER's, hipBLAS's and hipFFT's."""
-        return HipDialect(self.engine.architecture if self.engine.present else _SHOWN, routines=True)
+        """hipBLAS multiplies, but for narrow numbers; routines are rocSOLVER's, hipBLAS's and hipFFT's."""
+        return HipDialect(self.engine.architecture if self.engine.present else _SHOWN, True, is_hipblas_product)

@@ -9,7 +9,9 @@ import numpy as np
 
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.library import ROUTINES
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Chain, Fragments
+from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective
 
 __all__ = ["HipDialect"]
@@ -152,8 +154,13 @@ class HipDialect(CudaDialect):
         "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
     }  # fmt: skip
 
-    def __init__(self, architecture: str = "", routines: bool = False) -> None:
-        super().__init__(routines=routines)
+    def __init__(
+        self,
+        architecture: str = "",
+        routines: bool = False,
+        products: Callable[[LibraryProduct], bool] | None = None,
+    ) -> None:
+        super().__init__(products, routines=routines)
         self.architecture = architecture
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
@@ -165,6 +172,11 @@ class HipDialect(CudaDialect):
         """Numbers of 16 bits are the device's own, bfloat16 is not."""
         own = dtype == np.float16
         return f"{self.helper('packed_f16')}({low}, {high})" if own else super().packed(dtype, low, high)
+
+    def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
+        """hipBLAS's, where `products` says so, but not from inside a launch."""
+        found = LibraryProduct("hipBLAS", fused.contract, reader=fused.reader)
+        return found if self.products is not None and not self.turn and self.products(found) else None
 
     def routine_library(self, routine: str) -> str:
         """rocSOLVER, hipBLAS, hipFFT."""

@@ -1,12 +1,18 @@
-"""ROCm's engine: CuPy's, and HIP's own library for launches whose groups wait for one another."""
+"""ROCm's engine: CuPy's with hipBLAS, and HIP's own library for launches whose groups wait for one another."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from rlx.backends.cuda.engine import CupyEngine
+from rlx.backends.gpu.engine import View
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.rocm.hip import Hip
+from rlx.backends.rocm.products import multiply
+from rlx.errors import DeviceError
+from rlx.ir.kernels import Buffer
 
 __all__ = ["RocmEngine"]
 
@@ -30,3 +36,11 @@ class RocmEngine(CupyEngine):
     def _cooperate(self, function: Any, groups: int, items: int, arguments: tuple[Any, ...]) -> None:
         assert self._hip is not None, "no kernel is made for groups that wait"
         self._hip.launch(function.ptr, groups, items, self._stream.ptr, arguments)
+
+    def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
+        """hipBLAS, on the stream."""
+        starts = {operand.buffer: self.address(memory[operand.buffer]) for operand in product.operands}
+        try:
+            self._checked(self._on_stream, multiply, self._cupy, product, starts)
+        except ImportError as error:  # CuPy looks for its libraries when they are asked for
+            raise DeviceError(f"hipBLAS is not installed: {error}", "Install ROCm's hipBLAS.") from None
