@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlx.distributed.members import Member, patience, silence
+from rlx.distributed.members import Member, loss, patience, silence
 from rlx.errors import CollectiveError
 from rlx.ir.collectives import WORLD, Members, members
 
@@ -75,7 +75,7 @@ class Place(Protocol):
         """Something that leads the others to a copy of these bytes for as long as it is kept."""
 
     def get(self, handle: Any) -> np.ndarray:
-        """The bytes that another member has put."""
+        """The bytes that another member has put. Raises CollectiveError where they went with that member."""
         ...
 
 
@@ -109,7 +109,15 @@ class MeetingMember(Member):
         """The bytes of all others."""
         for rank, (handle, target) in enumerate(zip(handles, targets, strict=True)):
             if rank != self.rank:
-                target[...] = self._place.get(handle)
+                target[...] = self._piece(handle, rank)
+
+    def _piece(self, handle: Any, rank: int) -> np.ndarray:
+        """The bytes that a member has put, who may be gone since."""
+        try:
+            return self._place.get(handle)
+        except CollectiveError as error:
+            lost = error
+        raise self.failed(loss(self.group, self.rank, [rank], lost.what, self._doing))
 
     def is_common(self, mark: bytes, what: str) -> bool:
         """See Member; so with the others."""
@@ -128,12 +136,12 @@ class MeetingMember(Member):
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
         found = self._meet(None if to is None else self._place.put(piece), self._doing)
         if source is not None:
-            out[...] = self._place.get(found[source])
+            out[...] = self._piece(found[source], source)
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
         found = self._meet(self._place.put(piece) if self.rank == root else None, self._doing)
         if self.rank != root:
-            piece[...] = self._place.get(found[root])
+            piece[...] = self._piece(found[root], root)
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         self.barrier()

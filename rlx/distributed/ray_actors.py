@@ -40,7 +40,13 @@ class RayPlace:
         return _ray().put(piece)
 
     def get(self, handle: Any) -> np.ndarray:
-        return _ray().get(handle)
+        """See Place; so with the others."""
+        ray = _ray()
+        try:
+            return ray.get(handle)
+        except ray.exceptions.RayError as error:
+            lost = error
+        raise CollectiveError(f"A piece is gone: {type(lost).__name__}", "Look what happened to its node.")
 
 
 class _Rank:

@@ -23,6 +23,7 @@ from rlx.cli.launch import shares
 from rlx.cli.mistakes import Mistake
 from rlx.distributed import message_passing, threads
 from rlx.distributed.environment import find_place
+from rlx.distributed.meetings import Request, work_as
 from rlx.distributed.members import patience
 from rlx.experimental import multihost_utils
 
@@ -123,6 +124,29 @@ def test_a_group_that_has_failed_stays_so() -> None:
 
 
 # ------------------------------------------------------------------ groups and places
+class Gone:
+    """A place of two members, of whom the other one is lost before what it has put is read."""
+
+    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+        assert request.column is None
+        return [request.value] * 2, []
+
+    def put(self, piece: np.ndarray) -> np.ndarray:
+        return piece
+
+    def get(self, handle: np.ndarray) -> np.ndarray:
+        raise errors.CollectiveError("A piece is gone: the object's owner has died", "Look what happened to its node.")
+
+
+def test_a_member_that_is_lost_before_its_piece_is_read_is_named() -> None:
+    """And the group stays failed."""
+    with pytest.raises(
+        errors.CollectiveError, match=r"(?s)reaches rank 1 in the group 'world' no more: all_reduce.*owner has died"
+    ) as caught:
+        work_as(Gone(), 0, 2, lambda: distributed.all_reduce(np.ones(3, np.float32)), ())
+    assert "test_members.py" in str(caught.value)
+
+
 def test_groups() -> None:
     def work() -> Any:
         odd = distributed.new_group([3, 1])
