@@ -26,6 +26,7 @@ def interpreted(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[
     (tmp_path / "oclgrind.icd").write_text(f"{library}\n")
     environment = os.environ | {"OCL_ICD_VENDORS": str(tmp_path), "OCLGRIND_DATA_RACES": "1"}
     environment["OCLGRIND_MAX_ERRORS"] = "20"
+    environment["RLX_CLBLAST"] = "0"  # for Oclgrind says that it is a GPU, where CLBlast would multiply
     environment["OCLGRIND_LOCAL_MEM_SIZE"] = str(1 << 17)  # it adds up the memory of all kernels of a program
     command = [sys.executable, str(SCRIPT), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
