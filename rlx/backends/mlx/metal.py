@@ -27,7 +27,7 @@ from rlx.ir.kernels import Buffer, Loops
 
 __all__ = ["MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
 
-_LIMITS = Limits()
+_LIMITS = Limits(held=0)  # nobody has tried rows in registers there
 _HEAD = """\
 #undef INT64_C
 #undef UINT64_C
