@@ -68,7 +68,7 @@ for (int32_t j = (int)thread_position_in_threadgroup.x; j < 300; j += 256) {
 }
 group_r1[(int)thread_position_in_threadgroup.x] = r1;
 threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-for (int width = 128; width > 0; width /= 2) {
+for (int width = 128; width >= 1; width /= 2) {
     if ((int)thread_position_in_threadgroup.x % 256 < width) group_r1[(int)thread_position_in_threadgroup.x] = (group_r1[(int)thread_position_in_threadgroup.x] + group_r1[(int)thread_position_in_threadgroup.x + width]);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
 }
