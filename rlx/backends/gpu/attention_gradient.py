@@ -208,12 +208,16 @@ class _OfQueries(_Gradient):
             self.store({"query": "near_sum"}, self.shape[1])
         return self.step(f"gradient of queries{self.how}", groups)
 
-    def turn(self) -> None:
-        """What a tile of keys adds."""
+    def multiply_tile(self) -> None:
+        """Scores with a tile of keys, and the cotangents of their shares."""
         self.load_columns("value")
         self.product("pulled", "beside_tile", "tile")
         self.load_columns("key")
         self.product("scores", "near_tile", "tile")
+
+    def turn(self) -> None:
+        """What a tile of keys adds."""
+        self.multiply_tile()
         self.pull_tile()
         self.hand("scores")
         self.lines.add(self.dialect.barrier())
@@ -300,10 +304,7 @@ class _OfBias(_OfQueries):
 
     def turn(self) -> None:
         """What a head adds."""
-        self.load_columns("value")
-        self.product("pulled", "beside_tile", "tile")
-        self.load_columns("key")
-        self.product("scores", "near_tile", "tile")
+        self.multiply_tile()
         self.add_tile()
 
     def add_tile(self) -> None:
