@@ -106,25 +106,19 @@ def planned(way, sizes, n):
     return parallel.plan(step_of(way, sizes), mesh=mesh, in_specs=specs, check_vma=False)(*args), args, specs
 
 
-def placed(way, sizes, n):
-    """What is planned, its mesh and specs, and arguments that lie so: the same numbers for all ways."""
-    plan, shapes, specs = planned(way, sizes, n)
+def small_step(way, n):
+    """Parameters after a step on the devices there are; what each held is what was planned."""
+    plan, shapes, specs = planned(way, SMALL, n)
     mesh, generator = rlx.make_mesh(tuple(sizes_of(way, n).values()), AXES), np.random.default_rng(0)
     w = rlx.tree.map(lambda s: (generator.normal(size=s.shape) / 4).astype("float32"), shapes[0])
     state = rlx.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes[1])
-    tokens = [generator.integers(0, sizes.vocabulary, shapes[2].shape).astype("int32") for _ in range(2)]
+    tokens = [generator.integers(0, SMALL.vocabulary, shapes[2].shape).astype("int32") for _ in range(2)]
     leaves, structure = rlx.tree.flatten((w, state, *tokens))
     pairs = zip(leaves, structure.flatten_up_to(specs), strict=True)
-    given = [rlx.device_put(x, rlx.NamedSharding(mesh, spec)) for x, spec in pairs]
-    return plan, mesh, specs, rlx.tree.unflatten(structure, given)
-
-
-def small_step(way, n):
-    """Parameters after a step on the devices there are; what each held is what was planned."""
-    plan, mesh, specs, given = placed(way, SMALL, n)
-    assert sum(x.addressable_shards[n - 1].data.nbytes for x in rlx.tree.leaves(given)) == plan.held, way
+    placed = [rlx.device_put(x, rlx.NamedSharding(mesh, spec)) for x, spec in pairs]
+    assert sum(x.addressable_shards[n - 1].data.nbytes for x in placed) == plan.held, way
     step = rlx.shard_map(step_of(way, SMALL), mesh=mesh, in_specs=specs, out_specs=specs[:2], check_vma=False)
-    return rlx.jit(step)(*given)[0]
+    return rlx.jit(step)(*rlx.tree.unflatten(structure, placed))[0]
 
 
 def main():

@@ -10,7 +10,7 @@ import rlx
 from rlx import parallel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-from parallel_plan import WAYS, Sizes, placed, step_of
+from parallel_plan import AXES, WAYS, Sizes, planned, sizes_of, step_of
 
 SIZES, STEPS = Sizes(2, 128, 4, 512, 32, 8, 2), 4
 
@@ -23,7 +23,15 @@ def sent():
 
 def steps(way, machine):
     """What is held, sent and taken, each as found and as planned."""
-    plan, mesh, specs, given = placed(way, SIZES, rlx.process_count())
+    n = rlx.process_count()
+    plan, shapes, specs = planned(way, SIZES, n)
+    mesh, generator = rlx.make_mesh(tuple(sizes_of(way, n).values()), AXES), np.random.default_rng(0)
+    w = rlx.tree.map(lambda s: (generator.normal(size=s.shape) / 4).astype("float32"), shapes[0])
+    state = rlx.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes[1])
+    tokens = [generator.integers(0, SIZES.vocabulary, shapes[2].shape).astype("int32") for _ in range(2)]
+    leaves, structure = rlx.tree.flatten((w, state, *tokens))
+    pairs = zip(leaves, structure.flatten_up_to(specs), strict=True)
+    given = rlx.tree.unflatten(structure, [rlx.device_put(x, rlx.NamedSharding(mesh, spec)) for x, spec in pairs])
     held = sum(x.addressable_shards[0].data.nbytes for x in rlx.tree.leaves(given))
     shard = rlx.shard_map(step_of(way, SIZES), mesh=mesh, in_specs=specs, out_specs=specs[:2], check_vma=False)
     step, taken = rlx.jit(shard), []
