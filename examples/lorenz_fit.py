@@ -1,9 +1,9 @@
-"""The three parameters of the Lorenz system, found from a noisy recording of it.
+"""The three parameters of the Lorenz system, found from a noisy recording.
 
-What one sees: a trajectory is integrated with Runge and Kutta's fourth-order method in a `scan`, noise is added, and
-gradient descent through the integrator finds sigma, rho and beta to within a percent, starting 40% off. Long
-trajectories of a chaotic system cannot be fitted from the start alone, so the recording is cut into segments that are
-integrated side by side with `vmap`.
+A trajectory is integrated with the fourth-order Runge-Kutta method in a `scan`, noise is added, and
+gradient descent through the integrator finds sigma, rho and beta to within a percent, starting from 40% errors. Long
+trajectories of a chaotic system cannot be fitted from their start, so the recording is split into segments that are
+integrated in parallel with `vmap`.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def trajectory(start, parameters, length):
 
 
 def loss(scale, starts, targets):
-    """Mean squared distance of all segments, for parameters given as multiples of the first guess."""
+    """Mean squared distance of all segments, for parameters as multiples of the first guess."""
     parameters = scale * GUESS
     paths = rlx.vmap(lambda start: trajectory(start, parameters, SEGMENT))(starts)
     return jnp.mean((paths - targets) ** 2)

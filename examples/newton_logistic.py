@@ -1,6 +1,6 @@
 """Logistic regression by Newton's method, without ever forming a Hessian.
 
-What one sees: on the breast cancer data of scikit-learn, the norm of the gradient falls to 1e-10 in about fifteen
+On scikit-learn's breast cancer data, the norm of the gradient falls to 1e-10 in about fifteen
 steps. Each step solves `H d = -g` by conjugate gradients, where `H v` is a Hessian-vector product: the directional
 derivative of the gradient. The conjugate gradient iteration is a `while_loop` inside the jitted step. The weights agree
 with scikit-learn's own solver.

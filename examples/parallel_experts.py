@@ -1,8 +1,8 @@
-"""A mixture of experts whose experts live on different devices: tokens travel to them and back.
+"""A mixture of experts on different devices: tokens are sent to the experts and back.
 
-What one sees: with `RLX_NUM_CPU_DEVICES=8 python examples/parallel_experts.py` eight devices have an expert each, and a
-part of the tokens. A router chooses two experts for each token. With room for all, results and gradients are those of
-a device that has all experts; with less room fewer bytes travel, and some choices are dropped.
+With `RLX_NUM_CPU_DEVICES=8 python examples/parallel_experts.py` each of eight devices has one expert and a part of the
+tokens. A router chooses two experts for each token. With capacity for all tokens, results and gradients equal those on
+one device with all experts; with less capacity fewer bytes are sent, and some choices are dropped.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def initial_parameters():
 
 
 def layer(capacity):
-    """What a device computes, of its tokens and with its experts."""
+    """A device's computation, on its tokens and with its experts."""
 
     def divided(router, experts, x):
         def of_each(tokens):
@@ -50,7 +50,7 @@ def steepest(layer):
 
 
 def main():
-    """Compare with one device, then leave less room."""
+    """Compare with one device, then reduce the capacity."""
     n, (router, experts) = rlx.device_count(), initial_parameters()
     x = jnp.asarray(np.random.default_rng(1).normal(size=(TOKENS, WIDTH)))
     options = dict(mesh=rlx.make_mesh((n,), ("expert",)), in_specs=SPECS)
@@ -60,11 +60,11 @@ def main():
         differences.append(float(abs(divided(router, experts, x) - expected).max()))
         sent = parallel.traffic(layer(capacity), **options)(router, experts, x).sent
         assert sent == 2 * (n - 1) * EXPERTS * capacity * WIDTH * 8 // n
-        print(f"{n} devices, room for {capacity}: {differences[-1]:.1e} from one device, a device sends {sent:,} bytes")
+        print(f"{n} devices, capacity {capacity}: {differences[-1]:.1e} from one device, a device sends {sent:,} bytes")
     roomy = rlx.shard_map(layer(TOKENS // n), out_specs=P("expert"), **options)
     pairs = zip(*(rlx.tree.leaves(steepest(f)(router, experts, x)) for f in (roomy, whole)), strict=True)
     away = max(float(abs(a - b).max()) for a, b in pairs)
-    print(f"the gradient, with room for all: {away:.1e} from one device")
+    print(f"the gradient, with capacity for all: {away:.1e} from one device")
     assert differences[0] < 1e-12 and away < 1e-11 and differences[1] > 1e-3
     return differences[0]
 

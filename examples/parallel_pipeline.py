@@ -1,9 +1,9 @@
 """A pipeline: the layers of a network on different devices, through which the parts of a batch pass.
 
-What one sees: with `RLX_NUM_CPU_DEVICES=8 python examples/parallel_pipeline.py` eight devices have a layer each. The
+With `RLX_NUM_CPU_DEVICES=8 python examples/parallel_pipeline.py` eight devices have a layer each. The
 schedule 1F1B is printed, a row for each device and a column for each tick: letters are forward work, capitals backward
 work on the same part of the batch, dots are idle. Both schedules give the loss and the gradient of the whole network;
-they take equally long, but 1F1B keeps fewer activations.
+they take the same time, but 1F1B keeps fewer activations.
 """
 
 import numpy as np
@@ -17,17 +17,17 @@ PARTS, ROWS, WIDTH = 24, 32, 16
 
 
 def layer(weight, x):
-    """What a stage computes."""
+    """A stage's computation."""
     return x + jnp.tanh(rlx.nn.layer_norm(x) @ weight)
 
 
 def embed(shared, tokens):
-    """What the first stage gets: rows of a table."""
+    """The first stage's input: rows of a table."""
     return shared["table"][tokens]
 
 
 def loss(shared, y, target):
-    """What the last stage ends with: the mean squared error of a readout."""
+    """The end of the last stage: the mean squared error of a readout."""
     return jnp.mean((y @ shared["readout"] - target) ** 2)
 
 

@@ -1,9 +1,9 @@
-"""What a step of a GPT costs on 8 to 4,096 devices, divided in five ways: a plan, checked on the devices there are.
+"""The cost of a GPT training step on 8 to 4,096 devices, divided in five ways: a plan, checked on real devices.
 
-What one sees: a table, for each way and each number of devices: gigabytes that a device holds of parameters, Adam's
-moments and tokens, at the peak, and sent in a step, and seconds by an alpha-beta model of a default machine. Nothing is
-allocated: the program of one device is traced and counted. With RLX_NUM_CPU_DEVICES=8 eight devices then take a step of
-a small GPT in all five ways: they hold what the plan says, and learn the same.
+For each way and number of devices, a table shows the gigabytes on a device of parameters, Adam's moments and tokens, at
+the peak, and sent in a step, and the seconds by an alpha-beta model of a default machine. Nothing is allocated: the
+program of one device is traced and counted. With RLX_NUM_CPU_DEVICES=8, eight devices then run a step of a small GPT in
+all five ways: their memory matches the plan, and their parameters agree.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from rlx.sharding import PartitionSpec as P
 
 
 class Sizes(NamedTuple):
-    """Of a GPT, and of the batch that all devices take together, in parts where it is a pipeline."""
+    """Sizes of a GPT and of the global batch, in parts for a pipeline."""
 
     layers: int
     width: int
@@ -35,13 +35,13 @@ WAYS = {"data": "data", "zero1": "data", "tensor": "model", "sequence": "places"
 
 
 def sizes_of(way, n):
-    """Over n devices: data parallel beside up to eight devices for another way."""
+    """Sizes for n devices: data parallelism, combined with up to eight devices for another way."""
     inner = n if WAYS[way] == "data" else min(8, n)
     return {axis: 1 for axis in AXES} | {"data": n // inner} | {WAYS[way]: inner}
 
 
 def arguments(way, sizes, n):
-    """Shapes of parameters, of the optimiser's state, and of tokens, with how they lie."""
+    """Shapes of parameters, optimiser state and tokens, with their partition specs."""
     layers, w = sizes.layers, sizes.width
     wide = {name: (layers, w, w) for name in (*INTO, *OUT)} | {"up": (layers, w, 4 * w), "down": (layers, 4 * w, w)}
     specs = dict.fromkeys(INTO, P("stage", None, "model")) | dict.fromkeys(OUT, P("stage", "model"))
@@ -60,7 +60,7 @@ def arguments(way, sizes, n):
 
 
 def layers_of(way, sizes):
-    """Through all layers that a device has."""
+    """Apply all layers of a device."""
 
     def layer(x, w):
         y = rlx.nn.rms_norm(x)
@@ -100,14 +100,14 @@ def step_of(way, sizes):
 
 
 def planned(way, sizes, n):
-    """The plan, and what is needed to run the step."""
+    """The plan, and the values needed to run the step."""
     args, specs = arguments(way, sizes, n)
     mesh = rlx.sharding.AbstractMesh(tuple(sizes_of(way, n).values()), AXES)
     return parallel.plan(step_of(way, sizes), mesh=mesh, in_specs=specs, check_vma=False)(*args), args, specs
 
 
 def small_step(way, n):
-    """Parameters after a step on the devices there are; what each held is what was planned."""
+    """Parameters after a step on the available devices; checks each device's memory against the plan."""
     plan, shapes, specs = planned(way, SMALL, n)
     mesh, generator = rlx.make_mesh(tuple(sizes_of(way, n).values()), AXES), np.random.default_rng(0)
     w = rlx.tree.map(lambda s: (generator.normal(size=s.shape) / 4).astype("float32"), shapes[0])
@@ -122,7 +122,7 @@ def small_step(way, n):
 
 
 def main():
-    """The table; then a small model on the devices there are."""
+    """The table; then a small model on the available devices."""
     print(f"{'way':10} {'devices':>8} {'GB held':>9} {'GB peak':>9} {'GB sent':>9} {'seconds':>12}")
     for way in WAYS:
         for n in (8, 64, 512, 4096):
@@ -131,7 +131,7 @@ def main():
             print(f"{way:10} {n:8,d} {row} {plan.seconds:12,.0f}")
     n, found = rlx.device_count(), {way: small_step(way, rlx.device_count()) for way in WAYS}
     away = [max(float(abs(w[k] - found["data"][k]).max()) for k in w) for w in found.values()]
-    print(f"{n} devices hold what was planned; the five ways' parameters after a step are {max(away):.1e} apart")
+    print(f"{n} devices match the plan; the five ways' parameters after a step differ by {max(away):.1e}")
     assert max(away) < 1e-4
     return max(away)
 

@@ -1,9 +1,9 @@
-"""Ring attention: a sequence is divided over devices, and keys and values go round.
+"""Ring attention: a sequence is divided over devices, and keys and values are passed around a ring.
 
-What one sees: with `RLX_NUM_CPU_DEVICES=8 python examples/parallel_ring.py` eight devices attend to a sequence of which
-each has an eighth. No device ever has all keys, nor more than an eighth of an eighth of the scores; the result and its
-gradient are those of attention to the whole sequence. What is sent: keys and values forward, both again with their
-cotangents backward.
+With `RLX_NUM_CPU_DEVICES=8 python examples/parallel_ring.py` eight devices attend to a sequence, an eighth of it
+on each. No device ever has all keys, nor more than an eighth of an eighth of the scores. The result and its gradient
+equal attention to the whole sequence. Keys and values are sent in the forward pass, and again with their cotangents in
+the backward pass.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def inputs():
 
 
 def ring(query, key, value, weights):
-    """What a device computes: its places' part of a sum, and the gradient by its queries, keys and values."""
+    """A device's computation: its part of a sum, and the gradient for its queries, keys and values."""
 
     def part(query, key, value):
         return jnp.sum(weights * parallel.ring_attention(query, key, value, "sequence", is_causal=True))
@@ -44,7 +44,7 @@ def whole(query, key, value, weights):
 
 
 def main():
-    """Compare the sum and its gradient, and count what is sent."""
+    """Compare the sum and its gradient, and count the traffic."""
     n, arrays = rlx.device_count(), inputs()
     options = dict(mesh=rlx.make_mesh((n,), ("sequence",)), in_specs=(PLACES,) * 4)
     divided = rlx.jit(rlx.shard_map(ring, out_specs=(P(), (PLACES,) * 3), **options))

@@ -1,9 +1,9 @@
-"""Tensor parallel: the weights of a transformer block are divided over devices, by columns, then by rows.
+"""Tensor parallelism: the weights of a transformer block are divided over devices, by columns, then by rows.
 
-What one sees: with `RLX_NUM_CPU_DEVICES=8 python examples/parallel_tensor.py` eight devices train a block, each with
-one head of its attention and an eighth of its hidden units. The losses are those of one device with all weights; what
-is sent in a step are sums of activations: forward one for attention and one for the feed-forward part; backward one,
-and two where another block comes before, which wants to know the gradient by what it handed on.
+With `RLX_NUM_CPU_DEVICES=8 python examples/parallel_tensor.py` eight devices train a block, each with one attention
+head and an eighth of the hidden units. The losses equal those on one device with all weights. Each step sends sums of
+activations: in the forward pass one for attention and one for the feed-forward part; in the backward pass one, and two
+if another block comes before and needs the gradient of its result.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def initial_parameters():
 
 
 def block(w, x):
-    """What a device computes, with its parts of the weights."""
+    """A device's computation, with its parts of the weights."""
     attended = parallel.attention(
         rlx.nn.layer_norm(x), w["query"], w["key"], w["value"], w["out"], "model", heads=HEADS, is_causal=True
     )
@@ -43,7 +43,7 @@ def whole_block(w, x):
 
 
 def step_of(block):
-    """A step of gradient descent towards the sequence, one place later."""
+    """A step of gradient descent towards the sequence, shifted by one."""
 
     def step(w, x):
         value, gradient = rlx.value_and_grad(lambda w: jnp.mean((block(w, x[:-1]) - x[1:]) ** 2))(w)
@@ -57,7 +57,7 @@ def main(steps=20):
     mesh = rlx.make_mesh((rlx.device_count(),), ("model",))
     w = alone = initial_parameters()
     x = jnp.asarray(np.random.default_rng(1).normal(size=(LENGTH + 1, WIDTH)))
-    # every device has its own parts, and Megatron's pair of sums says what is equal on all of them
+    # every device has separate parts; Megatron's pair of sums marks values that are equal on all devices
     options = dict(mesh=mesh, in_specs=(SPECS, P()), check_vma=False)
     step = rlx.jit(rlx.shard_map(step_of(block), out_specs=(SPECS, P()), **options))
     step_alone = rlx.jit(step_of(whole_block))

@@ -1,9 +1,9 @@
-"""ZeRO-1: data-parallel training, where each device keeps a part of the optimiser's state only.
+"""ZeRO-1: data-parallel training in which each device keeps only a part of the optimiser's state.
 
-What one sees: with `RLX_NUM_CPU_DEVICES=8 python examples/parallel_zero.py` eight devices learn handwritten digits,
-each from its part of every batch. Adam's two moments are divided: a device holds an eighth of them, updates its
-eighth of the parameters, and learns the others' updates. The parameters are those of one device with all of the
-state, and what is sent is what plain data-parallel training sends.
+With `RLX_NUM_CPU_DEVICES=8 python examples/parallel_zero.py` eight devices learn handwritten digits, each from its part
+of every batch. Adam's two moments are divided: a device holds an eighth of the moments, updates its eighth of the
+parameters, and receives the other updates. The parameters equal a single device's with the whole state, and the
+traffic equals plain data-parallel training's.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def loss(parameters, images, labels):
 
 
 def step_of(rule, mean):
-    """A step by an optimiser's rule; `mean` is over what devices see."""
+    """A step by an optimiser's rule; `mean` averages over the devices."""
 
     def step(parameters, state, images, labels):
         value, gradient = rlx.value_and_grad(loss)(parameters, images, labels)
@@ -56,7 +56,7 @@ def main(steps=60):
     parameters = alone = initial_parameters()
     state_alone = adam.init(alone)
     specs = rlx.tree.map(lambda x: P("data") if x.ndim else P(), state_alone)
-    # each device's gradient is its own: the rule takes the mean
+    # gradients differ between devices: the rule takes the mean
     options = dict(mesh=mesh, check_vma=False)
     state = rlx.shard_map(rule.init, in_specs=P(), out_specs=specs, **options)(parameters)
     options["in_specs"] = (P(), specs, P("data"), P("data"))

@@ -1,8 +1,8 @@
-"""Training with differential privacy: every example's own gradient is clipped, and noise is added to the sum.
+"""Training with differential privacy: every example's gradient is clipped, and noise is added to the sum.
 
-What one sees: a small network learns handwritten digits while no single image moves it by more than a fixed amount.
-`vmap(grad(loss))` gives the gradients of the examples of a batch in one compiled program, which a framework that only
-has gradients of batches cannot do without a loop. The script checks that no clipped gradient is longer than the bound,
+A small network learns handwritten digits while no single image moves it by more than a fixed amount.
+`vmap(grad(loss))` gives the gradients of the examples of a batch in one compiled program; a framework that only
+has gradients of batches needs a loop for this. The script checks that no clipped gradient is longer than the bound,
 and prints the test accuracy.
 """
 

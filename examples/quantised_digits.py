@@ -1,9 +1,8 @@
-"""Handwritten digits in few bits: a network rounded to int8 after training, and two that learn scales of fewer bits.
+"""Handwritten digits in few bits: a network rounded to int8 after training, and two trained with fewer bits.
 
-What one sees: the accuracy of the float32 network, of its int8 form (scales of weights by channel, those of activations
-from a calibration with some training images), of a network of four bits, whose scales are parameters that training
-moves (LSQ), and of one whose weights are -1, 0 and 1 times a learned scale, before activations of four bits. They lose
-at most half a point, one point, and three.
+It prints the accuracy of the float32 network, of its int8 form (weights scaled by channel, activations by a calibration
+with some training images), of a four-bit network with trained scales (LSQ), and of a network whose weights are -1, 0
+and 1 times a trained scale, with four-bit activations. They lose at most half a point, one point, and three.
 """
 
 import numpy as np
@@ -18,7 +17,7 @@ LAYERS = ("first", "second", "last")
 
 
 def logits(parameters, images, rounded=lambda name, weight, x: (weight, x), taps=None):
-    """Scores of the digits; `rounded` is given each layer's weight and what comes to it, `taps` keeps the latter."""
+    """Scores of the digits; `rounded` is called with each layer's weight and input, `taps` stores the inputs."""
     layout, x = ("NHWC", "HWIO", "NHWC"), images
     for name in LAYERS:
         if name == "last":
@@ -53,12 +52,12 @@ def trained(parameters, images, labels, epochs, rate, network):
 
 
 def accuracy(scores, labels):
-    """The share of images that are told right, in points."""
+    """The percentage of correctly classified images."""
     return 100 * float((np.asarray(scores).argmax(1) == labels).mean())
 
 
 def after_training(parameters, images):
-    """The network in int8: weights by channel, activations by calibration with these images."""
+    """The network in int8: weights scaled by channel, activations by calibration with these images."""
 
     def taps(batch):
         found = {}
@@ -75,8 +74,8 @@ def after_training(parameters, images):
 
 
 def with_learned_scales(parameters, images, bits):
-    """Parameters with a scale for each layer's weight, of so many bits, and for the four bits of what comes to it, and
-    the network that uses them."""
+    """Parameters with a scale for each layer's weight, of `bits` bits, and for its four-bit input, and the network that
+    uses them."""
     found = {}
     logits(parameters, images[:256], taps=found)
     whole = {}
@@ -94,7 +93,7 @@ def with_learned_scales(parameters, images, bits):
 
 
 def main():
-    """Train, round, learn in four bits and in three values; -> what is lost of what may be, where that is most."""
+    """Train, round, learn in four bits and in three values; -> the largest loss as a fraction of its limit."""
     images, test_images, labels, test_labels = load()
     parameters = trained(initial_parameters(rlx.random.key(0)), images, labels, EPOCHS, RATE, logits)
     full = accuracy(rlx.jit(logits)(parameters, test_images), test_labels)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx import errors, ops
 from rlx import numpy as numpy
@@ -38,6 +37,7 @@ from rlx.call.scopes import (
 from rlx.config import config, scoped
 from rlx.habits import missing_name
 from rlx.jaxnames import PATHS, install_paths
+from rlx.offered_names import offer_names
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
 from rlx.tracebacks import install as _show_the_users_frames
@@ -54,6 +54,137 @@ install_paths()
 _show_the_users_frames()
 remat = checkpoint
 jacobian = jacrev
+
+if TYPE_CHECKING:  # imported on first use, by the tables below
+    import rlx.ad as ad
+    import rlx.ad_checkpoint as ad_checkpoint
+    import rlx.aot as aot
+    import rlx.autodiff as autodiff
+    import rlx.bench as bench
+    import rlx.compat as compat
+    import rlx.compile as compile
+    import rlx.core as core
+    import rlx.custom_batching as custom_batching
+    import rlx.custom_derivatives as custom_derivatives
+    import rlx.data as data
+    import rlx.debug as debug
+    import rlx.distributed as distributed
+    import rlx.dtypes as dtypes
+    import rlx.example_libraries as example_libraries
+    import rlx.experimental as experimental
+    import rlx.flatten_util as flatten_util
+    import rlx.fusion as fusion
+    import rlx.gguf as gguf
+    import rlx.graph as graph
+    import rlx.image as image
+    import rlx.lax as lax
+    import rlx.lm as lm
+    import rlx.memory as memory
+    import rlx.nn as nn
+    import rlx.onnx as onnx
+    import rlx.opt as opt
+    import rlx.optim as optim
+    import rlx.parallel as parallel
+    import rlx.precision as precision
+    import rlx.profiler as profiler
+    import rlx.profiling as profiling
+    import rlx.progress as progress
+    import rlx.quant as quant
+    import rlx.random as random
+    import rlx.ref as ref
+    import rlx.scipy as scipy
+    import rlx.segments as segments
+    import rlx.serialization as serialization
+    import rlx.sharding as sharding
+    import rlx.test_util as test_util
+    import rlx.testing as testing
+    import rlx.tree_util as tree_util
+    import rlx.typing as typing
+    from rlx.call.device import host_count as host_count
+    from rlx.call.device import host_id as host_id
+    from rlx.call.device import host_ids as host_ids
+    from rlx.call.device import process_indices as process_indices
+    from rlx.call.forward_backward import fwd_and_bwd as fwd_and_bwd
+    from rlx.call.inspection import inspect as inspect
+    from rlx.call.model import model as model
+    from rlx.call.parallel import pmap as pmap
+    from rlx.call.switches import allow_f16_reductions as allow_f16_reductions
+    from rlx.call.switches import check_tracer_leaks as check_tracer_leaks
+    from rlx.call.switches import checking_leaks as checking_leaks
+    from rlx.call.switches import debug_key_reuse as debug_key_reuse
+    from rlx.call.switches import default_prng_impl as default_prng_impl
+    from rlx.call.switches import enable_checks as enable_checks
+    from rlx.call.switches import enable_custom_prng as enable_custom_prng
+    from rlx.call.switches import explain_cache_misses as explain_cache_misses
+    from rlx.call.switches import legacy_prng_key as legacy_prng_key
+    from rlx.call.switches import live_arrays as live_arrays
+    from rlx.call.switches import log_compiles as log_compiles
+    from rlx.call.switches import make_user_context as make_user_context
+    from rlx.call.switches import no_execution as no_execution
+    from rlx.call.switches import no_tracing as no_tracing
+    from rlx.call.switches import numpy_dtype_promotion as numpy_dtype_promotion
+    from rlx.call.switches import numpy_rank_promotion as numpy_rank_promotion
+    from rlx.call.switches import print_environment_info as print_environment_info
+    from rlx.call.switches import softmax_custom_jvp as softmax_custom_jvp
+    from rlx.call.switches import threefry_partitionable as threefry_partitionable
+    from rlx.call.switches import transfer_guard as transfer_guard
+    from rlx.call.switches import transfer_guard_device_to_device as transfer_guard_device_to_device
+    from rlx.call.switches import transfer_guard_device_to_host as transfer_guard_device_to_host
+    from rlx.call.switches import transfer_guard_host_to_device as transfer_guard_host_to_device
+    from rlx.export import load_exported as load_exported
+    from rlx.graph import CompiledGraph as CompiledGraph
+    from rlx.graph import DType as DType
+    from rlx.graph import Graph as Graph
+    from rlx.graph import GraphModule as GraphModule
+    from rlx.graph import GraphStage as GraphStage
+    from rlx.graph import Node as Node
+    from rlx.graph import NodeId as NodeId
+    from rlx.graph import NodeOrigin as NodeOrigin
+    from rlx.graph import Op as Op
+    from rlx.graph import OpKind as OpKind
+    from rlx.graph import Session as Session
+    from rlx.graph import Shape as Shape
+    from rlx.graph.schedules import pipeline_schedule as pipeline_schedule
+    from rlx.host.callback import io_callback as io_callback
+    from rlx.host.callback import pure_callback as pure_callback
+    from rlx.host.kernel_calls import cuda_call as cuda_call
+    from rlx.host.kernel_calls import opencl_call as opencl_call
+    from rlx.host.mlx_functions import mlx_call as mlx_call
+    from rlx.host.numba_functions import numba_call as numba_call
+    from rlx.host.numba_functions import numba_scalar as numba_scalar
+    from rlx.ir.types import float0 as float0
+    from rlx.jaxnames.core import make_jaxpr as make_jaxpr
+    from rlx.jaxnames.custom_derivatives import custom_gradient as custom_gradient
+    from rlx.lax.ref import Ref as Ref
+    from rlx.lax.ref import empty_ref as empty_ref
+    from rlx.lax.ref import free_ref as free_ref
+    from rlx.lax.ref import freeze as freeze
+    from rlx.lax.ref import new_ref as new_ref
+    from rlx.numpy.indexing import ds as ds
+    from rlx.precision import PrecisionPolicy as PrecisionPolicy
+    from rlx.precision import mixed_precision as mixed_precision
+    from rlx.profiling import profile as profile
+    from rlx.serialization import load as load
+    from rlx.serialization import save as save
+    from rlx.serialization.manager import CheckpointManager as CheckpointManager
+    from rlx.sharding import NamedSharding as NamedSharding
+    from rlx.sharding import P as P
+    from rlx.sharding import Shard as Shard
+    from rlx.sharding import auto_pcast as auto_pcast
+    from rlx.sharding import make_array_from_callback as make_array_from_callback
+    from rlx.sharding import make_array_from_process_local_data as make_array_from_process_local_data
+    from rlx.sharding import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+    from rlx.sharding import make_mesh as make_mesh
+    from rlx.sharding import reshard as reshard
+    from rlx.sharding import set_mesh as set_mesh
+    from rlx.sharding import shard_map as shard_map
+    from rlx.sharding import smap as smap
+    from rlx.stablehlo.reading import import_stablehlo as import_stablehlo
+    from rlx.standalone.c_files import export_c as export_c
+    from rlx.standalone.numba_module import export_numba as export_numba
+
+    export: Any  # a module that can be called
+
 
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
@@ -90,6 +221,7 @@ _SUBMODULES = (
     "precision",
     "profiler",
     "profiling",
+    "progress",
     "quant",
     "random",
     "ref",
@@ -117,6 +249,7 @@ _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_
     transfer_guard_host_to_device"""
 _ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.call.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
+_ELSEWHERE |= {"CheckpointManager": "rlx.serialization.manager"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.call.device"))
 _ELSEWHERE |= {"make_jaxpr": "rlx.jaxnames.core", "profile": "rlx.profiling"}
 _ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
@@ -214,7 +347,7 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads kernels and matrix products use.
+    """The number of threads of kernels and matrix products.
 
     >>> import rlx
     >>> rlx.get_num_threads() >= 1
@@ -224,8 +357,8 @@ def get_num_threads() -> int:
 
 
 def _segment_function(name: str) -> Any:
-    """rlx.ops.segment_sum and its kin: they are made of rlx.numpy, which is made of the primitives in rlx.ops."""
-    # inspect and doctest ask every module for such names: no reason to load one
+    """rlx.ops.segment_sum and related functions, which use rlx.numpy, which uses the primitives in rlx.ops."""
+    # inspect and doctest look such names up in every module: no reason to load one
     if not name.startswith("__"):
         segments = importlib.import_module("rlx.jaxnames.segments")
         if name in segments.__all__:
@@ -235,22 +368,5 @@ def _segment_function(name: str) -> Any:
 
 vars(ops)["__getattr__"] = _segment_function
 
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES or f"rlx.{name}" in PATHS:
-        return _loaded(f"rlx.{name}")
-    if name in _ELSEWHERE:
-        value = globals()[name] = getattr(_loaded(_ELSEWHERE[name]), name)
-        return value
-    raise missing_name("rlx", name, (*__all__, *_SUBMODULES, *_ELSEWHERE))
-
-
-def _loaded(path: str) -> Any:
-    """A module. What it makes lives on: a collection of garbage meanwhile would look through all that there is."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return importlib.import_module(path)
-    finally:
-        if collects:
-            gc.enable()
+_MODULES = {name: f"rlx.{name}" for name in (*_SUBMODULES, *(path.partition(".")[2] for path in PATHS))}
+offer_names(globals(), _MODULES | _ELSEWHERE)

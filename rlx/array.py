@@ -1,9 +1,9 @@
-"""Array: what every operation takes and returns, concrete or traced."""
+"""Array: the operands and results of every operation, concrete or traced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +15,26 @@ from rlx.storage import AllocationError, Device, Storage, from_numpy
 
 if TYPE_CHECKING:
     from rlx.device_memory import Memory
+
+    class Updates(Protocol):
+        """x.at, for type checkers and editors: rlx.numpy has the class."""
+
+        def __getitem__(self, index: Any) -> Update: ...
+
+    class Update(Protocol):
+        """x.at[index], for type checkers and editors: rlx.numpy has the class."""
+
+        def get(self, **options: Any) -> Array: ...
+        def set(self, values: Any, **options: Any) -> Array: ...
+        def add(self, values: Any, **options: Any) -> Array: ...
+        def subtract(self, values: Any, **options: Any) -> Array: ...
+        def multiply(self, values: Any, **options: Any) -> Array: ...
+        def mul(self, values: Any, **options: Any) -> Array: ...
+        def divide(self, values: Any, **options: Any) -> Array: ...
+        def power(self, values: Any, **options: Any) -> Array: ...
+        def min(self, values: Any, **options: Any) -> Array: ...
+        def max(self, values: Any, **options: Any) -> Array: ...
+        def apply(self, ufunc: Callable[[Any], Any], **options: Any) -> Array: ...
 
 __all__ = [
     "Array",
@@ -28,6 +48,9 @@ __all__ = [
     "array_of_type",
     "arrays_on",
     "asarray_numpy",
+    "beside",
+    "fate",
+    "gone",
     "narrowed",
     "may_change",
     "memory_of",
@@ -39,8 +62,15 @@ __all__ = [
 ]
 
 
-class Array:
-    """An immutable array: concrete, or a tracer standing for one inside a transformation.
+class _ArrayClass(type):
+    """The class of array classes: dir, and so completion, leaves out names that arrays lack and only advise on."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if hasattr(cls, name)]
+
+
+class Array(metaclass=_ArrayClass):
+    """An immutable array: concrete, or a tracer that represents one inside a transformation.
 
     Operators and methods are installed by `rlx.numpy`; `isinstance(x, rlx.Array)` holds for both.
 
@@ -57,38 +87,40 @@ class Array:
 
     if TYPE_CHECKING:  # installed by rlx.numpy; declared for type checkers and editors
 
-        def __add__(self, other: Any) -> Any: ...
-        def __radd__(self, other: Any) -> Any: ...
-        def __and__(self, other: Any) -> Any: ...
-        def __rand__(self, other: Any) -> Any: ...
-        def __floordiv__(self, other: Any) -> Any: ...
-        def __rfloordiv__(self, other: Any) -> Any: ...
-        def __lshift__(self, other: Any) -> Any: ...
-        def __rlshift__(self, other: Any) -> Any: ...
-        def __matmul__(self, other: Any) -> Any: ...
-        def __rmatmul__(self, other: Any) -> Any: ...
-        def __mod__(self, other: Any) -> Any: ...
-        def __rmod__(self, other: Any) -> Any: ...
-        def __mul__(self, other: Any) -> Any: ...
-        def __rmul__(self, other: Any) -> Any: ...
-        def __or__(self, other: Any) -> Any: ...
-        def __ror__(self, other: Any) -> Any: ...
-        def __pow__(self, other: Any) -> Any: ...
-        def __rpow__(self, other: Any) -> Any: ...
-        def __rshift__(self, other: Any) -> Any: ...
-        def __rrshift__(self, other: Any) -> Any: ...
-        def __sub__(self, other: Any) -> Any: ...
-        def __rsub__(self, other: Any) -> Any: ...
-        def __truediv__(self, other: Any) -> Any: ...
-        def __rtruediv__(self, other: Any) -> Any: ...
-        def __xor__(self, other: Any) -> Any: ...
-        def __rxor__(self, other: Any) -> Any: ...
-        def __divmod__(self, other: Any) -> Any: ...
-        def __rdivmod__(self, other: Any) -> Any: ...
-        def __lt__(self, other: Any) -> Any: ...
-        def __le__(self, other: Any) -> Any: ...
-        def __gt__(self, other: Any) -> Any: ...
-        def __ge__(self, other: Any) -> Any: ...
+        def __add__(self, other: Any) -> Array: ...
+        def __radd__(self, other: Any) -> Array: ...
+        def __and__(self, other: Any) -> Array: ...
+        def __rand__(self, other: Any) -> Array: ...
+        def __floordiv__(self, other: Any) -> Array: ...
+        def __rfloordiv__(self, other: Any) -> Array: ...
+        def __lshift__(self, other: Any) -> Array: ...
+        def __rlshift__(self, other: Any) -> Array: ...
+        def __matmul__(self, other: Any) -> Array: ...
+        def __rmatmul__(self, other: Any) -> Array: ...
+        def __mod__(self, other: Any) -> Array: ...
+        def __rmod__(self, other: Any) -> Array: ...
+        def __mul__(self, other: Any) -> Array: ...
+        def __rmul__(self, other: Any) -> Array: ...
+        def __or__(self, other: Any) -> Array: ...
+        def __ror__(self, other: Any) -> Array: ...
+        def __pow__(self, other: Any) -> Array: ...
+        def __rpow__(self, other: Any) -> Array: ...
+        def __rshift__(self, other: Any) -> Array: ...
+        def __rrshift__(self, other: Any) -> Array: ...
+        def __sub__(self, other: Any) -> Array: ...
+        def __rsub__(self, other: Any) -> Array: ...
+        def __truediv__(self, other: Any) -> Array: ...
+        def __rtruediv__(self, other: Any) -> Array: ...
+        def __xor__(self, other: Any) -> Array: ...
+        def __rxor__(self, other: Any) -> Array: ...
+        def __divmod__(self, other: Any) -> tuple[Array, Array]: ...
+        def __rdivmod__(self, other: Any) -> tuple[Array, Array]: ...
+        def __lt__(self, other: Any) -> Array: ...
+        def __le__(self, other: Any) -> Array: ...
+        def __gt__(self, other: Any) -> Array: ...
+        def __ge__(self, other: Any) -> Array: ...
+        def __eq__(self, other: Any) -> Array: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Array: ...  # type: ignore[override]
         def __abs__(self) -> Array: ...
         def __neg__(self) -> Array: ...
         def __pos__(self) -> Array: ...
@@ -103,15 +135,15 @@ class Array:
         def __getitem__(self, index: Any) -> Array: ...
         def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray: ...
         @property
-        def at(self) -> Any: ...
+        def at(self) -> Updates: ...
         @property
-        def T(self) -> Any: ...
+        def T(self) -> Array: ...
         @property
-        def mT(self) -> Any: ...
+        def mT(self) -> Array: ...
         @property
-        def real(self) -> Any: ...
+        def real(self) -> Array: ...
         @property
-        def imag(self) -> Any: ...
+        def imag(self) -> Array: ...
         def all(self, *args: Any, **kwargs: Any) -> Array: ...
         def any(self, *args: Any, **kwargs: Any) -> Array: ...
         def argmax(self, *args: Any, **kwargs: Any) -> Array: ...
@@ -130,7 +162,7 @@ class Array:
         def max(self, *args: Any, **kwargs: Any) -> Array: ...
         def mean(self, *args: Any, **kwargs: Any) -> Array: ...
         def min(self, *args: Any, **kwargs: Any) -> Array: ...
-        def nonzero(self, *args: Any, **kwargs: Any) -> Array: ...
+        def nonzero(self, *args: Any, **kwargs: Any) -> tuple[Array, ...]: ...
         def prod(self, *args: Any, **kwargs: Any) -> Array: ...
         def ptp(self, *args: Any, **kwargs: Any) -> Array: ...
         def ravel(self, *args: Any, **kwargs: Any) -> Array: ...
@@ -193,6 +225,9 @@ class Array:
         """The array's type; JAX's name for it."""
         return self.type
 
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
+
     def __hash__(self) -> int:
         raise TracerHashError(
             "An rlx array cannot be hashed, so it cannot be a dict key or a set member.",
@@ -201,13 +236,14 @@ class Array:
 
 
 class ConcreteArray(Array):
-    """An array with values: of this class itself over the host's memory, NumPy's or what a compiled program filled."""
+    """An array with values: this class itself for the host's memory, whether NumPy's or a compiled program's."""
 
-    # _lent and _sharding stay unset, which costs nothing, unless somebody asks for them
-    __slots__ = ("_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
+    # _deleted, _lent and _sharding stay unset until they are needed, which costs nothing
+    __slots__ = ("_deleted", "_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
+    _deleted: bool
     _lent: np.ndarray
     _sharding: Any
-    _type: Any  # None until somebody asks; of a DeviceArray a Placed
+    _type: Any  # None until it is needed; a Placed for a DeviceArray
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
         self._numpy: np.ndarray | None = array
@@ -252,7 +288,7 @@ class ConcreteArray(Array):
         if a is None:
             storage = self._storage
             if storage is None:
-                raise _donated()
+                raise gone(self)
             t = self._type
             assert t is not None
             a = self._numpy = storage.view(t.shape, t.dtype)
@@ -269,9 +305,9 @@ class ConcreteArray(Array):
         return s
 
     def lend(self) -> np.ndarray:
-        """A read-only view, whose memory stays while this object lives: even after `delete`.
+        """A read-only view, whose memory stays allocated while this object lives, even after `delete`.
 
-        For protocols that give an address away, whose readers keep the object and not its memory.
+        For protocols that expose an address: their readers keep the object but not its memory.
         """
         view = self.numpy().view()
         view.flags.writeable = False
@@ -279,13 +315,18 @@ class ConcreteArray(Array):
         return view
 
     def delete(self) -> None:
-        """Give the memory back; later use raises DonatedArrayError. NumPy's views of it keep it."""
+        """Release the memory; later use raises DonatedArrayError. NumPy views of the array keep the memory."""
+        self.donate()
+        self._deleted = True
+
+    def donate(self) -> None:
+        """Donate the memory to a call."""
         self.type  # noqa: B018  keep shape and dtype readable
         self._numpy = None
         self._storage = None
 
     def is_deleted(self) -> bool:
-        """Whether the memory was given away."""
+        """Whether the memory was released or donated."""
         return self._numpy is None and self._storage is None
 
     def is_ready(self) -> bool:
@@ -293,38 +334,49 @@ class ConcreteArray(Array):
         return True
 
     def wait(self) -> None:
-        """Wait until the values are there; raises the error of the run that should have made them."""
+        """Wait until the values are there; raises the error of a run that failed to compute them."""
 
     def again(self) -> ConcreteArray:
-        """Another array over the same memory: either may be deleted or donated without the other."""
+        """Another array over the same memory: deleting or donating one leaves the other."""
         other = _new(type(self))
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
         return other
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory that is known to lie where `sharding` says."""
-        if sharding is not None and sharding.num_devices > 1 and type(self) is ConcreteArray:
+        """An array over the same memory with a known sharding."""
+        if type(self) is ConcreteArray and sharding is not None and not sharding.is_default:
             return DividedArray(self, sharding)
         other = self.again()
         other._sharding = sharding
         return other
 
     def concrete(self) -> ConcreteArray:
-        """Itself: tracers answer this with their value where it is known."""
+        """The array itself. Tracers return their value if it is known."""
         return self
 
 
-def _donated() -> DonatedArrayError:
+def fate(array: ConcreteArray) -> str:
+    """How an array lost its memory: "deleted" by its method, or "donated" to a call."""
+    return "deleted" if getattr(array, "_deleted", False) else "donated"
+
+
+def gone(array: ConcreteArray, name: str = "This array") -> DonatedArrayError:
+    """The error for an array whose memory was released or donated; `name`: the user's name for it."""
+    if fate(array) == "deleted":
+        return DonatedArrayError(
+            f"{name} was deleted: its delete method released its memory.",
+            "Delete arrays after their last use, or keep a copy: x.copy().",
+        )
     return DonatedArrayError(
-        "This array was donated to a jitted call and its memory has been given away.",
+        f"{name} was donated to a jitted call and its memory has been given away.",
         "Use the call's result instead, or leave the argument out of donate_argnums.",
     )
 
 
 class KeyArray(ConcreteArray):
-    """An array of random keys: an array like others for whatever moves elements, refused by arithmetic.
+    """An array of random keys: operations that move elements take it, arithmetic refuses it.
 
-    Its NumPy array holds records (`KeyDtype.record`), which NumPy moves about but does not compute with.
+    Its NumPy array holds records (`KeyDtype.record`), which NumPy can move but not compute with.
     """
 
     __slots__ = ()
@@ -340,16 +392,16 @@ class KeyArray(ConcreteArray):
 
 
 class Span(NamedTuple):
-    """The type of a whole array, and how several devices have it."""
+    """The type of a whole array, and its division over devices."""
 
     type: TensorType
     sharding: Any
 
 
 class DividedArray(ConcreteArray):
-    """An array over the host's memory that is known to lie on several devices.
+    """An array over the host's memory whose sharding over several devices is known.
 
-    What compares `_type`, as the cache of jit does, tells it from arrays that lie elsewhere.
+    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays with another sharding.
     """
 
     __slots__ = ()
@@ -368,21 +420,21 @@ class DividedArray(ConcreteArray):
         return self._type.sharding
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory that is known to lie where `sharding` says."""
+        """An array over the same memory with a known sharding."""
         return array_of_type(self.numpy(), self.type).with_sharding(sharding)
 
 
 class Placed(NamedTuple):
-    """The type of an array, and the memory that it lies in."""
+    """The type of an array, and its memory."""
 
     memory: Memory
     type: TensorType
 
 
 class DeviceArray(ConcreteArray):
-    """An array over a memory that NumPy does not compute on: its values come to the host when somebody asks.
+    """An array over a memory that NumPy does not compute on: its values are copied to the host when they are needed.
 
-    What compares `_type`, as the cache of jit does, tells it from arrays over other memories.
+    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays over other memories.
     """
 
     __slots__ = ()
@@ -409,7 +461,7 @@ class DeviceArray(ConcreteArray):
         return self._type.type.dtype
 
     def numpy(self) -> np.ndarray:
-        """The values as a read-only NumPy array: fetched once, where the host cannot read the memory itself."""
+        """The values as a read-only NumPy array: fetched once, unless the host can read the memory itself."""
         a = self._numpy
         if a is None:
             a = self._numpy = self._fetched()
@@ -434,7 +486,7 @@ class DeviceArray(ConcreteArray):
         """The values in the device's memory."""
         storage = self._storage
         if storage is None:
-            raise _donated()
+            raise gone(self)
         return storage
 
     def is_ready(self) -> bool:
@@ -447,17 +499,17 @@ class DeviceArray(ConcreteArray):
 
 
 def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> KeyArray:
-    """Keys each of whose words is a number."""
+    """Keys whose words are single numbers."""
     return KeyArray(np.full(shape, value, dtype.record))
 
 
 def array_of_type(array: Any, type: TensorType) -> ConcreteArray:
-    """A NumPy array that holds values of a type as an rlx array, sharing memory."""
+    """A NumPy array with values of a type as an rlx array, sharing memory."""
     return KeyArray(array) if is_key(type.dtype) else wrap(array, type.weak)
 
 
 def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
-    """Arrays over dense storages; the NumPy views are made when somebody asks."""
+    """Arrays over dense storages; NumPy views are created when they are needed."""
     arrays = []
     for storage, type in zip(storages, types):  # noqa: B905  a check of the lengths costs time
         a = _new(ConcreteArray)
@@ -481,17 +533,17 @@ def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
 
 
 def arrays_on(storages: Iterable[Storage], places: Iterable[Placed]) -> list[ConcreteArray]:
-    """Arrays over dense storages of a memory that is not the host's."""
+    """Arrays over dense storages of a device's memory."""
     return list(map(DeviceArray, storages, places))
 
 
 def memory_of(array: ConcreteArray) -> Memory | None:
-    """The memory that an array lies in; None for the host's."""
+    """The memory of an array; None for the host's."""
     return array._type.memory if type(array) is DeviceArray else None
 
 
 def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
-    """An array of the same values in a memory: itself where it lies there already."""
+    """An array of the same values in a memory: the array itself if it is there already."""
     here = memory_of(array)
     if here is memory or (here is None and memory.host):
         return array
@@ -504,8 +556,14 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
     return DeviceArray(storage, Placed(memory, array.type))
 
 
+def beside(array: Any, other: Any) -> Any:
+    """A concrete array in the memory of another array; unchanged if that is traced, or on the host."""
+    memory = memory_of(other) if isinstance(other, ConcreteArray) else None
+    return array if memory is None or not isinstance(array, ConcreteArray) else moved(array, memory)
+
+
 def _storage_in(memory: Memory, array: ConcreteArray) -> Storage:
-    """A copy of an array's values in a device's memory: from device to device where there is a way, or by the host."""
+    """A copy of an array's values in a device's memory: directly between devices if possible, else through the host."""
     here = memory_of(array)
     if here is not None:
         words = words_type(array.type) if is_key(array.dtype) else array.type
@@ -520,7 +578,7 @@ def _storage_in(memory: Memory, array: ConcreteArray) -> Storage:
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:
-    """A NumPy array or scalar as an rlx array, sharing memory: it is new, or `unshared`, or read in this call only."""
+    """A NumPy array or scalar as an rlx array, sharing memory. It must be new, `unshared`, or used in one call only."""
     if type(array) is not np.ndarray:
         array = np.asarray(array)
     return ConcreteArray(array, weak)
@@ -528,7 +586,7 @@ def wrap(array: Any, weak: bool = False) -> ConcreteArray:
 
 # ------------------------------------------------------------------ the border to NumPy's memory
 def may_change(array: np.ndarray) -> bool:
-    """Whether somebody can write to an array's memory: it is writable, or a view of something that is.
+    """Whether other code can write to an array's memory: it is writable, or a view of something that is.
 
     >>> import numpy as np
     >>> x = np.ones(3)
@@ -545,17 +603,17 @@ def may_change(array: np.ndarray) -> bool:
             owner = owner.obj
     try:
         return owner is not None and not memoryview(owner).readonly
-    except TypeError:  # lent by another protocol, as read-only
+    except TypeError:  # exported by another protocol, as read-only
         return False
 
 
 def unshared(array: np.ndarray) -> np.ndarray:
-    """An array with these values that nobody can write to from outside: itself, or a copy."""
+    """An array with these values that other code cannot write to: the array itself, or a copy."""
     return array.copy() if may_change(array) else array
 
 
 def owned(array: ConcreteArray) -> ConcreteArray:
-    """An array with these values whose memory nobody can write to from outside."""
+    """An array with these values whose memory other code cannot write to."""
     return array_of_type(unshared(array.numpy()), array.type)
 
 
@@ -566,24 +624,26 @@ def number_array(value: Any, dtype: np.dtype) -> np.ndarray:
     except OverflowError:
         fits = -(2**63) <= value < 2**64
         instead = "Use a wider dtype, for instance rlx.numpy.int64(value)." if fits else "Pass a float."
+        if value < 0 and dtype.kind == "u" and fits:
+            instead = "Use a signed dtype, for instance rlx.numpy.int32."
         raise DtypeOverflowError(f"The Python integer {value} does not fit {dtype.name}.", instead) from None
 
 
 def asarray_numpy(value: Any) -> np.ndarray:
-    """`value` (NumPy array or scalar, buffer, nested sequence of numbers) as an array rlx takes.
+    """`value` (NumPy array or scalar, buffer, nested sequence of numbers) as a NumPy array of a dtype that rlx has.
 
     Raises InputTypeError for objects, strings and dtypes that rlx does not have.
     """
     if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
         if isinstance(value, np.ma.MaskedArray):
             raise InputTypeError(
-                "A masked array was given; rlx would lose its mask.",
+                "A masked array was passed; rlx would lose its mask.",
                 "Use x.filled(value), or keep the mask as a second array with rlx.numpy.where.",
             )
         value = np.asarray(value)
     array = value if type(value) is np.ndarray else np.asarray(value)
     if array.dtype not in supported_dtypes:
-        if key_dtype_of(array.dtype):  # what a KeyArray holds
+        if key_dtype_of(array.dtype):  # the contents of a KeyArray
             return array
         try:
             dtype = dtype_of(array.dtype)
@@ -599,10 +659,10 @@ def asarray_numpy(value: Any) -> np.ndarray:
     return array
 
 
-# what 64-bit numbers become at the border where config.narrow says so
+# narrowed dtypes of 64-bit numbers at the border, if config.narrow is set
 _NARROW = {np.dtype(wide): np.dtype(half) for wide, half in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
 
 
 def narrowed(dtype: np.dtype) -> np.dtype:
-    """The dtype that arrays from outside have which come with this one: 32 bits for 64 where config.narrow says so."""
+    """The dtype for arrays from outside of this dtype: 32 bits for 64 if config.narrow is set."""
     return _NARROW.get(dtype, dtype) if config.narrow else dtype

@@ -1,4 +1,4 @@
-"""Tables of text for people."""
+"""Plain-text tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["aligned"]
 def aligned(rows: Iterable[Sequence[str]], text_columns: Collection[int] | None = None) -> list[str]:
     """A line for each row, with columns as wide as their widest cell.
 
-    text_columns: numbers of the columns that begin in one place; the others, which hold numbers, end in one. None: all
-    begin in one place.
+    text_columns: the indices of left-aligned columns; the others, with numbers, are right-aligned. None: all are
+    left-aligned.
 
     >>> from rlx.columns import aligned
     >>> print(*aligned([("name", "size"), ("a", "10"), ("bcd", "2000")], [0]), sep="\\n")

@@ -10,17 +10,18 @@ import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import DeviceError, MissingNameError, did_you_mean
+from rlx.errors import DeviceError, MissingNameError, OptionError, did_you_mean
+from rlx.statics import static_key
 
-__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped"]
+__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped", "seconds_of"]
 
 
 class ChosenDevice(str):
-    """The name of a default device that nobody has asked for: what it has no numbers for stays on the CPU.
+    """The name of a default device that the user did not choose: dtypes that it lacks stay on the CPU.
 
     >>> from rlx.config import ChosenDevice
     >>> ChosenDevice("mlx")
@@ -31,7 +32,7 @@ class ChosenDevice(str):
 
 
 def _default_device() -> str:
-    """What RLX_DEVICE says; without it the GPU of a Mac where MLX is installed, else the CPU."""
+    """RLX_DEVICE; without it the GPU of a Mac if MLX is installed, else the CPU."""
     named = os.environ.get("RLX_DEVICE")
     if named:
         return named
@@ -39,8 +40,32 @@ def _default_device() -> str:
     return ChosenDevice("mlx") if apple and importlib.util.find_spec("mlx") is not None else "cpu"
 
 
+def seconds_of(name: str, default: float) -> float:
+    """The number of seconds in an environment variable.
+
+    Raises: OptionError for anything but a finite number above 0.
+
+    >>> from rlx.config import seconds_of
+    >>> seconds_of("NO_SUCH_TIMEOUT", 5.0)
+    5.0
+    """
+    text = os.environ.get(name) or f"{default:g}"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"{name} is {text!r}.", "It must be a number of seconds above 0.")
+    return seconds
+
+
 def _flag(name: str, default: str = "0") -> bool:
     return os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no")
+
+
+T = TypeVar("T")
+# the type of a switch that changes neither programs nor the results of operations, and is not in programs' keys
+Aside = Annotated[T, "changes no program"]
 
 
 class Config(threading.local):
@@ -48,64 +73,74 @@ class Config(threading.local):
 
     default_float, default_int: dtypes of Python literals and of creation functions (np.dtype).
     check: verify the program after every pass (RLX_CHECK=1).
-    explain: say on standard error why a jitted call was traced again (RLX_EXPLAIN=1).
-    progress: say on standard error what is compiled where that takes over two seconds (RLX_PROGRESS=0: no).
+    explain: report on standard error why a jitted call was traced again (RLX_EXPLAIN=1).
+    progress: report on standard error compilations that take over two seconds (RLX_PROGRESS=0: do not).
     disable_jit: run jitted functions and control flow op by op.
-    debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
-    debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
+    debug_nans: raise if an operation makes a NaN (RLX_DEBUG_NANS=1).
+    debug_infs: raise if an operation makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE; else "mlx" on a Mac where MLX is installed, "cpu" elsewhere).
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
-    deterministic: scatters that add or multiply floats do so in the order of their updates on GPUs, too, so that runs
-      are equal to the last bit: slower, for places are sorted first (RLX_DETERMINISTIC=1).
-    numpy_rank_promotion: "allow", or "warn" or "raise" where a function of rlx.numpy broadcasts operands of
-      different numbers of axes (numbers alone aside).
+    deterministic: scatters that add or multiply floats also do so in the order of their updates on GPUs, so that runs
+      are equal bit for bit: slower, because positions are sorted first (RLX_DETERMINISTIC=1).
+    numpy_rank_promotion: "allow", or "warn" or "raise" if a function of rlx.numpy broadcasts operands of
+      different numbers of axes (except numbers).
     numpy_dtype_promotion: "standard", or "strict": functions of rlx.numpy refuse operands of different dtypes
-      (those of Python numbers aside).
-    legacy_prng_key: "allow", or "warn" or "error" where a function of rlx.random gets a key that is an array of
+      (except the dtypes of Python numbers).
+    legacy_prng_key: "allow", or "warn" or "error" if a function of rlx.random gets a key that is an array of
       uint32.
-    log_compiles: say by the logger "rlx" what is compiled, at level WARNING instead of DEBUG.
+    log_compiles: log compilations to the logger "rlx", at level WARNING instead of DEBUG.
     check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
-    no_tracing: raise where a jitted function would be traced.
-    num_cpu_devices: how many devices the CPU is (RLX_NUM_CPU_DEVICES); set before devices are first asked for.
-    default_matmul_precision: what products are made in that name no precision: None for full float32, or a name such as
+    no_tracing: raise if a jitted function would be traced.
+    num_cpu_devices: the number of CPU devices (RLX_NUM_CPU_DEVICES); set before devices are first used.
+    default_matmul_precision: the precision of products that specify none: None for full float32, or a name such as
       "tensorfloat32" (see rlx.lax.dot_general).
-    mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
-    default_prng_impl: the generator that random keys belong to where none is named.
+    mesh: the mesh set by rlx.set_mesh or a similar function, for functions that are traced under it.
+    default_prng_impl: the generator of random keys that specify none.
     enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
-    narrow: NumPy arrays of 64-bit numbers become 32-bit where they enter, and so do 64-bit dtypes that are asked for
-      (with a warning), as in JAX without jax_enable_x64. Set by jax_enable_x64 = False, when it is said.
+    narrow: NumPy arrays of 64-bit numbers become 32-bit at the border, and so do requested 64-bit dtypes
+      (with a warning), as in JAX without jax_enable_x64. Set by an explicit jax_enable_x64 = False.
+    threefry_partitionable: whether "threefry2x32" counts as JAX does since version 0.5; False gives the numbers of
+      earlier versions.
 
-    JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
-    jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
+    JAX's names are also accepted: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
+    jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that do not change results.
+
+    >>> import rlx
+    >>> rlx.config
+    Config(
+        default_float=float32,
+        default_int=int32,
+    ...
     """
 
     default_float: np.dtype = np.dtype("f4")
     default_int: np.dtype = np.dtype("i4")
-    check: bool = _flag("RLX_CHECK")
-    explain: bool = _flag("RLX_EXPLAIN")
-    progress: bool = _flag("RLX_PROGRESS", "1")
+    check: Aside[bool] = _flag("RLX_CHECK")
+    explain: Aside[bool] = _flag("RLX_EXPLAIN")
+    progress: Aside[bool] = _flag("RLX_PROGRESS", "1")
     disable_jit: bool = _flag("RLX_DISABLE_JIT")
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
-    dump: str = os.environ.get("RLX_DUMP", "")
+    dump: Aside[str] = os.environ.get("RLX_DUMP", "")
     device: str = _default_device()
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     deterministic: bool = _flag("RLX_DETERMINISTIC")
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
     legacy_prng_key: str = "allow"
-    log_compiles: bool = False
-    check_tracer_leaks: bool = False
-    no_tracing: bool = False
-    num_cpu_devices: int | str = os.environ.get("RLX_NUM_CPU_DEVICES", 1)
+    log_compiles: Aside[bool] = False
+    check_tracer_leaks: Aside[bool] = False
+    no_tracing: Aside[bool] = False
+    num_cpu_devices: Aside[int | str] = os.environ.get("RLX_NUM_CPU_DEVICES", 1)
     default_matmul_precision: Any = None
     mesh: Any = None
     default_prng_impl: str = "threefry2x32"
     enable_custom_prng: bool = False
     narrow: bool = False
+    threefry_partitionable: bool = True
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -132,8 +167,12 @@ class Config(threading.local):
             return getattr(self, plain)
         raise _no_switch(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As `update`: assigning alone would neither check the name nor have functions traced again."""
+        self.update(name, value)
+
     def read(self, name: str) -> Any:
-        """The value of a switch by name, as `update` takes it.
+        """The value of a switch by name, in the form that `update` takes.
 
         >>> import rlx
         >>> rlx.config.read("jax_enable_x64")
@@ -142,10 +181,10 @@ class Config(threading.local):
         return getattr(self, name)
 
     def parse_flags_with_absl(self) -> None:
-        """Set the switches that the command line names as `--jax_NAME=value` or `--jax_NAME value`.
+        """Set the switches given on the command line as `--jax_NAME=value` or `--jax_NAME value`.
 
-        Words are read as they stand, and left where they are: absl need not be installed. Raises AttributeError
-        for a switch that rlx has not.
+        Words are read literally and stay in sys.argv: absl need not be installed. Raises AttributeError
+        for a switch that rlx does not have.
 
         >>> import rlx
         >>> rlx.config.parse_flags_with_absl()
@@ -162,21 +201,26 @@ class Config(threading.local):
             else:
                 self.update(name, value if given else next(words, ""))
 
+    def __repr__(self) -> str:
+        """Every switch and its value in this thread, a line each."""
+        return "\n".join(["Config(", *(f"    {name}={_shown(getattr(self, name))}," for name in _SWITCHES), ")"])
+
     def _publish(self) -> None:
         Config.token, Config.watched = _token(Config), _watched(Config)
         self.__dict__.pop("token", None)
         self.__dict__.pop("watched", None)
-        if self.__dict__:  # inside of a `with` block that sets others
+        if self.__dict__:  # inside of a `with` block that sets other switches
             self.refresh()
 
     # a number for the combination of switches that a traced program depends on
     token: int = 0
-    # whether every eager operation is looked at: a switch asks for it, or the default device may not be the host
+    # whether every eager operation is observed: a switch requires it, or the default device may not be the host
     watched: bool = False
 
     def refresh(self) -> None:
         """Bring this thread's token up to date after a change."""
-        self.token, self.watched = _token(self), _watched(self)
+        own = self.__dict__
+        own["token"], own["watched"] = _token(self), _watched(self)
 
 
 # JAX's names for switches of rlx
@@ -188,7 +232,7 @@ _OTHER_NAMES = {
 }
 _TRANSFERS = (("host", "device"), ("device", "device"), ("device", "host"))
 _GIVEN: dict[str, Any] = {
-    # granted whatever they say: no result depends on them
+    # any value is accepted: no result depends on these switches
     "compilation_cache_dir": None,
     "disable_most_optimizations": False,
     "enable_compilation_cache": True,
@@ -202,13 +246,12 @@ _GIVEN: dict[str, Any] = {
     **dict.fromkeys(("transfer_guard", *(f"transfer_guard_{a}_to_{b}" for a, b in _TRANSFERS))),
     "softmax_custom_jvp": True,
     "allow_f16_reductions": True,
-    # rlx has one behaviour
+    # switches with one supported value
     "debug_key_reuse": False,
-    "threefry_partitionable": True,
 }
-_SINGLE = ("debug_key_reuse", "threefry_partitionable")
+_SINGLE = ("debug_key_reuse",)
 _GUARDS = (None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
-# the values of switches that are words
+# the possible values of switches that are words
 _WORDS: dict[str, tuple[str | None, ...]] = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
@@ -231,11 +274,11 @@ def check_precision(precision: Any) -> None:
     >>> check_precision("highest")
     """
     if not (precision is None or isinstance(precision, (tuple, Enum)) or precision in _PRECISIONS):
-        raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
+        raise ValueError(f"{precision!r} is not a precision of products; use one of {', '.join(sorted(_PRECISIONS))}")
 
 
 def _no_switch(name: str) -> AttributeError:
-    """The error for a switch that there is not; a cheap one for what Python asks of every object."""
+    """The error for an unknown switch; a cheap one for names that Python looks up on every object."""
     if name.startswith("_"):
         return AttributeError(f"rlx has no switch named {name!r}")
     known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES)
@@ -245,8 +288,12 @@ def _no_switch(name: str) -> AttributeError:
     )
 
 
+def _shown(value: Any) -> str:
+    return value.name if isinstance(value, np.dtype) else repr(value)
+
+
 def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
-    """What a switch, by rlx's name or JAX's, and its value set. AttributeError, ValueError for what there is not."""
+    """The settings that a switch, by rlx's name or JAX's, and its value mean. AttributeError, ValueError if invalid."""
     name = name.removeprefix("jax_")
     if name == "enable_x64":
         return [
@@ -261,11 +308,11 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         raise ValueError(f"rlx knows only {name}={_GIVEN[name]!r}, got {value!r}")
     if name in _settled and value != getattr(Config, name):
         raise DeviceError(
-            f"config.update({name!r}, {value!r}) comes after devices have been asked for.",
+            f"config.update({name!r}, {value!r}) was called after devices had been used.",
             f"Call it right after the import of rlx, or set RLX_{name.upper()}={value} in the environment.",
         )
     if name in _WORDS and value not in _WORDS[name]:
-        raise ValueError(f"{name} is one of {', '.join(map(repr, _WORDS[name]))}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, _WORDS[name]))}, got {value!r}")
     if name == "default_matmul_precision":
         check_precision(value)
     if name in ("default_float", "default_int"):
@@ -277,24 +324,22 @@ _settled: set[str] = set()
 
 
 def settled(name: str) -> Any:
-    """The process-wide value of a switch, which cannot be changed from now on."""
+    """The process-wide value of a switch, which can no longer be changed."""
     _settled.add(name)
     return getattr(Config, name)
 
 
 _SWITCHES = tuple(name for name in Config.__annotations__ if name not in ("token", "watched"))
+# all switches that are not declared as Aside (annotations are strings)
+_PROGRAM_SWITCHES = tuple(name for name in _SWITCHES if not Config.__annotations__[name].startswith("Aside["))
 _tokens: dict[Any, int] = {}
-_contexts: list[str] = []  # attributes of Config that hold the values of a UserContext each
+_contexts: list[str] = []  # attributes of Config, each with the values of a UserContext
 
 
 def _token(values: Any) -> int:
-    watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
-    generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
-    dtypes = values.default_float, values.default_int, values.narrow
-    key = (*dtypes, values.device, values.disable_jit, values.excess_precision, values.deterministic)
-    contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
-    products = type(values.default_matmul_precision), values.default_matmul_precision
-    return _tokens.setdefault((*key, *watching, *generator, *products, values.mesh, *contexts), len(_tokens))
+    """A number for the values of the switches that change programs, and of user contexts."""
+    key = tuple([static_key(getattr(values, name)) for name in (*_PROGRAM_SWITCHES, *_contexts)])
+    return _tokens.setdefault(key, len(_tokens))
 
 
 def _watched(values: Any) -> bool:
@@ -302,12 +347,12 @@ def _watched(values: Any) -> bool:
     return looks or values.device not in _host_devices
 
 
-# devices whose arrays are NumPy's; the others' backends are not loaded, or have a memory of their own
+# devices whose arrays are NumPy's; the others' backends are not loaded, or have their own memory
 _host_devices = {"cpu"}
 
 
 def computes_on_host(device: str) -> None:
-    """A backend has been loaded whose memory is the host's: where it is the default, NumPy computes, unwatched."""
+    """Register a loaded backend whose memory is the host's: if it is the default, NumPy computes, unobserved."""
     _host_devices.add(device)
     config._publish()
 
@@ -335,24 +380,23 @@ def _scoped(settings: list[tuple[str, Any]]) -> Generator[None]:
     own = config.__dict__
     before = {name: own[name] for name, _ in settings if name in own}
     try:
-        for name, value in settings:
-            setattr(config, name, value)
+        own.update(settings)
         config.refresh()
         yield
     finally:
         for name, _ in settings:
             if name in before:
-                setattr(config, name, before[name])
+                own[name] = before[name]
             else:
                 own.pop(name, None)
         config.refresh()
 
 
 class UserContext:
-    """A value of the user's that jitted functions may depend on: for another value they are traced again.
+    """A user-defined value that jitted functions may depend on: they are traced again for another value.
 
     Call it with a value for a `with` block of this thread; `set_global` is for all threads outside of such blocks.
-    Values are hashable.
+    Values must be hashable.
 
     >>> import rlx
     >>> mode = rlx.make_user_context("train")
@@ -370,7 +414,7 @@ class UserContext:
 
     @property
     def value(self) -> Any:
-        """What it is here and now."""
+        """The current value in this thread."""
         return getattr(config, self._name)
 
     def get_global(self) -> Any:
@@ -384,8 +428,8 @@ class UserContext:
         config._publish()
 
     def set_here(self, new_value: Any) -> None:
-        """Set the value until the `with` block of this thread ends that has set one."""
-        setattr(config, self._name, new_value)
+        """Set the value until this thread's innermost `with` block of this context ends."""
+        vars(config)[self._name] = new_value
         config.refresh()
 
     def __call__(self, new_value: Any) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Memory: where a backend's arrays lie, and the host's, which several backends share."""
+"""Memory: the interface to a backend's memory, and the host's memory, which several backends share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["HostMemory", "Memory", "host_memory"]
 class Memory(ABC):
     """The memory of one device: arrays hold storages of it, and programs of its backend read and write them.
 
-    Safe to use from several threads at once. `host`: NumPy computes on it where it lies. `addressable`: the host can
-    read its storages where they lie (`Storage.view`), so that nothing has to be copied to be looked at.
+    Safe to use from several threads at once. `host`: NumPy computes on it in place. `addressable`: the host can read
+    its storages in place (`Storage.view`), without a copy.
 
     >>> from rlx.device_memory import host_memory
     >>> import numpy as np
@@ -33,18 +33,18 @@ class Memory(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Storage:
-        """Memory for so many bytes, uninitialised. Raises AllocationError."""
+        """Allocate uninitialised memory of this size in bytes. Raises AllocationError."""
 
     @abstractmethod
     def put(self, array: np.ndarray) -> Storage:
-        """A copy of a C-contiguous array's elements; whoever owns the array may write to it at once."""
+        """A copy of a C-contiguous array's elements; the array may be overwritten after the return."""
 
     @abstractmethod
     def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """The elements as a C-contiguous NumPy array. Waits for them, and raises what the run raised that made them."""
+        """The elements as a C-contiguous NumPy array. Waits for the run that writes them; raises its error."""
 
     def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
-        """A copy of the first bytes of another memory's storage that the host has no part in; None: there is no way.
+        """A copy of the first bytes of another memory's storage, without the host; None if that is impossible.
 
         Raises AllocationError.
         """
@@ -52,45 +52,49 @@ class Memory(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until everything that was begun is over. Errors stay with the arrays of their runs."""
+        """Wait for all pending work. Errors stay with the arrays of their runs."""
 
     def pool_bytes(self) -> int:
-        """Bytes that are kept for reuse or in use, as far as the memory counts them."""
+        """Bytes that are kept for reuse or in use, if the memory counts them."""
         return 0
 
     def limits(self) -> str:
-        """What is in use, and how much there may be, as rlx.print_environment_info says it; "" if nothing is known."""
+        """The memory in use and its limits, for rlx.print_environment_info; "" if unknown."""
         return ""
 
     def clear_pool(self) -> None:  # noqa: B027  a memory need not have a pool
-        """Give back what is kept for reuse."""
+        """Free the memory that is kept for reuse."""
 
     def adopt(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
         """An array of the library that computes on this memory as a storage, without a copy; its shape and dtype."""
-        raise TypeError(f"{type(value).__name__} is no array of {self.device!r}")
+        raise TypeError(f"{type(value).__name__} is not an array of {self.device!r}")
 
-    def borrow(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
-        """As `adopt`, over the same memory, even if its owner can write to it."""
+    def borrow(self, value: Any, may_copy: bool) -> tuple[Storage, tuple[int, ...], np.dtype]:
+        """As `adopt`, over the same memory, even if its owner can write to it.
+
+        Memory that kernels cannot use directly is copied, or, if copies are not allowed, refused with a BufferError.
+        """
+        del may_copy
         return self.adopt(value)
 
     def lend(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """An array of that library over a storage, without a copy. Raises DtypeError where it has no such dtype."""
+        """An array of that library over a storage, without a copy. Raises DtypeError if it has no such dtype."""
         raise TypeError(f"{self.device!r} has no arrays of another library")
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
-        raise BufferError(f"{self.device!r} has no number in DLPack: ask for a copy on the host, dl_device=(1, 0)")
+        """DLPack's (device type, device number). Raises BufferError if other libraries cannot read the memory."""
+        raise BufferError(f"{self.device!r} has no number in DLPack: request a copy on the host, dl_device=(1, 0)")
 
     def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
-        """A DLPack capsule over the memory; what the consumer queues on `stream` comes after what is begun.
+        """A DLPack capsule over the memory; work that the consumer queues on `stream` runs after the pending work.
 
-        max_version: the newest that the consumer reads, as (major, minor); None for versions before 1.0.
+        max_version: the newest version that the consumer reads, as (major, minor); None for versions before 1.0.
         Raises: BufferError as above.
         """
-        raise BufferError(f"{self.device!r} lends no memory: ask for a copy on the host, dl_device=(1, 0)")
+        raise BufferError(f"{self.device!r} does not export memory: request a copy on the host, dl_device=(1, 0)")
 
     def cuda_array_interface(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
-        """What describes the memory to libraries of CUDA's. Raises AttributeError where it is not CUDA's."""
+        """The memory's CUDA array interface. Raises AttributeError if the memory is not CUDA's."""
         raise AttributeError(f"an array on {self.device!r} has no __cuda_array_interface__")
 
     def number_at(self, pointer: int) -> int:
@@ -100,7 +104,7 @@ class Memory(ABC):
 
 
 class HostMemory(Memory):
-    """The machine's own memory, pooled: every array over it is NumPy's, too."""
+    """The machine's main memory, pooled: every array over it is also a NumPy array."""
 
     host = True
     addressable = True
@@ -123,15 +127,15 @@ class HostMemory(Memory):
         """Nothing is pending on the host."""
 
     def pool_bytes(self) -> int:
-        """Bytes of the pool, in use or free."""
+        """The bytes of the pool, in use or free."""
         return pool_bytes()
 
     def clear_pool(self) -> None:
-        """Forget every pooled buffer; those in use live on with their arrays."""
+        """Drop every pooled buffer; buffers in use live as long as their arrays."""
         clear_pool()
 
     def dlpack_device(self) -> tuple[int, int]:
-        """The CPU's."""
+        """DLPack's device: the CPU."""
         return (1, 0)
 
     def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:

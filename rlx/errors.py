@@ -1,4 +1,4 @@
-"""One class for each mistake: what happened, your line, what to write instead."""
+"""Error classes. A message describes the mistake, shows your line, and says what to write instead."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ __all__ = [
     "MissingNameError",
     "MissingRuleError",
     "NanError",
+    "NestingError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
     "NotLinearError",
@@ -64,16 +65,23 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "VmapAxisError",
+    "cell_name",
+    "short_name",
     "user_frame",
     "user_line",
     "warn",
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# the outermost frames of threads and processes that rlx starts: no user's code is in front of them
+_STARTERS = tuple(
+    os.path.join(os.path.dirname(os.__file__), *path)
+    for path in (("threading.py",), ("concurrent", "futures", "thread.py"), ("multiprocessing", "process.py"))
+)
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame outside of rlx.
+    """The innermost frame outside rlx.
 
     >>> import rlx
     >>> from rlx.errors import user_frame
@@ -86,6 +94,29 @@ def user_frame(skip: int = 1) -> FrameType | None:
     return frame
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file of source code belongs to rlx.
+
+    >>> from rlx import errors
+    >>> errors.is_ours(errors.__file__), errors.is_ours("train.py")
+    (True, False)
+    """
+    return file.startswith(_PACKAGE)
+
+
+def entered() -> str:
+    """The name of rlx's function that the user's code called.
+
+    >>> from rlx.errors import entered
+    >>> entered()
+    'entered'
+    """
+    inside = frame = sys._getframe()
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        inside, frame = frame, frame.f_back
+    return inside.f_code.co_name
+
+
 def user_line() -> str:
     """'file:line' and the text of the user's own line, for a message.
 
@@ -95,22 +126,45 @@ def user_line() -> str:
     True
     """
     frame = user_frame(2)
-    if frame is None:
+    if frame is None or frame.f_code.co_filename in _STARTERS:
         return ""
     return source_line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def cell_name(file: str) -> str:
+    """The name of the notebook cell whose source IPython calls `file`, such as "Cell In[8]"; "" for other files.
+
+    >>> from rlx.errors import cell_name
+    >>> cell_name("model.py")
+    ''
+    """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    found = None if shell is None else shell.compile.format_code_name(file)
+    return "" if found is None else " ".join(found)
+
+
+def short_name(file: str) -> str:
+    """A file's name without its folder, or a notebook cell's name, for messages.
+
+    >>> from rlx.errors import short_name
+    >>> short_name("/home/me/model.py")
+    'model.py'
+    """
+    return cell_name(file) or os.path.basename(file)
 
 
 def source_line(file: str, line: int, function: str) -> str:
     """'file:line, in function' and the text of the line, for a message."""
     text = linecache.getline(file, line).strip()
-    place = f"{os.path.basename(file)}:{line}, in {function}"
+    place = f"{short_name(file)}:{line}, in {function}"
     return f"  at {place}\n    {text}" if text else f"  at {place}"
 
 
 def line_of_function(function: Any) -> str:
-    """Where a function of the user's is defined, as user_line; empty where Python does not know."""
+    """The line that defines a user's function, in the form of user_line; empty if it is unknown."""
     code = getattr(function, "__code__", None)
-    if isinstance(code, CodeType):
+    if isinstance(code, CodeType) and not is_ours(code.co_filename):
         return source_line(code.co_filename, code.co_firstlineno, code.co_name)
     call = vars(type(function)).get("__call__")
     wrapped = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
@@ -119,18 +173,29 @@ def line_of_function(function: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], spelt: Callable[[str], str] = str) -> str:
-    """The names that come near a misspelt one, as a question; empty where none does.
+    """Names similar to a misspelt name, as a question; empty if there are none.
 
     >>> from rlx.errors import did_you_mean
     >>> did_you_mean("reshpae", ["ravel", "reshape", "repeat"])
     'Did you mean reshape?'
     """
+    near = [spelt(k) for _, k in similar(name, known)]
+    return f"Did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?" if near else ""
+
+
+def similar(name: str, known: Iterable[str]) -> list[tuple[float, str]]:
+    """(similarity, name) of the most similar of the known names, best first; case does not count.
+
+    >>> from rlx.errors import similar
+    >>> similar("Relu", ["relu", "ravel"])
+    [(1.0, 'relu')]
+    """
     folded: dict[str, list[str]] = {}
     for k in known:
         folded.setdefault(k.lower(), []).append(k)
     found = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.75)
-    near = [spelt(k) for f in found for k in folded[f]]
-    return f"Did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?" if near else ""
+    ratios = [difflib.SequenceMatcher(None, f, name.lower()).ratio() for f in found]
+    return [(ratio, k) for ratio, f in zip(ratios, found, strict=True) for k in folded[f]]
 
 
 def warn(what: str, category: type[Warning] = UserWarning) -> None:
@@ -153,7 +218,7 @@ def warn(what: str, category: type[Warning] = UserWarning) -> None:
 
 
 class RlxError(Exception):
-    """Base of every error that rlx raises on purpose.
+    """The base class of all errors of rlx.
 
     `what` happened; `instead`: what to write. The user's own line is added between the two.
 
@@ -171,11 +236,11 @@ class RlxError(Exception):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is: where it is read there is another line."""
+        """Pickled unchanged: the reading process has a different line."""
         return _read, (type(self), self.args, vars(self))
 
     def relocate(self, line: str) -> None:
-        """Put another line of the user's in place of its own.
+        """Replace the line by another line of the user's code.
 
         >>> import rlx
         >>> error = rlx.errors.RlxError("Something happened.", "Write something else.", "  at here")
@@ -199,14 +264,14 @@ def _read(error: type[RlxError], args: tuple[Any, ...], fields: dict[str, Any]) 
 
 @functools.cache
 def _more(error: type[RlxError]) -> str:
-    """Where the page about an error is: of the first of its classes that is public."""
+    """The page about an error: the page of its first public class."""
     known = (base for base in error.__mro__ if base.__module__ == __name__ and base.__name__ in __all__)
     base = next(known, RlxError)
     return "" if base is RlxError else f"More: rlx explain {base.__name__}"
 
 
 class ShapeError(RlxError, ValueError, TypeError):
-    """Operands whose shapes do not fit one another.
+    """Operands with incompatible shapes.
 
     >>> import rlx.numpy as jnp
     >>> jnp.ones(2) + jnp.ones(3)
@@ -228,7 +293,7 @@ class AxisError(ShapeError, IndexError):
 
 
 class DtypeError(RlxError, TypeError, ValueError):
-    """An operand of a dtype that the operation does not take.
+    """An operand of a dtype that the operation does not accept.
 
     >>> import rlx
     >>> rlx.lax.sin(1)
@@ -239,7 +304,7 @@ class DtypeError(RlxError, TypeError, ValueError):
 
 
 class TypePromotionError(DtypeError):
-    """Operands of dtypes that have no common one, or none that the switch numpy_dtype_promotion allows.
+    """Operands without a common dtype, or without one that the switch numpy_dtype_promotion allows.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -252,7 +317,7 @@ class TypePromotionError(DtypeError):
 
 
 class SwitchError(RlxError, RuntimeError):
-    """Something that a switch forbids.
+    """An operation that a switch forbids.
 
     >>> import rlx
     >>> with rlx.no_tracing():
@@ -286,7 +351,7 @@ class InputTypeError(RlxError, TypeError):
 
 
 class JAXTypeError(RlxError, TypeError):
-    """JAX's name for what is wrong with traced values: the base of those errors.
+    """JAX's name for the base class of errors about traced values.
 
     >>> import rlx
     >>> try:
@@ -298,7 +363,7 @@ class JAXTypeError(RlxError, TypeError):
 
 
 class JAXIndexError(RlxError, IndexError):
-    """JAX's name for what is wrong with an index: the base of those errors.
+    """JAX's name for the base class of errors about indices.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -311,7 +376,7 @@ class JAXIndexError(RlxError, IndexError):
 
 
 class JaxRuntimeError(RlxError, RuntimeError):
-    """JAX's name for what goes wrong while a program runs: the base of those errors.
+    """JAX's name for the base class of errors at run time.
 
     >>> import rlx
     >>> import numpy as np
@@ -324,7 +389,7 @@ class JaxRuntimeError(RlxError, RuntimeError):
 
 
 class KeyReuseError(JAXTypeError):
-    """JAX's name for a random key that is used twice, where keys are followed: nothing here raises it.
+    """JAX's error for a random key that is used twice; rlx does not raise it.
 
     >>> import rlx
     >>> issubclass(rlx.errors.KeyReuseError, TypeError)
@@ -333,7 +398,7 @@ class KeyReuseError(JAXTypeError):
 
 
 class InconclusiveDimensionOperation(RlxError):
-    """JAX's name for a comparison of sizes that are not known: sizes are numbers here, and nothing raises it.
+    """JAX's error for a comparison of symbolic sizes; rlx does not raise it.
 
     >>> import rlx
     >>> issubclass(rlx.errors.InconclusiveDimensionOperation, Exception)
@@ -387,7 +452,7 @@ class TracerSliceError(TracerIntegerConversionError, IndexError):
 
 
 class TracerArrayConversionError(ConcretizationTypeError):
-    """A traced value handed to NumPy.
+    """A traced value passed to NumPy.
 
     >>> import rlx
     >>> import numpy as np
@@ -433,7 +498,7 @@ class IndexBoundsError(JAXIndexError):
 
 
 class ImmutableArrayError(RlxError, TypeError, ValueError):
-    """x[index] = value: arrays cannot be written to.
+    """x[index] = value: arrays are immutable.
 
     >>> import rlx.numpy as jnp
     >>> jnp.ones(3)[0] = 1.0
@@ -457,7 +522,7 @@ class UnexpectedTracerError(JAXTypeError):
 
 
 class OptionError(RlxError, TypeError, ValueError):
-    """An option of jit that it does not have, or with a value that it cannot take.
+    """An unknown option of jit, or an option with an invalid value.
 
     >>> import rlx
     >>> rlx.jit(lambda x: x, memory_limit=-1)
@@ -491,7 +556,7 @@ class NotLinearError(RlxError, TypeError):
 
 
 class DonatedArrayError(JaxRuntimeError):
-    """An array was used after it had been donated to a jitted call.
+    """An array was used after it had been donated to a jitted call, or deleted.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -505,7 +570,7 @@ class DonatedArrayError(JaxRuntimeError):
 
 
 class OutOfMemoryError(RlxError, MemoryError):
-    """The machine does not give the memory that an array or a compiled function needs.
+    """The machine cannot provide the memory for an array or a compiled function.
 
     >>> import rlx.numpy as jnp
     >>> jnp.ones((10**9, 10**9))
@@ -516,9 +581,10 @@ class OutOfMemoryError(RlxError, MemoryError):
 
 
 class MissingNameError(RlxError, AttributeError):
-    """A name that a module, an array or the switches do not have.
+    """A name that a module, an array or the configuration does not have.
 
-    What comes near it among the names that are `known` is found when somebody reads the message: hasattr is quick.
+    `find`, a function of the name and of the names that are `known`, finds the remedy when the message is read: hasattr
+    is quick.
 
     >>> import rlx.numpy as jnp
     >>> jnp.tahn(1.0)
@@ -528,20 +594,26 @@ class MissingNameError(RlxError, AttributeError):
     """
 
     def __init__(
-        self, what: str, instead: str = "", line: str | None = None, name: str = "", known: Iterable[str] = ()
+        self,
+        what: str,
+        instead: str = "",
+        line: str | None = None,
+        name: str = "",
+        known: Iterable[str] = (),
+        find: Callable[[str, Iterable[str]], str] = did_you_mean,
     ) -> None:
         super().__init__(what, instead, line)
-        self._known = tuple(known)
+        self._known, self._find = tuple(known), find
         # Python would add a guess of its own if it knew the object
         self.name, self.obj = name, None
 
     def __str__(self) -> str:
-        instead = self.instead or did_you_mean(self.name or "", self._known)
+        instead = self.instead or self._find(self.name or "", self._known)
         return "\n".join(part for part in (self.what, self.line, instead, _more(type(self))) if part)
 
 
 class PrintFormatError(RlxError, ValueError, KeyError, IndexError):
-    """A format string of debug.print that does not fit the values that it is given.
+    """A format string of debug.print that does not match its values.
 
     >>> import rlx
     >>> rlx.debug.print("{y}", 1.0)
@@ -566,18 +638,18 @@ class ScalarOutputError(RlxError, TypeError):
 
 
 class ShardingError(RlxError, ValueError):
-    """A mesh, partition spec or sharding that does not fit the devices, the mesh or the array.
+    """A mesh, partition spec or sharding that does not match the devices, the mesh or the array.
 
     >>> import rlx
     >>> rlx.make_mesh((8,), ("x",))
     Traceback (most recent call last):
         ...
-    rlx.errors.ShardingError: make_mesh was asked for a mesh of 8 devices, but this process has 1...
+    rlx.errors.ShardingError: make_mesh needs 8 devices, but this process has 1...
     """
 
 
 class VmapAxisError(RlxError, ValueError, TypeError):
-    """in_axes, out_axes or axis sizes of vmap that do not fit the arguments.
+    """in_axes, out_axes or axis sizes of vmap that do not match the arguments.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -612,7 +684,7 @@ class ControlFlowTypeError(RlxError, TypeError, ValueError):
 
 
 class TreeMismatchError(RlxError, ValueError, TypeError):
-    """Trees of different structure where equal ones are needed.
+    """Trees with different structures where equal structures are required.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -624,7 +696,7 @@ class TreeMismatchError(RlxError, ValueError, TypeError):
 
 
 class FileFormatError(RlxError, ValueError):
-    """A file that is not what its name says, or that is broken.
+    """A file that is damaged, or not in the expected format.
 
     >>> import rlx
     >>> import tempfile, pathlib
@@ -633,12 +705,12 @@ class FileFormatError(RlxError, ValueError):
     ...     file.write_bytes(b"no archive") and rlx.load(file)
     Traceback (most recent call last):
         ...
-    rlx.errors.FileFormatError: ...broken.npz is no .npz file of arrays: it is no archive...
+    rlx.errors.FileFormatError: ...broken.npz is not a .npz file of arrays: it is not an archive...
     """
 
 
 class CustomRuleError(RlxError, TypeError, ValueError):
-    """A custom derivative rule that returned something else than it should.
+    """A custom derivative rule with a wrong result.
 
     >>> import rlx
     >>> f = rlx.custom_jvp(lambda x: x)
@@ -651,11 +723,11 @@ class CustomRuleError(RlxError, TypeError, ValueError):
 
 
 class MissingCustomRuleError(CustomRuleError, AttributeError):
-    """A call of a custom_jvp or custom_vjp function that was given no rule."""
+    """A call of a custom_jvp or custom_vjp function without a rule."""
 
 
 class MemoryLimitError(RlxError, MemoryError):
-    """A program cannot be brought under the memory_limit that jit was given.
+    """A program that does not fit into jit's memory_limit.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -666,8 +738,22 @@ class MemoryLimitError(RlxError, MemoryError):
     """
 
 
+class NestingError(RlxError, RecursionError):
+    """A function that is traced calls others, jitted ones or itself, more deeply than Python allows.
+
+    >>> import rlx
+    >>> @rlx.jit
+    ... def factorial(n):
+    ...     return n * factorial(n - 1)
+    >>> factorial(3)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.NestingError: Tracing factorial went more than 1000 calls deep, ...
+    """
+
+
 class NanError(RlxError, FloatingPointError):
-    """An operation made a NaN while the switch debug_nans was on, or an infinity with debug_infs.
+    """An operation that produced a NaN while the switch debug_nans was on, or an infinity with debug_infs.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -678,9 +764,40 @@ class NanError(RlxError, FloatingPointError):
     rlx.errors.NanError: log made a NaN from operands (weak float32[]) without one...
     """
 
+    _located = False
+    _iterations = ""
+
+    def locate(self, line: str) -> None:
+        """Name the line that recorded the operation; only the first call has an effect.
+
+        >>> import rlx
+        >>> error = rlx.errors.NanError("log made a NaN.")
+        >>> error.locate("  at there")
+        >>> error.locate("  at its caller")
+        >>> error.line
+        '  at there'
+        """
+        if not self._located and line:
+            self.relocate(line)
+        self._located = True
+
+    def within(self, iteration: int, loop: str) -> None:
+        """Name the iteration of a loop in which it happened; inner loops come first.
+
+        >>> import rlx
+        >>> error = rlx.errors.NanError("log made a NaN.")
+        >>> error.within(2, "scan of length 5")
+        >>> error.what
+        'log made a NaN. It happened in iteration 2, counted from 0, of a scan of length 5.'
+        """
+        before = f" It happened{self._iterations}."
+        self._iterations += f"{', ' if self._iterations else ' '}in iteration {iteration}, counted from 0, of a {loop}"
+        self.what = f"{self.what.removesuffix(before)} It happened{self._iterations}."
+        self.args = (self._text(),)
+
 
 class DeviceError(RlxError, ValueError, RuntimeError):
-    """A device or backend that does not exist here, or arrays of one operation that lie on different devices.
+    """A device or backend that is not available, or an operation on arrays of different devices.
 
     >>> import rlx
     >>> rlx.devices("toaster")
@@ -691,7 +808,7 @@ class DeviceError(RlxError, ValueError, RuntimeError):
 
 
 class MeshContextError(ShardingError, RuntimeError):
-    """A partition spec alone, where no mesh is set that it could refer to.
+    """A partition spec without a mesh.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -703,7 +820,7 @@ class MeshContextError(ShardingError, RuntimeError):
 
 
 class CallbackError(JaxRuntimeError):
-    """A host callback that returned something else than it promised.
+    """A host callback whose result does not match its declaration.
 
     >>> import rlx
     >>> import numpy as np
@@ -715,7 +832,7 @@ class CallbackError(JaxRuntimeError):
 
 
 class CollectiveError(JaxRuntimeError):
-    """Processes that do not meet: one is silent or gone, or they come with different programs.
+    """Processes that do not meet: one is silent or has ended, or they run different programs.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -727,7 +844,7 @@ class CollectiveError(JaxRuntimeError):
 
 
 class CheckError(RlxError, ValueError):
-    """A check of rlx.experimental.checkify that failed, or that is compiled though nobody collects its failures.
+    """A check of rlx.experimental.checkify that failed, or that is compiled without checkify.
 
     >>> from rlx.experimental import checkify
     >>> checkify.check(1 > 2, "one is not more than two")
@@ -751,7 +868,7 @@ class MissingRuleError(RlxError, TypeError):
 
 
 class UnsupportedError(RlxError, NotImplementedError):
-    """Something that rlx does not do, said by name.
+    """An operation that rlx does not support.
 
     >>> import rlx
     >>> rlx.jit(lambda x: x + 1).lower(1.0).as_text("hlo")
@@ -762,7 +879,7 @@ class UnsupportedError(RlxError, NotImplementedError):
 
 
 class ReferenceUseError(InputTypeError, ValueError):
-    """A mutable reference where it cannot be used: given twice, or written to where that cannot be handed on.
+    """A mutable reference that is passed twice, or written where the update cannot be returned.
 
     >>> import rlx
     >>> ref = rlx.new_ref(0.0)
@@ -774,7 +891,7 @@ class ReferenceUseError(InputTypeError, ValueError):
 
 
 class JaxprTypeError(RlxError, TypeError):
-    """JAX's name for a program that breaks the rules: the base of VerificationError.
+    """JAX's name for the base class of VerificationError.
 
     >>> import rlx
     >>> issubclass(rlx.errors.VerificationError, rlx.errors.JaxprTypeError)
@@ -783,7 +900,7 @@ class JaxprTypeError(RlxError, TypeError):
 
 
 class CallbackTransformError(UnsupportedError, ValueError):
-    """A transform that met a host callback which it cannot go through.
+    """A transform of a host callback that does not support it.
 
     >>> import rlx
     >>> rlx.grad(lambda x: rlx.pure_callback(lambda v: v, x, x))(1.0)
@@ -794,7 +911,7 @@ class CallbackTransformError(UnsupportedError, ValueError):
 
 
 class VerificationError(JaxprTypeError, AssertionError):
-    """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass.
+    """A program or plan that violates a rule of its stage: a bug in rlx or in a user's pass.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -824,7 +941,7 @@ def immutable(name: str, instead: str = "") -> ImmutableArrayError:
 
 
 def out_of_memory(types: Iterable[Any], why: str = "") -> OutOfMemoryError:
-    """The error for arrays of some types that the machine has no memory for; `why`: what they are needed for."""
+    """The error for arrays that do not fit into memory; `why` is their purpose."""
     wanted = ", ".join(f"{t!r} ({bytes_text(t.nbytes)})" for t in types)
     return OutOfMemoryError(
         f"There is no memory for {wanted}{why}.",
@@ -834,7 +951,7 @@ def out_of_memory(types: Iterable[Any], why: str = "") -> OutOfMemoryError:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in a readable unit."""
     for power, unit in ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"

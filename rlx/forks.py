@@ -1,7 +1,7 @@
-"""What a forked child must not inherit: locks that other threads of its parent held, and their work half done.
+"""Fork safety: a forked child must not inherit locks held by other threads of its parent, nor their unfinished work.
 
-In a child only the thread that forked goes on. A lock that another one held stays held for ever, so those in Python are
-made anew; native code and imports have locks of their own, so a fork waits until no other thread is inside them.
+Only the thread that forked runs in a child. A lock held by another thread would stay locked forever, so Python locks
+are replaced; native code and imports have their own locks, so a fork waits until no other thread is inside them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 __all__ = ["reopen_after_fork", "unforked"]
 
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
-# No lock guards these two, so that Ctrl-C in a fork leaves none taken: each side first says what it is about to do,
-# then looks what the other one said.
-_inside: set[int] = set()  # the threads in work that no fork may find in the middle
-_forking: dict[str, int] = {}  # "thread": which one forks
+# No lock guards these two, so that Ctrl-C in a fork cannot leave a lock taken: each side first announces its action,
+# then checks the other side's announcement.
+_inside: set[int] = set()  # the threads in work that a fork must not interrupt
+_forking: dict[str, int] = {}  # "thread": the thread that forks
 PAUSE = 0.0005  # seconds
 
 
 def reopen_after_fork(owner: Any) -> None:
-    """In a forked child, the `_lock` of this module or object is a new one."""
+    """Replace the `_lock` of this module or object in forked children."""
     _owners.add(owner)
 
 
 @contextmanager
 def unforked() -> Generator[None, None, None]:
-    """Work that is never in the middle when another thread forks: the fork waits, and meanwhile nobody begins.
+    """Work that no other thread's fork interrupts: the fork waits, and no thread enters meanwhile.
 
-    It is for threads that no interrupt reaches: see rlx.interrupts.
+    For threads that interrupts do not reach: see rlx.interrupts.
     """
     me = threading.get_ident()
     if me in _inside:
@@ -51,7 +51,7 @@ def unforked() -> Generator[None, None, None]:
 
 
 def _close() -> None:
-    """Before a fork: wait for the others. An interrupt waits, too, since hooks cannot call the fork off."""
+    """Before a fork: wait for the others. Interrupts are delayed as well, since hooks cannot cancel the fork."""
     me = threading.get_ident()
     late: BaseException | None = None
     while True:
@@ -66,7 +66,7 @@ def _close() -> None:
 
 
 def _begin_child() -> None:
-    """Nobody else is inside in a child: the others are threads of its parent."""
+    """In a child, no other thread is inside: the others are threads of its parent."""
     _forking.clear()
     _inside.intersection_update({threading.get_ident()})
     for owner in list(_owners):

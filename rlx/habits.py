@@ -1,29 +1,32 @@
-"""Names that people bring from other libraries, and what to write here in their place."""
+"""Names from other libraries, and their equivalents in rlx."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from functools import partial, reduce
 
-from rlx.errors import MissingNameError
+from rlx.errors import MissingNameError, did_you_mean, similar
 
-__all__ = ["ARRAY_NAMES", "missing_attribute", "missing_name", "refuse_unknown"]
+__all__ = ["ARRAY_NAMES", "missing_attribute", "missing_name"]
 
 _DERIVATIVE = "Derivatives are of functions: rlx.grad(f)(x)."
 _IN_PLACE = "Arrays are immutable: x = x.at[index].set(value), or .add, .multiply, ...; rlx.numpy makes new ones."
 _CAST = "Write x.astype(rlx.numpy.{})."
-_FUNCTIONS_ONLY = "rlx.nn holds functions of arrays; rlx.example_libraries.stax makes layers of them."
 _NO_STATE = "Random numbers are functions of a key, without state: key = rlx.random.key(seed)."
 
-# methods of other libraries' arrays and tensors that are functions here
+# methods of other libraries' arrays and tensors that are functions in rlx
+_CROSS_ENTROPY = (
+    "With integer labels write rlx.optim.softmax_cross_entropy_with_integer_labels(logits, labels).mean();"
+    " with one-hot labels or probabilities, rlx.optim.softmax_cross_entropy(logits, labels).mean()."
+)
 _FUNCTIONS = """abs add arccos arcsin arctan ceil concatenate cos cosh cross diff divide equal erf exp exp2 expm1 flip
     floor histogram isfinite isinf isnan log log10 log1p log2 matmul maximum median minimum multiply nan_to_num negative
     nansum outer pad power quantile reciprocal relu roll sigmoid sign sin sinh split sqrt square stack subtract tan tanh
     tile tril triu unique where"""
-# and those that write into their operand
+# in-place methods
 _WRITERS = "add_ clamp_ copy_ div_ exp_ fill_ mul_ normal_ relu_ sub_ uniform_ zero_ setfield setflags"
-# what methods of other libraries' arrays and tensors are here; nothing: the function of that name
+# equivalents of methods of other libraries' arrays and tensors; "": the function of that name
 ARRAY_NAMES: dict[str, str] = {
     **dict.fromkeys(_FUNCTIONS.split(), ""),
     **dict.fromkeys(_WRITERS.split(), _IN_PLACE),
@@ -108,9 +111,8 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
     },
     "rlx.nn": {
         "dropout": "Write rlx.numpy.where(rlx.random.bernoulli(key, keep, x.shape), x / keep, 0).",
-        **dict.fromkeys(("Module", "Linear", "Dense", "Conv", "Conv2d", "Sequential", "Embedding"), _FUNCTIONS_ONLY),
-        "cross_entropy": "Write -(labels * rlx.nn.log_softmax(logits)).sum(-1).mean().",
-        "mse_loss": "Write rlx.numpy.square(prediction - target).mean().",
+        **dict.fromkeys(("cross_entropy", "softmax_cross_entropy"), _CROSS_ENTROPY),
+        "mse_loss": "Write rlx.optim.squared_error(predictions, targets).mean().",
     },
     "rlx.random": {
         "seed": _NO_STATE,
@@ -124,6 +126,7 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
         "integers": "Write rlx.random.randint(key, shape, low, high).",
     },
     "rlx.optim": {
+        "cross_entropy": _CROSS_ENTROPY,
         "step": "Write updates, state = optimizer.update(grads, state), and rlx.optim.apply_updates(params, updates).",
     },
     "rlx": {
@@ -131,27 +134,94 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
         "tree_map": "Write rlx.tree.map(function, tree).",
     },
 }
-# where a name may be that is looked for elsewhere, and the module that this is
-_NAMESPACES = {name: name for name in ("rlx", "rlx.numpy", "rlx.lax", "rlx.nn", "rlx.random", "rlx.numpy.linalg")}
-_NAMESPACES |= {"rlx.tree": "rlx.trees.tree", "rlx.optim": "rlx.optim"}
+# public paths, in this order searched for names that are missing in another module
+_NAMESPACES = """rlx rlx.numpy rlx.lax rlx.nn rlx.random rlx.numpy.linalg rlx.numpy.fft rlx.tree rlx.optim rlx.data
+    rlx.image rlx.sharding rlx.distributed rlx.testing rlx.scipy.special rlx.scipy.linalg rlx.scipy.stats
+    rlx.scipy.signal rlx.scipy.optimize rlx.scipy.integrate rlx.scipy.interpolate rlx.scipy.ndimage
+    rlx.tree_util""".split()
+_LAYERS = (
+    "Layers are functions of arrays, and parameters are trees: docs/layers.md shows layers, losses and a training step."
+    " rlx.nn has the functions."
+)
+_INTEGER_LABELS = "Write rlx.optim.softmax_cross_entropy_with_integer_labels(logits, labels).mean()."
+_OPTIMISERS = (
+    "Optimisers are functions of gradients: updates, state = optimizer.update(grads, state, params), then"
+    " params = rlx.optim.apply_updates(params, updates)."
+)
+_NO_RECORD = "Leave it out: operations are recorded only inside rlx.grad, rlx.vjp and rlx.jvp."
+_BATCHES = "Write rlx.data.DataLoader(dataset, batch_size), or rlx.data.batches(arrays, size) for arrays."
+_SCHEDULE = "Pass a schedule as the learning rate, for instance rlx.optim.cosine_decay_schedule(1e-3, steps)."
+_DEVICES = "Write rlx.devices(); rlx.device_put(x, device) moves an array, and RLX_DEVICE sets the default device."
+_MODULES = """Module Linear Dense Conv Conv1d Conv2d Conv3d ConvTranspose2d Sequential ModuleList ModuleDict Embedding
+    Embed Dropout Dropout2d LayerNorm BatchNorm BatchNorm1d BatchNorm2d GroupNorm InstanceNorm2d RMSNorm RNN LSTM GRU
+    LSTMCell GRUCell MultiheadAttention MultiHeadAttention Transformer TransformerEncoder TransformerEncoderLayer
+    Flatten MaxPool2d AvgPool2d AdaptiveAvgPool2d Parameter ParameterList Bilinear Upsample Identity Lambda MLP Layer"""
+# names of other libraries that any module may be asked for -> the equivalent in rlx
+_ANYWHERE: dict[str, str] = {
+    **dict.fromkeys(_MODULES.split(), _LAYERS),
+    **dict.fromkeys(("CrossEntropyLoss", "NLLLoss", "nll_loss"), _INTEGER_LABELS),
+    **dict.fromkeys(
+        ("BCELoss", "BCEWithLogitsLoss", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+        "Write rlx.optim.sigmoid_binary_cross_entropy(logits, labels).mean().",
+    ),
+    **dict.fromkeys(("MSELoss", "mse_loss"), "Write rlx.numpy.square(predictions - targets).mean()."),
+    **dict.fromkeys(("L1Loss", "l1_loss"), "Write rlx.numpy.abs(predictions - targets).mean()."),
+    **dict.fromkeys(("HuberLoss", "SmoothL1Loss"), "Write rlx.optim.huber_loss(predictions, targets).mean()."),
+    **dict.fromkeys(("DataLoader", "Dataset", "TensorDataset", "IterableDataset", "dataloader"), _BATCHES),
+    **dict.fromkeys(("manual_seed", "set_seed", "seed", "default_rng", "RandomState", "Generator"), _NO_STATE),
+    **dict.fromkeys(("no_grad", "enable_grad", "inference_mode", "set_grad_enabled"), _NO_RECORD),
+    **dict.fromkeys(("tensor", "Tensor", "as_tensor", "from_numpy", "FloatTensor"), "Write rlx.numpy.array(values)."),
+    **dict.fromkeys(("set_default_dtype", "set_floatx"), "Write rlx.config.update('default_float', 'float64')."),
+    **dict.fromkeys(("cuda", "is_available", "set_default_device", "list_devices"), _DEVICES),
+    **dict.fromkeys(("autograd", "backward", "GradientTape", "Variable"), _DERIVATIVE),
+    **dict.fromkeys(("zero_grad", "step", "Optimizer", "TrainState"), _OPTIMISERS),
+    **dict.fromkeys(("lr_scheduler", "StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR"), _SCHEDULE),
+    **dict.fromkeys(("functional", "F"), "The functions are in rlx.nn and rlx.numpy."),
+    **dict.fromkeys(("function", "njit", "script"), "Write rlx.jit(f)."),
+    "clip_grad_norm_": "Write rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), rlx.optim.adam(1e-3)).",
+    "enable_eager_execution": "Leave it out: functions without rlx.jit run at once.",
+    "scipy": "Write rlx.scipy.",
+    "curve_fit": "Write rlx.scipy.optimize.minimize(lambda p: ((f(x, p) - y) ** 2).sum(), p0, method='BFGS').",
+    "least_squares": "Write rlx.scipy.optimize.minimize(lambda p: (residuals(p) ** 2).sum(), p0, method='BFGS').",
+    "solve_ivp": "Write rlx.experimental.ode.odeint(f, y0, t): f is called as f(y, t).",
+    "odeint": "Write rlx.experimental.ode.odeint(f, y0, t).",
+    "rand": "Write rlx.random.uniform(key, shape).",
+    "randn": "Write rlx.random.normal(key, shape).",
+    "cat": "Write rlx.numpy.concatenate(arrays, axis).",
+    "get_default_dtype": "Read rlx.config.default_float.",
+    "wrap_key": "Write rlx.random.wrap_key_data(data).",
+    "pytree": "Write rlx.tree.",
+    "tree_multimap": "Write rlx.tree.map(function, tree, *rest).",
+    "host_callback": "Write rlx.pure_callback or rlx.io_callback.",
+    "soft_pmap": "Write rlx.vmap, or rlx.shard_map over a mesh.",
+    "index_update": "Write x = x.at[index].set(value).",
+    "index_add": "Write x = x.at[index].add(value).",
+    "ops_index": "Write x.at[index].",
+}
 
 
 def missing_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name that one of rlx's modules does not have; `known`: those that it has."""
-    if name.startswith("_"):  # asked by import, inspect and doctest
+    """The error for a name that one of rlx's modules does not have; `known`: the names that it has."""
+    if name.startswith("_"):  # looked up by import, inspect and doctest
         return AttributeError(f"module {module!r} has no attribute {name!r}")
-    return MissingNameError(
-        f"{module} has no {name}.", _MODULE_NAMES.get(module, {}).get(name) or _elsewhere(name), name=name, known=known
-    )
+    find = partial(_find, module)
+    return MissingNameError(f"{module} has no {name}.", name=name, known=known, find=find)
 
 
-def refuse_unknown(namespace: dict[str, Any]) -> None:
-    """Let a module say what comes near a name that it does not have; unseen by type checkers, which know its names."""
-
-    def missing(name: str) -> Any:
-        raise missing_name(namespace["__name__"], name, namespace["__all__"])
-
-    namespace["__getattr__"] = missing
+def _find(module: str, name: str, known: Iterable[str]) -> str:
+    """The equivalent of a name that a module does not have, in the module or elsewhere; empty if there is none."""
+    said = _MODULE_NAMES.get(module, {}).get(name) or _elsewhere(name) or _ANYWHERE.get(name)
+    if said:
+        return said
+    own = tuple(known)
+    least = max([ratio for ratio, _ in similar(name, own)], default=0.0)
+    homes: dict[str, str] = {}
+    for path in _NAMESPACES:
+        for other in _names(path):
+            homes.setdefault(other, path)
+    better = [n for ratio, n in similar(name, homes.keys() - set(own)) if ratio > least]
+    near = did_you_mean(name, [*own, *better], lambda n: f"{homes[n]}.{n}" if n in better else n)
+    return near or f"dir({module}) lists its names."
 
 
 def missing_attribute(name: str) -> MissingNameError:
@@ -161,8 +231,17 @@ def missing_attribute(name: str) -> MissingNameError:
 
 
 def _elsewhere(name: str, call: str = "") -> str:
-    """Where among rlx's loaded modules a name is, as a sentence; empty if nowhere."""
-    for path, module in _NAMESPACES.items():
-        if name in getattr(sys.modules.get(module), "__all__", ()):
+    """Which of rlx's modules has a name, as a sentence; empty if none has."""
+    for path in _NAMESPACES:
+        if name in _names(path):
             return f"Write {path}.{name}{call}."
     return ""
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """The names of a public module, which is imported; none while rlx is being imported."""
+    top, *parts = path.split(".")
+    try:
+        return tuple(reduce(getattr, parts, sys.modules[top]).__all__)
+    except (AttributeError, KeyError):
+        return ()

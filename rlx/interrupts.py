@@ -1,9 +1,9 @@
-"""Work that Ctrl-C never finds half done.
+"""Work that Ctrl-C does not leave half done.
 
-What a signal handler raises, Python raises in the main thread, behind any call there: when a lock was taken and the
-block that gives it back not entered, when a file was made and nobody knows its name. So what must be whole runs in
-another thread. The main one waits for it; an interrupt ends the wait, not the work. So does what cannot look for
-Ctrl-C while it runs: the main thread raises at once, and the work ends behind it, on memory that it holds.
+Python raises a signal handler's exception in the main thread after any call: after taking a lock, before entering the
+block that releases it; or after creating a file, before its name is stored. So atomic work runs in another thread. The
+main thread waits for it; an interrupt ends the wait, not the work. The same holds for work that cannot check for Ctrl-C
+while it runs: the main thread raises at once, and the work ends later, on memory that it keeps alive.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["abandonable", "in_background", "uninterrupted", "wait_for_background"]
+__all__ = ["abandonable", "in_background", "is_main_thread", "uninterrupted", "wait_for_background"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-_running: set[_thread.LockType] = set()
+# locks that are held until work is done, and functions that stop the work
+_running: dict[_thread.LockType, Callable[[], None]] = {}
 _ending = False
 
 
 def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, run where no signal handler raises anything: in a thread of its own if the main thread calls it.
+    """The function, run where signal handlers cannot raise: in another thread if the main thread calls it.
 
-    It must not need a lock that the main thread holds: that one waits.
+    It must not need a lock that the main thread holds: the main thread waits for it.
 
     >>> import threading
     >>> from rlx.interrupts import uninterrupted
@@ -40,30 +41,58 @@ def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if threading.get_ident() != threading.main_thread().ident:
+        if not is_main_thread():
             return function(*args, **kwargs)
-        return _awaited(lambda: function(*args, **kwargs))
+        return _awaited(lambda: function(*args, **kwargs), _nothing)
 
     return call
 
 
-def abandonable(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
-    """What `work()` returns; what it raises is raised here. In the main thread, Ctrl-C need not wait for its end.
+def _nothing() -> None:
+    """Nothing to call for work that cannot be stopped."""
 
-    There the work runs in a thread of its own; an interrupt calls `stop()` and is raised at once. The work may go on:
-    what it uses must be its own. It must not need a lock that the main thread holds.
+
+def abandonable(work: Callable[[], Result], stop: Callable[[], None] = _nothing) -> Result:
+    """Return the result of `work()`, or raise its exception. In the main thread, Ctrl-C need not wait for its end.
+
+    There the work runs in another thread; an interrupt calls `stop()` and is raised at once. The work may continue:
+    it must own everything that it uses. It must not need a lock that the main thread holds. Process exit also calls
+    `stop()`, and waits for work in any thread.
 
     >>> from rlx.interrupts import abandonable
-    >>> abandonable(lambda: 42, lambda: None)
+    >>> abandonable(lambda: 42)
     42
     """
-    if threading.get_ident() != threading.main_thread().ident:
+    if is_main_thread():
+        return _awaited(work, stop)
+    done = _thread.allocate_lock()
+    done.acquire()
+    _running[done] = stop
+    try:
+        if _ending:
+            _running.pop(done, None)
+            _wait_for_ever()
         return work()
-    return _awaited(work, stop)
+    finally:
+        _running.pop(done, None)
+        done.release()
+        if _ending:  # Python ends threads that acquire its lock then, which inside a C++ library aborts the process
+            _wait_for_ever()
 
 
-def _awaited(work: Callable[[], Result], stop: Callable[[], None] = lambda: None) -> Result:
-    """What work returns or raises in another thread; `stop` is called where the wait is interrupted."""
+def _wait_for_ever() -> None:
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def is_main_thread() -> bool:
+    """Whether Python's signal handlers run in this thread."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _awaited(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
+    """Run work in another thread, and return its result or raise its exception; an interrupt calls `stop`."""
     outcome: list[tuple[bool, Any]] = []
 
     def run() -> None:
@@ -89,9 +118,9 @@ def _awaited(work: Callable[[], Result], stop: Callable[[], None] = lambda: None
 
 
 def in_background(work: Callable[[], None]) -> _thread.LockType:
-    """Run in a thread, which the process waits for at its end; returns a lock that is held until the work is done.
+    """Run in a thread, which the process joins at exit; returns a lock that is held until the work is done.
 
-    Where no thread can be started (too many, or the process ends) the work is done here and now.
+    If no thread can be started (too many, or the process is exiting), the work runs in this call.
     """
     # not threading.Thread: an interrupt in its start() or join() can leave their locks taken
     done = _thread.allocate_lock()
@@ -101,19 +130,19 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
 
     def run() -> None:
         expected = done in _running  # so that the process waits for it
-        _running.add(done)
+        _running[done] = _nothing
         try:
             if expected or not _ending:
                 _use_tools(*tools)
                 context.run(work)
         finally:
-            _running.discard(done)
+            _running.pop(done, None)
             done.release()
 
     if not _ending:
         started = False
         try:
-            _running.add(done)
+            _running[done] = _nothing
             _thread.start_new_thread(run, ())
             started = True
             return done
@@ -121,14 +150,14 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
             pass
         finally:
             if not started:
-                _running.discard(done)
+                _running.pop(done, None)
     work()
     done.release()
     return done
 
 
 def _use_tools(trace: Any, profile: Any) -> None:
-    """What debuggers and measurements of coverage asked threading for."""
+    """Install the trace functions that debuggers and coverage tools registered with threading."""
     if trace is not None:
         sys.settrace(trace)
     if profile is not None:
@@ -136,21 +165,23 @@ def _use_tools(trace: Any, profile: Any) -> None:
 
 
 def wait_for_background() -> None:
-    """Return when nothing runs that is running now."""
+    """Wait for all background work that is running now."""
     for done in list(_running):
         with done:
             pass
 
 
 def _end() -> None:
-    """Libraries take themselves apart as the process ends; nobody may be inside them then."""
+    """Libraries are torn down at process exit; no thread may be inside them then."""
     global _ending
     _ending = True
+    for stop in list(_running.values()):
+        stop()
     wait_for_background()
 
 
 def _begin_child() -> None:
-    """What runs in the parent's threads does not run in a forked child."""
+    """The parent's background threads do not run in a forked child."""
     _running.clear()
 
 

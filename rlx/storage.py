@@ -1,4 +1,4 @@
-"""Storage: a run of a device's memory with an address; the host's, and the pool that recycles it."""
+"""Storage: a contiguous part of a device's memory; the host's storages, and the pool that recycles them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 ALIGNMENT = 64
 _POOL_LIMIT = 1 << 31  # bytes kept for reuse
-_ATTEMPTS = 8  # buffers that are looked at before a fresh one is made
+_ATTEMPTS = 8  # buffers that are checked before a new one is allocated
 _KEPT_BLOCKS = 4
 
 
@@ -40,8 +40,8 @@ class Device:
     """A device that programs run on and arrays live on: its platform's name and its number.
 
     A process's first device of a platform also equals the name: `x.device == "cpu"`. Where the devices of a platform
-    differ, `unit` says which one it is, and it equals the name of both, too: `x.device == "mlx:cpu"`. Numbers go on
-    from process to process; `local_hardware_id` is the number among those of its process.
+    differ, `unit` says which one it is, and it also equals the name with the unit: `x.device == "mlx:cpu"`. Numbers
+    continue from process to process; `local_hardware_id` is the number within its process.
 
     >>> import rlx.numpy as jnp
     >>> device = jnp.ones(3).device
@@ -58,14 +58,14 @@ class Device:
         self.process_index = process_index
 
     def of_process(self, process_index: int, count: int) -> Device:
-        """The device like this one of a process, each of which has `count` of them."""
+        """The corresponding device of another process, if each process has `count` of them."""
         other = Device(self.platform, process_index * count + self.local_hardware_id, self.unit, process_index)
         other.local_hardware_id = self.local_hardware_id
         return other
 
     @property
     def name(self) -> str:
-        """What `device=` and RLX_DEVICE take for it."""
+        """Its name for `device=` and RLX_DEVICE."""
         return f"{self.platform}:{self.unit}" if self.unit else self.platform
 
     @property
@@ -88,31 +88,31 @@ class Device:
 
 
 class Storage:
-    """Memory of one device that an Array or a plan reads and writes; what a backend's memory hands out derives from it.
+    """Memory of one device that an Array or a plan reads and writes; the storages of backends' memories derive from it.
 
-    `pointer` is the address of the first byte used, as the device counts. What an asynchronous run writes may not be
-    there yet: `wait` waits for it, and raises what the run raised.
+    `pointer` is the address of the first byte used, in the device's address space. An asynchronous run may not have
+    written it yet: `wait` waits for the run, and raises its error.
     """
 
     __slots__ = ("pointer",)
     pointer: int
 
     def view(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A contiguous NumPy array over the memory, sharing it. Raises TypeError where the host cannot address it."""
-        raise TypeError(f"{type(self).__name__} is no memory that NumPy can address")
+        """A contiguous NumPy array over the memory, sharing it. Raises TypeError if the host cannot address it."""
+        raise TypeError(f"{type(self).__name__} is not memory that NumPy can address")
 
     def is_ready(self) -> bool:
-        """Whether what was to be written is there, or is known to have failed."""
+        """Whether the run that writes it is done, or is known to have failed."""
         return True
 
     def wait(self) -> None:
-        """Wait until it is; raises the error of the run that should have written it."""
+        """Wait for the run that writes it; raises the run's error."""
 
 
 class HostStorage(Storage):
-    """Memory of the host, which nothing writes behind a caller's back.
+    """Memory of the host, which only its user writes.
 
-    `memory` is a C-contiguous NumPy array that owns its bytes (views made of it keep it alive),
+    `memory` is a C-contiguous NumPy array that owns its bytes (views of the array keep it alive),
     `pointer` the address of the first byte used, `offset` bytes into it.
     """
 
@@ -145,12 +145,12 @@ def aligned(nbytes: int) -> int:
 
 
 def padded(nbytes: int) -> int:
-    """Bytes up to where the next aligned memory can start: some for none."""
+    """The bytes up to the next aligned address after a block: nonzero even for an empty block."""
     return max(ALIGNMENT, aligned(nbytes))
 
 
 def _size_class(nbytes: int) -> int:
-    """Round up so that near sizes share buffers: 64-byte steps, then eighths of a power of two."""
+    """Round up so that similar sizes share buffers: 64-byte steps, then eighths of a power of two."""
     if nbytes <= 512:
         return padded(nbytes)
     step = 1 << max(6, nbytes.bit_length() - 4)
@@ -158,7 +158,7 @@ def _size_class(nbytes: int) -> int:
 
 
 class AllocationError(MemoryError):
-    """The machine does not give memory for `size` bytes."""
+    """The machine cannot allocate `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"{size} bytes cannot be allocated")
@@ -168,7 +168,7 @@ class AllocationError(MemoryError):
 def _fresh(size: int) -> HostStorage:
     try:
         raw = np.empty(size + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError):  # ValueError: more bytes than addresses
+    except (MemoryError, ValueError):  # ValueError: the size exceeds the address space
         raise AllocationError(size) from None
     address = raw.__array_interface__["data"][0]
     offset = -address % ALIGNMENT
@@ -176,12 +176,12 @@ def _fresh(size: int) -> HostStorage:
 
 
 def _counts_alone(queue: deque[HostStorage]) -> tuple[int, int]:
-    """The counts of references to a storage that only a local variable holds, and to its memory."""
+    """The reference counts of a storage that only a local variable holds, and of its memory."""
     storage = queue.popleft()
     return getrefcount(storage), getrefcount(storage.memory)
 
 
-# measured as `take` asks: a call holds its argument once more, but from Python 3.14 on not a local variable's
+# measured as in `take`: a call adds a reference to its argument, but from Python 3.14 on not to a local variable
 _STORAGE_ALONE, _MEMORY_ALONE = _counts_alone(deque([_fresh(ALIGNMENT)]))
 
 
@@ -209,9 +209,9 @@ def queue_for(nbytes: int) -> Queue:
 
 
 def take(queue: Queue) -> Storage:
-    """A free storage of the queue, or a fresh one."""
-    # free when only the pool refers to the storage and only the storage to its memory; what is
-    # found free stays in front, so that those in use for long gather behind it
+    """A free storage of the queue, or a new one."""
+    # free if only the pool refers to the storage and only the storage to its memory; free storages
+    # stay at the front, so that storages in use gather at the back
     for _ in range(_ATTEMPTS if len(queue) > _ATTEMPTS else len(queue)):
         try:
             storage = queue.popleft()
@@ -225,7 +225,7 @@ def take(queue: Queue) -> Storage:
 
 
 def _pooled(queue: Queue) -> HostStorage:
-    """A fresh storage, which the queue keeps unless the pool is full."""
+    """A new storage, which the queue keeps unless the pool is full."""
     global _bytes
     storage = _fresh(queue.size)
     with _lock:
@@ -236,7 +236,7 @@ def _pooled(queue: Queue) -> HostStorage:
 
 
 class Blocks:
-    """Memory for several small results of a call at once: parts of a block that is reused whole."""
+    """Memory for several small results of a call at once: parts of a block that is reused as a whole."""
 
     __slots__ = ("_blocks", "_offsets", "_references", "_size")
 
@@ -250,14 +250,14 @@ class Blocks:
         self._references = 0
 
     def take(self) -> list[Storage]:
-        """A storage for each size, uninitialised; all of them are free or none is."""
+        """A storage for each size, uninitialised; all of them are free, or none is."""
         blocks = self._blocks
         for _ in range(len(blocks)):
             try:
                 block = blocks.popleft()
             except IndexError:
                 break
-            # references of our own are counted and kept before another thread can find the block
+            # hold references before the block is put back, where another thread can find it
             storages = block[:]
             if _references(storages) == self._references:
                 blocks.appendleft(block)
@@ -277,17 +277,17 @@ class Blocks:
 
 
 def _references(storages: Any) -> int:
-    """How many references there are to storages of one memory, and to that memory."""
+    """The reference counts of the storages of one memory, and of that memory."""
     return sum(map(getrefcount, storages)) + getrefcount(storages[0].memory)
 
 
 def pool_bytes() -> int:
-    """Bytes that the pool holds, in use or free."""
+    """The bytes of the pool, in use or free."""
     return _bytes
 
 
 def clear_pool() -> None:
-    """Forget every pooled buffer; those in use live on with their arrays."""
+    """Drop every pooled buffer; buffers in use live as long as their arrays."""
     global _bytes
     with _lock:
         for queue in _pool.values():

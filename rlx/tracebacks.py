@@ -1,17 +1,23 @@
-"""Tracebacks that show the user's frames: those of rlx are left out where an exception is printed.
+"""Tracebacks that show the user's frames: rlx's frames are left out when an exception is printed.
 
-Exceptions keep all their frames; what prints them at the end of a program, of a thread or of a notebook's cell is
-handed the shorter chain. Debuggers see everything, and so does RLX_TRACEBACK=full.
+Exceptions keep all their frames. The shorter chain is printed by the hooks at the end of a program, of a thread and of
+a notebook's cell, by Python's module traceback (so by logging and unittest), and by pytest. Debuggers see everything,
+and so does RLX_TRACEBACK=full.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
+import traceback as tracebacks
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+from rlx.errors import RlxError, source_line
+from rlx.refused_calls import advise
 
 __all__ = ["install", "without_ours"]
 
@@ -19,7 +25,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """The frames of a traceback that are not rlx's, in a chain of their own; all of them where none is the user's.
+    """The frames of a traceback that are not rlx's, in a separate chain; all frames if none is the user's.
 
     >>> import rlx, rlx.numpy as jnp
     >>> from rlx.tracebacks import without_ours
@@ -33,7 +39,7 @@ def without_ours(traceback: TracebackType | None) -> TracebackType | None:
     kept = []
     walked = traceback
     while walked is not None:
-        if not walked.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        if not _is_ours(walked.tb_frame.f_code.co_filename):
             kept.append(walked)
         walked = walked.tb_next
     shown: TracebackType | None = None
@@ -42,15 +48,21 @@ def without_ours(traceback: TracebackType | None) -> TracebackType | None:
     return shown if shown is not None else traceback
 
 
+def _is_ours(file: object) -> bool:
+    return str(file).startswith(_PACKAGE)
+
+
 def _ours_hidden() -> bool:
     return os.environ.get("RLX_TRACEBACK") != "full"
 
 
 def install() -> None:
-    """Have the program's hooks, and a notebook's, print the shorter tracebacks; what was there before prints them."""
+    """Make everything that prints exceptions print the shorter tracebacks; hooks through the previous hooks."""
     if not getattr(sys.excepthook, "_of_rlx", False):
         sys.excepthook = _shorter(sys.excepthook)
         threading.excepthook = _shorter_in_threads(threading.excepthook)
+        _shorten_formatted()
+        _hide_from_pytest()
     shell = _notebook()
     if shell is not None and not shell.custom_exceptions:
         shell.set_custom_exc((Exception,), _show_in_cell)
@@ -58,6 +70,7 @@ def install() -> None:
 
 def _shorter(hook: Callable[..., Any]) -> Callable[..., Any]:
     def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
+        advise(error)
         if not _ours_hidden():
             return hook(kind, error, traceback)
         with _Shortened(error):
@@ -69,6 +82,8 @@ def _shorter(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def _shorter_in_threads(hook: Callable[..., Any]) -> Callable[..., Any]:
     def shown(arguments: Any) -> Any:
+        if arguments.exc_value is not None:
+            advise(arguments.exc_value)
         if not _ours_hidden() or arguments.exc_value is None:
             return hook(arguments)
         parts = arguments.exc_type, arguments.exc_value, without_ours(arguments.exc_traceback), arguments.thread
@@ -78,8 +93,33 @@ def _shorter_in_threads(hook: Callable[..., Any]) -> Callable[..., Any]:
     return shown
 
 
+def _shorten_formatted() -> None:
+    """What the module traceback formats: print_exc, format_exc, logging.exception; causes are formatted likewise."""
+    whole = tracebacks.TracebackException.__init__
+
+    @functools.wraps(whole)
+    def shorter(self: Any, kind: Any, error: Any, traceback: Any, **options: Any) -> None:
+        whole(self, kind, error, without_ours(traceback) if _ours_hidden() else traceback, **options)
+
+    setattr(tracebacks.TracebackException, "__init__", shorter)  # noqa: B010
+
+
+def _hide_from_pytest() -> None:
+    """In a test: pytest hides functions with a variable __tracebackhide__, and rlx's functions like those."""
+    code = sys.modules.get("_pytest._code.code")
+    if code is None:
+        return
+    hidden = code.TracebackEntry.ishidden
+
+    @functools.wraps(hidden)
+    def hidden_or_ours(self: Any, excinfo: Any) -> bool:
+        return hidden(self, excinfo) or (_ours_hidden() and _is_ours(self.path))
+
+    code.TracebackEntry.ishidden = hidden_or_ours
+
+
 class _Shortened:
-    """An exception and those it came from with short tracebacks, for as long as they are printed."""
+    """An exception and its causes with short tracebacks, while they are printed."""
 
     def __init__(self, error: BaseException) -> None:
         self.kept: list[tuple[BaseException, TracebackType | None]] = []
@@ -106,8 +146,36 @@ def _notebook() -> Any:
 def _show_in_cell(
     shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType | None, tb_offset: Any = None
 ) -> None:
+    advise(error)
     if not _ours_hidden():
         shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
         return
-    with _Shortened(error):
-        shell.showtraceback((kind, error, without_ours(traceback)), tb_offset=tb_offset)
+    shown = without_ours(traceback)
+    with _Shortened(error), _SaidOnce(error, shown):
+        shell.showtraceback((kind, error, shown), tb_offset=tb_offset)
+
+
+class _SaidOnce:
+    """An error of rlx without its line, while it is printed after a traceback that ends with this line."""
+
+    def __init__(self, error: BaseException, traceback: TracebackType | None) -> None:
+        last = traceback
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        self.error = error if isinstance(error, RlxError) and last is not None else None
+        self.line = "" if self.error is None else self.error.line
+        if last is not None and self.line != _line_of(last):
+            self.error = None
+
+    def __enter__(self) -> None:
+        if self.error is not None:
+            self.error.relocate("")
+
+    def __exit__(self, *_: Any) -> None:
+        if self.error is not None:
+            self.error.relocate(self.line)
+
+
+def _line_of(entry: TracebackType) -> str:
+    code = entry.tb_frame.f_code
+    return source_line(code.co_filename, entry.tb_lineno, code.co_name)

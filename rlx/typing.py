@@ -1,4 +1,4 @@
-"""Types for annotations: what rlx functions take as arrays, dtypes and shapes."""
+"""Types for annotations: the arrays, dtypes and shapes that rlx functions accept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlx.array import Array
 __all__ = ["ArrayLike", "DTypeLike", "DimSize", "Shape", "SupportsDType"]
 
 ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
-"""What every operation takes in place of an array."""
+"""Values that operations accept as an array."""
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class SupportsDType(Protocol):
 
 
 DTypeLike = str | type[Any] | np.dtype | SupportsDType
-"""What names a dtype."""
+"""Values that specify a dtype."""
 
 DimSize = int
 Shape = Sequence[int]

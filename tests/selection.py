@@ -8,7 +8,7 @@ import pytest
 
 __all__ = ["pytest_collection_modifyitems"]
 
-CASES = 2  # of a test are in the selection, and of those beyond one in SHARE
+CASES = 2  # of a test are in the selection, and of those beyond one in SHARE; all of those marked selected("all")
 SHARE = 32
 
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         families.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in families.values():
         marker = cases[0].get_closest_marker("selected")
-        least: int = marker.args[0] if marker else CASES
+        least = CASES if marker is None else len(cases) if marker.args[0] == "all" else int(marker.args[0])
         kept = least + max(0, len(cases) - least) // SHARE
         for case in sorted(cases, key=lambda case: zlib.crc32(case.nodeid.encode()))[kept:]:
             case.add_marker("thorough")

@@ -50,7 +50,9 @@ THIN = np.ones((1, 1, 1), np.float32)
 ROW = np.ones(3, np.float32)
 KEY = rlx.random.key(0)
 NAMES = "Zxx a ar arr array ary b data elems f filt in1 in2 keys lhs logits m operand p src update v values x x1 x2 y"
+NAMES += " predictions targets log_predictions log_targets labels anchors positives negatives"
 ARGUMENTS = dict.fromkeys(NAMES.split(), CUBE) | {
+    "alpha": 0.1,
     "arrays": (CUBE, CUBE),
     "axis_name": "members",
     "tree_of_arrays": CUBE,
@@ -154,6 +156,9 @@ def on_one_device(**options: Any) -> Any:
 
 
 SPECIAL: dict[str, Call] = {
+    "softmax_cross_entropy_with_integer_labels.axis": lambda i: rlx.optim.softmax_cross_entropy_with_integer_labels(
+        CUBE, np.zeros((3, 3), np.int32), i
+    ),
     "reduce_scatter.axis": lambda i: rlx.distributed.reduce_scatter(CUBE, axis=i, tiled=True),
     "BatchNorm.axis": lambda i: applied(stax.BatchNorm(i), (3, 3, 3)),
     "FanInConcat.axis": lambda i: applied(stax.FanInConcat(i), (3, 3, 3), (3, 3, 3)),

@@ -48,10 +48,11 @@ def program(name: str = "softmax_rows", ours: float = 1e-3, theirs: float = 2e-3
 
 
 # ---------------------------------------------------------------------- what is written down
-def test_the_readme_holds_the_results(benchmarks: Benchmarks) -> None:
+def test_the_pages_hold_the_results(benchmarks: Benchmarks) -> None:
     readme = benchmarks.readme
-    text = readme.README.read_text(encoding="utf-8")
-    assert text == readme.page(text, readme.results()), "run python -m benchmarks.readme"
+    for path in readme.SECTIONS:
+        text = path.read_text(encoding="utf-8")
+        assert text == readme.page(path, text, readme.results()), "run python -m benchmarks.readme"
 
 
 def test_the_picture_is_of_the_results(benchmarks: Benchmarks) -> None:
@@ -69,7 +70,7 @@ def test_the_results_are_of_every_program(benchmarks: Benchmarks) -> None:
 
 def test_a_readme_without_marks_is_refused(benchmarks: Benchmarks) -> None:
     with pytest.raises(ValueError, match="lacks the marks"):
-        benchmarks.readme.page("no marks", benchmarks.readme.results())
+        benchmarks.readme.page(benchmarks.readme.README, "no marks", benchmarks.readme.results())
 
 
 # ---------------------------------------------------------------------- the picture
@@ -206,6 +207,7 @@ def test_what_is_asked_for_must_exist(benchmarks: Benchmarks) -> None:
         benchmarks.run.chosen("sorted_vector")
 
 
+@pytest.mark.thorough
 def test_a_probe_runs_in_a_process_of_its_own(benchmarks: Benchmarks, tmp_path: Path) -> None:
     first = benchmarks.figures.probe(["depth", "rlx", "1"], str(tmp_path))
     assert 0 < first["seconds"] < 60
@@ -246,6 +248,7 @@ def test_profiles_are_put_beside_calls(benchmarks: Benchmarks) -> None:
 
 
 # ---------------------------------------------------------------------- what a saved program needs to begin
+@pytest.mark.thorough
 def test_first_results_are_measured_in_fresh_processes(benchmarks: Benchmarks, tmp_path: Path) -> None:
     first = benchmarks.first_result
     files = first.saved("softmax_rows", tmp_path)

@@ -426,13 +426,17 @@ def test_percentiles() -> None:
 def test_info(command: Rlx) -> None:
     code, text, _ = command("info")
     assert code == 0 and re.search(rf"^rlx: +{re.escape(rlx.__version__)}$", text, re.MULTILINE)
+    assert all(f"\n{state} devices:\n" in text for state in ("usable", "installable", "impossible"))
+    assert re.search(r"^  cpu$", text, re.MULTILINE)
     told = data(command("info", "--json"))
+    assert "cpu" in told["device_states"]["usable"]
     assert told["numpy"] == np.__version__ and told["threads"] == rlx.get_num_threads()
     assert {"numba", "llvmlite", "scipy"} <= set(told["packages"]) and "cpu" in told["devices"]
     for line in (rlx.print_environment_info(return_string=True) or "").splitlines():
         assert re.match(r"\w+", line)[0] in told  # type: ignore[index]
 
 
+@pytest.mark.thorough
 def test_doctor(command: Rlx, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_NUM_THREAD", "1")
     found = command("doctor", "--json")
@@ -492,7 +496,7 @@ def test_doctor_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_doctor_knows_every_setting() -> None:
-    table = re.findall(r"^\| `(RLX_\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    table = re.findall(r"^\| `(RLX_\w+)`", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(SETTINGS) == sorted(table)
 
 
@@ -545,6 +549,7 @@ def test_cache_holds_what_a_process_compiled(command: Rlx, monkeypatch: pytest.M
 
 
 # ------------------------------------------------------------------ the whole
+@pytest.mark.thorough
 def test_as_a_process(tmp_path: Path) -> None:
     """python -m rlx, its exit code, and a reader that stops reading."""
     (tmp_path / "model.py").write_text("def f(x):\n    return x.sum()\n")

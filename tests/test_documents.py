@@ -7,8 +7,13 @@ import doctest
 import importlib
 import importlib.util
 import io
+import json
 import linecache
+import os
 import re
+import subprocess
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +24,11 @@ from rlx import backends
 from rlx.trace.primitive import registry
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+DOCUMENTS = sorted([*PAGES, *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # outlines of a class, not code that runs
-EXPLANATIONS: set[tuple[str, str]] = {("architecture.md", "class Primitive:")}
+EXPLANATIONS: set[tuple[str, str]] = {("internals.md", "class Primitive:")}
 # packages of the extras for accelerators: their modules are tested where they are installed
 OPTIONAL = {"cupy", "mlx"}
 
@@ -53,6 +59,40 @@ def own_primitives() -> Iterator[None]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_blocks_run(document: Path) -> None:
     """Blocks of one file share a namespace, and assert their own results."""
+    run_blocks(document)
+
+
+def uses_several_devices(document: Path) -> bool:
+    """Whether a block is about several devices, and so has to run on one and on more."""
+    return any(re.search(r"\b(shard_map|pmap|Mesh|make_mesh|device_put)\(", source) for _, source in blocks(document))
+
+
+@pytest.mark.parametrize("count", [4])
+def test_blocks_about_several_devices_run_on_several(count: int) -> None:
+    """In one process of their own: the number of devices is read when rlx is imported."""
+    environment = {**os.environ, "RLX_NUM_CPU_DEVICES": str(count)}
+    command = [sys.executable, "-m", "tests.test_documents"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert {"ecosystem.md", "sharding.md", "distributed.md", "parallel.md"} <= found.keys()
+    failed = {name: text for name, text in found.items() if text}
+    assert not failed, "\n".join(f"{name}:\n{text}" for name, text in failed.items())
+
+
+def failure(document: Path) -> str:
+    """What went wrong with the blocks of a document, or nothing."""
+    try:
+        run_blocks(document)
+    except pytest.skip.Exception:
+        return ""
+    except Exception:
+        return traceback.format_exc()[-2000:]
+    return ""
+
+
+def run_blocks(document: Path) -> None:
+    """Run the blocks of a document; skip the test where one needs what is not installed."""
     module = ModuleType(f"blocks_of_{document.stem}")
     missing = sorted(package for package in OPTIONAL if importlib.util.find_spec(package) is None)
     for line, source in blocks(document):
@@ -81,11 +121,22 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def test_settings_are_those_of_the_code() -> None:
-    """The README's table names every environment variable that rlx reads, and no other."""
+    """docs/settings.md names every environment variable that rlx reads, and no other."""
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "rlx").rglob("*.py"))
-    read = set(re.findall(r"""(?:environ\.get|environ|_flag)[(\[]\s*["'](RLX_\w+)""", sources))
-    table = set(re.findall(r"^\| `(RLX_\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    read = set(re.findall(r"""(?:environ\.get|environ|_flag|seconds_of)[(\[]\s*["'](RLX_\w+)""", sources))
+    settings = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    table = set(re.findall(r"^\| `(RLX_\w+)`", settings, re.MULTILINE))
     assert table == read
+
+
+def test_the_source_tree_is_up_to_date() -> None:
+    """The page lists the packages and primitives that there are."""
+    path = ROOT / "docs" / "make_source_tree.py"
+    specification = importlib.util.spec_from_file_location("make_source_tree", path)
+    assert specification is not None and specification.loader is not None
+    generator = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generator)
+    assert generator.TARGET.read_text(encoding="utf-8") == generator.page(), "run python docs/make_source_tree.py"
 
 
 def modules() -> list[str]:
@@ -110,3 +161,8 @@ def test_doctests(name: str) -> None:
         test.globs.pop("annotations", None)
         runner.run(test)
     assert runner.failures == 0, f"{runner.failures} of {runner.tries} examples in {name} fail (see the output)"
+
+
+if __name__ == "__main__":
+    about_devices = [document for document in DOCUMENTS if uses_several_devices(document)]
+    print(json.dumps({document.name: failure(document) for document in about_devices}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -209,3 +211,24 @@ def test_types_of_numbers() -> None:
 
 def test_scalar_types_are_found_among_numpys() -> None:
     assert np.int32 in {jnp.int32, jnp.int64} and jnp.float32 in {np.float32} and np.float64 not in {jnp.float32}
+
+
+def test_scalar_types_are_classes() -> None:
+    """As in JAX: libraries derive enumerations from them, and ask whether they are types."""
+
+    class Step(jnp.int8):
+        FIRST = jnp.int8(0)
+        LAST = jnp.int8(2)
+
+    assert isinstance(jnp.int8, type) and isinstance(Step, type) and issubclass(Step, jnp.int8)
+    assert not issubclass(jnp.int8, int) and Step.dtype == np.int8
+    assert Step(3).dtype == jnp.zeros(2, Step).dtype == Step.LAST.dtype == np.int8
+    for kind in (jnp.float32, jnp.bfloat16, jnp.int_):
+        assert pickle.loads(pickle.dumps(kind)) is kind and copy.deepcopy(kind) is kind and kind.__doc__
+
+
+@pytest.mark.parametrize("way", [rlx.jit, rlx.vmap, lambda f: lambda x: rlx.jvp(f, (x,), (x,))[0]])
+def test_scalar_types_take_lists_of_traced_values(way: Any) -> None:
+    x = np.arange(1.0, 3.0, dtype="f4")
+    found = way(lambda x: jnp.float16([x, (2 * x).astype("f8"), x * 0 + 1]))(x)
+    assert found.dtype == np.float16 and sorted(set(np.asarray(found).ravel().tolist())) == [1.0, 2.0, 4.0]

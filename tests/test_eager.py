@@ -66,7 +66,11 @@ def test_pdb_shows_values() -> None:
         "print('grad', rlx.grad(f)(0.0))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input="p y\np float(y) + 41\nc\n", capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        input="p y\np float(rlx.lax.stop_gradient(y)) + 41\nc\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert "with value 0." in done.stdout and "41.0" in done.stdout and "grad 2.0" in done.stdout

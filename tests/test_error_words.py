@@ -159,12 +159,12 @@ def more_axes_than_numpy_takes() -> None:
     jnp.sort(jnp.ones((2,) + (1,) * 39), 0)  # here
 
 
-@case(errors.ShapeError, "tile got the repetitions (2.5,).", "Sizes are integers: use // to divide, or int(...).")
+@case(errors.ShapeError, "tile got the repetitions (2.5,).", "Sizes must be integers: use // to divide, or int(...).")
 def a_tile_of_no_whole_number() -> None:
     jnp.tile(ones(2), 2.5)  # here
 
 
-@case(errors.ShapeError, "zeros got the shape (3.0, 2).", "Sizes are integers: use // to divide, or int(...).")
+@case(errors.ShapeError, "zeros got the shape (3.0, 2).", "Sizes must be integers: use // to divide, or int(...).")
 def a_shape_of_no_whole_number() -> None:
     jnp.zeros((6 / 2, 2))  # here
 
@@ -196,8 +196,8 @@ def repeats_of_another_length() -> None:
 # --------------------------------------------------------------------- functions of arrays
 @case(
     errors.InputTypeError,
-    "concatenate got a second array, float32[2], beside the first: it takes one sequence of arrays.",
-    "Put them into brackets: concatenate([a, b]).",
+    "concatenate got a second array, float32[2]: it takes one sequence of arrays.",
+    "Put the arrays into brackets: concatenate([a, b]).",
 )
 def a_concatenation_without_brackets() -> None:
     jnp.concatenate(ones(2), ones(2))  # here
@@ -205,8 +205,8 @@ def a_concatenation_without_brackets() -> None:
 
 @case(
     errors.InputTypeError,
-    "vstack got a second array, float32[2,2], beside the first: it takes one sequence of arrays.",
-    "Put them into brackets: vstack([a, b]).",
+    "vstack got a second array, float32[2,2]: it takes one sequence of arrays.",
+    "Put the arrays into brackets: vstack([a, b]).",
 )
 def a_stack_without_brackets() -> None:
     jnp.vstack(ones(2, 2), ones(2, 2))  # here
@@ -232,8 +232,8 @@ def an_einsum_without_an_operand() -> None:
 
 @case(
     errors.InputTypeError,
-    "einsum got its subscripts 'ij->ji' behind an operand.",
-    "They come first: einsum('ij->ji', x).",
+    "einsum got its subscripts 'ij->ji' after an operand.",
+    "They must come first: einsum('ij->ji', x).",
 )
 def an_einsum_with_its_subscripts_behind() -> None:
     jnp.einsum(ones(2, 3), "ij->ji")  # here
@@ -242,7 +242,7 @@ def an_einsum_with_its_subscripts_behind() -> None:
 @case(
     errors.ShapeError,
     "einsum cannot read the subscripts 'ij,jk->il': Output character 'l' did not appear in the input.",
-    "Write letters for the axes of each operand, and those of the result behind an arrow, which all occur among"
+    "Write letters for the axes of each operand, and after an arrow the result's letters, which all occur among"
     " the operands': 'ij,jk->ik'.",
 )
 def an_einsum_with_an_unknown_letter() -> None:
@@ -252,7 +252,7 @@ def an_einsum_with_an_unknown_letter() -> None:
 @case(
     errors.ShapeError,
     "einsum got the sizes 3 and 4 for the index 'j' of 'ij,jk': the operands are float32[2,3], float32[4,4].",
-    "An index has one size in all operands.",
+    "An index must have one size in all operands.",
 )
 def an_einsum_of_unequal_sizes() -> None:
     jnp.einsum("ij,jk->ik", ones(2, 3), ones(4, 4))  # here
@@ -269,7 +269,7 @@ def a_put_of_numpy() -> None:
 
 @case(
     errors.ImmutableArrayError,
-    "np.copyto writes into its argument, and rlx arrays are immutable.",
+    "copyto writes into its argument, and rlx arrays are immutable.",
     "Write x = rlx.numpy.where(condition, values, x).",
 )
 def a_copyto_of_numpy() -> None:
@@ -332,7 +332,7 @@ def an_index_out_of_bounds() -> None:
 @case(
     errors.PrintFormatError,
     "debug.print: the format string names the value 'y'; given were 0.",
-    "Pass it behind the format string as y=...; braces that are to be printed are written twice.",
+    "Pass it after the format string as y=...; double braces to print them.",
     inside="<lambda>",
 )
 def a_print_of_an_unknown_name() -> None:
@@ -584,7 +584,7 @@ def a_loss_that_is_not_returned() -> None:
 
 
 # --------------------------------------------------------------------- loops
-_SHAPE = "A carry keeps its shape: return carry{0} with shape (), or start with an initial value of shape (2,)."
+_SHAPE = "A carry must keep its shape: return carry{0} with shape (), or start with an initial value of shape (2,)."
 
 
 @case(
@@ -618,7 +618,7 @@ def the_line_of_a_body_of_fori_loop() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.fori_loop: carry enters the body as float32[] and leaves it as float64[].",
-    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
+    "A carry must keep its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
     inside="body",
 )
 def the_line_of_a_body_of_a_loop_with_a_traced_bound() -> None:
@@ -644,8 +644,8 @@ def the_line_of_a_body_of_while_loop() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.fori_loop: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
-    "The body returns a carry with the structure of the initial one: the same nesting of tuples, lists and dicts, with"
-    " the same keys.",
+    "The body must return a carry with the structure of the initial one: the same nesting of tuples, lists and dicts,"
+    " with the same keys.",
     inside="body",
 )
 def a_structure_that_changes_in_fori_loop() -> None:
@@ -659,7 +659,7 @@ def a_structure_that_changes_in_fori_loop() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.while_loop: cond_fun returned float32[].",
-    "It returns one scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
+    "It must return a scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
     inside="unfinished",
 )
 def the_line_of_a_condition() -> None:

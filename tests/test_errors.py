@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -12,6 +13,7 @@ from mistakes import Mistakes, line_of
 import rlx
 import rlx.numpy as jnp
 from rlx import errors, lax
+from rlx.errors import did_you_mean
 
 CASES = Mistakes()
 case = CASES.case
@@ -65,7 +67,7 @@ def a_product_of_unequal_sizes() -> None:
 
 @case(
     errors.ShapeError,
-    "reshape cannot bring float32[6] of 6 elements to shape (4, 2).",
+    "cannot reshape float32[6] of 6 elements to shape (4, 2).",
     "The product of the new sizes must equal the number of elements.",
 )
 def a_reshape_of_another_size() -> None:
@@ -199,13 +201,26 @@ def a_tracer_in_a_numpy_call() -> None:
 
 @case(
     errors.TracerArrayConversionError,
-    "A NumPy function (np.asarray or another) got a traced float32[3]: its result would have no derivative.",
-    "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
-    " If none is wanted, hand over x.tolist().",
+    "A NumPy function (np.asarray or another) gives the number of a traced float32[3] without its derivative: it"
+    " depends on an argument by which lambda is differentiated.",
+    "Keep it an array: rlx.numpy has the functions of math and NumPy, for instance rlx.numpy.sin. If a number without"
+    " a derivative is meant, write rlx.lax.stop_gradient(x) first.",
     inside="<lambda>",
 )
 def a_differentiated_value_in_a_numpy_call() -> None:
     rlx.grad(lambda x: np.asarray(x).sum())(ones(3))  # here
+
+
+@case(
+    errors.ConcretizationTypeError,
+    "float() gives the number of a traced weak float32[] without its derivative: it depends on"
+    " an argument by which lambda is differentiated.",
+    "Keep it an array: rlx.numpy has the functions of math and NumPy, for instance rlx.numpy.sin. If a number without"
+    " a derivative is meant, write rlx.lax.stop_gradient(x) first.",
+    inside="<lambda>",
+)
+def a_differentiated_value_in_math() -> None:
+    rlx.grad(lambda x: math.sin(x) * x)(1.0)  # here
 
 
 @case(
@@ -372,7 +387,7 @@ def a_list_for_an_array() -> None:
 
 @case(
     errors.InputTypeError,
-    "A masked array was given; rlx would lose its mask.",
+    "A masked array was passed; rlx would lose its mask.",
     "Use x.filled(value), or keep the mask as a second array with rlx.numpy.where.",
 )
 def a_masked_array() -> None:
@@ -448,8 +463,8 @@ def a_donated_array() -> None:
 
 @case(
     errors.DonatedArrayError,
-    "lambda was called with an array (float32[3]) that an earlier call was given by donate_argnums.",
-    "Use the result of that call instead, or leave the argument out of donate_argnums.",
+    "An argument of lambda (float32[3]) was donated to a jitted call and its memory has been given away.",
+    "Use the call's result instead, or leave the argument out of donate_argnums.",
 )
 def a_donated_argument() -> None:
     x = ones(3)
@@ -666,7 +681,7 @@ def a_custom_function_without_a_rule() -> None:
 @case(
     errors.DeviceError,
     "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_device() -> None:
     rlx.devices("tpu")  # here
@@ -675,7 +690,7 @@ def an_unknown_device() -> None:
 @case(
     errors.DeviceError,
     "There is no device 'quantum'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_default_device() -> None:
     with rlx.default_device("quantum"):  # here
@@ -685,7 +700,7 @@ def an_unknown_default_device() -> None:
 @case(
     errors.DeviceError,
     "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_device_of_jit() -> None:
     rlx.jit(lambda x: x, device="tpu")(1.0)  # here
@@ -695,7 +710,7 @@ def an_unknown_device_of_jit() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float64[].",
-    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
+    "A carry must keep its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
     inside="<lambda>",
 )
 def a_carry_that_changes_its_dtype() -> None:
@@ -705,7 +720,7 @@ def a_carry_that_changes_its_dtype() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float32[2].",
-    "A carry keeps its shape: return carry with shape (), or start with an initial value of shape (2,).",
+    "A carry must keep its shape: return carry with shape (), or start with an initial value of shape (2,).",
     inside="<lambda>",
 )
 def a_carry_that_changes_its_shape() -> None:
@@ -715,7 +730,7 @@ def a_carry_that_changes_its_shape() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.scan: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
-    "The body returns a carry with the structure of the initial one: the same nesting of tuples, "
+    "The body must return a carry with the structure of the initial one: the same nesting of tuples, "
     "lists and dicts, with the same keys.",
     inside="<lambda>",
 )
@@ -746,7 +761,7 @@ def branches_of_different_types() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.cond: result has different types: float32[3] from false_fun, float32[2] from true_fun.",
-    "Return arrays of one shape: broadcast, pad or slice in the branches.",
+    "The shapes must be equal: broadcast, pad or slice in the branches.",
     inside="<lambda>",
 )
 def branches_of_different_shapes() -> None:
@@ -756,7 +771,7 @@ def branches_of_different_shapes() -> None:
 @case(
     errors.ShapeError,
     "lax.cond got a predicate of type bool[2].",
-    "The predicate is one value: reduce it with .all() or .any(), or use rlx.numpy.where to choose elementwise.",
+    "The predicate must be a scalar: reduce it with .all() or .any(), or use rlx.numpy.where to choose elementwise.",
 )
 def a_predicate_with_an_axis() -> None:
     lax.cond(ones(2) > 0, lambda x: x, lambda x: x, 1.0)  # here
@@ -765,7 +780,7 @@ def a_predicate_with_an_axis() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.while_loop: carry enters the body as float32[] and leaves it as float64[].",
-    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
+    "A carry must keep its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
     inside="<lambda>",
 )
 def a_while_carry_that_changes() -> None:
@@ -813,3 +828,30 @@ def test_after_every_mistake_rlx_works() -> None:
             mistake.function()
         assert float(jnp.float32(1.0) + 1) == 2.0
     assert float(rlx.jit(rlx.grad(lambda x: x * x))(3.0)) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(rlx.nn, "cross_entropy"), (rlx.nn, "softmax_cross_entropy"), (rlx.optim, "cross_entropy")],
+)
+def test_advice_on_cross_entropy_is_right(module: Any, name: str) -> None:
+    """What it says for integer labels, and what it says for probabilities, is the mean cross-entropy."""
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    advice = str(caught.value)
+    logits = jnp.asarray([[9.0, 1.0, 2.0], [0.5, 5.0, 1.0], [1.0, 2.0, 4.0], [3.0, 2.0, 1.0]])
+    labels = jnp.asarray([0, 1, 1, 2])
+    expected = float(jnp.mean(rlx.nn.logsumexp(logits, 1) - logits[jnp.arange(4), labels]))
+    of_integers = advice.partition("integer labels write ")[2].partition(";")[0]
+    of_probabilities = advice.partition("probabilities, ")[2].partition(".mean()")[0] + ".mean()"
+    for text, given in ((of_integers, labels), (of_probabilities, rlx.nn.one_hot(labels, 3))):
+        assert abs(float(eval(text, {"rlx": rlx, "logits": logits, "labels": given})) - expected) < 1e-5
+
+
+def test_names_that_are_near() -> None:
+    """Those that differ in case alone are all told, the nearest first, with what is between the last two."""
+    assert did_you_mean("abc", ["ABC", "abc", "xyz"]) == "Did you mean ABC or abc?"
+    assert did_you_mean("sin_", ["sin", "Sin", "SIN"]) == "Did you mean sin, Sin or SIN?"
+    assert did_you_mean("reshpae", ["ravel", "reshape"]) == "Did you mean reshape?"
+    assert did_you_mean("reshpae", ["ravel", "reshape"], repr) == "Did you mean 'reshape'?"
+    assert did_you_mean("x", ["ravel"]) == did_you_mean("x", []) == ""

@@ -99,7 +99,8 @@ def test_dispatch_has_a_row_for_each_equation() -> None:
     rows = found.dispatch
     assert any(r.how == "inlined" for r in rows)
     assert [r.how for r in rows if "dot_general" in r.equation] == ["library"]
-    assert sum(r.how != "inlined" for r in rows) == len(found.mir[-1].program.equations)
+    removed = [r for r in rows if r.how in ("constant", "dropped") and r.reason]
+    assert sum(r.how != "inlined" for r in rows) - len(removed) == len(found.mir[-1].program.equations)
     kernels = {r.kernel for r in rows if r.kernel}
     assert found.plan is not None and len(kernels) == len(found.plan.kernels)
 
@@ -109,7 +110,7 @@ def test_dispatch_goes_into_regions() -> None:
         return rlx.lax.scan(lambda c, x: (jnp.tanh(c @ x), jnp.sum(c)), c, xs)
 
     rows = rlx.inspect(run)(X, np.ones((3, 8, 8), np.float32)).dispatch
-    assert any("ops.tanh" in r.equation and r.kernel.count(".") == 1 for r in rows)
+    assert any("ops.tanh" in r.equation and ".body." in r.kernel for r in rows)
 
 
 def test_pages() -> None:

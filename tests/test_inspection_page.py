@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,10 @@ def test_every_equation_line_and_kernel_is_on_the_page() -> None:
     program = found.mir[-1].program
     assert len(shown["graph"]["nodes"]) == len(program.inputs) + len(program.equations)
     assert [n["name"] for n in shown["graph"]["nodes"][1:]] == [e.primitive.name for e in program.equations]
-    assert len(shown["kernels"]) == len(found.plan.kernels)
+    assert [k["path"] for k in shown["kernels"]] == [str(n) for n in range(len(found.plan.kernels))]
+    named = {path for n in shown["graph"]["nodes"] for path in n.get("kernels", ())}
+    assert named == {k["path"] for k in shown["kernels"]}
+    assert all(k["bytes"] > 0 and k["lines"] and "seconds" not in k for k in shown["kernels"])
     (source,) = shown["sources"]
     texts = dict(map(tuple, source["lines"]))
     assert source["file"] == __file__ and any("centred**2" in text for text in texts.values())
@@ -52,8 +56,10 @@ def test_every_equation_line_and_kernel_is_on_the_page() -> None:
 
 def test_edges_lead_from_what_is_read() -> None:
     shown = contents(rlx.inspect(lambda x, y: (x + y) * x)(X, X).page())["graph"]
-    assert [n["name"] for n in shown["nodes"]] == ["x0", "x1", "add", "multiply"]
-    assert sorted(map(tuple, shown["edges"])) == [(0, 2), (0, 3), (1, 2), (2, 3)]
+    assert [n["name"] for n in shown["nodes"]] == ["x", "y", "add", "multiply"]
+    edges = sorted((source, node) for source, node, _ in shown["edges"])
+    assert edges == [(0, 2), (0, 3), (1, 2), (2, 3)]
+    assert {type for _, _, type in shown["edges"]} == {"float32[64,32]"}
     assert shown["results"] == [3]
     assert [n["y"] for n in shown["nodes"]] == [0, 0, 1, 2]
 
@@ -124,3 +130,21 @@ def test_four_thousand_equations_take_less_than_two_seconds() -> None:
     markup = found.page()
     assert time.process_time() - start < 2.0
     assert len(contents(markup)["graph"]["nodes"]) > 4000
+
+
+def test_arguments_have_their_names_and_row_tiles_their_parts() -> None:
+    def layers(parameters: Any, x: Any) -> Any:
+        return jnp.tanh(x @ parameters["first"]) @ parameters["second"]
+
+    weights = {name: np.ones((64, 64), np.float32) for name in ("first", "second")}
+    found = rlx.inspect(layers)(weights, np.ones((1024, 64), np.float32))
+    shown = contents(found.page())
+    assert [n["name"] for n in shown["graph"]["nodes"][:3]] == ["parameters['first']", "parameters['second']", "x"]
+    assert [k["path"] for k in shown["kernels"]] == ["0", "0.0", "0.1", "0.2"]
+    assert [n["kernels"] for n in shown["graph"]["nodes"][3:]] == [["0.0"], ["0.1"], ["0.2"]]
+
+
+def test_a_profile_puts_times_on_the_page() -> None:
+    found = rlx.inspect(normalised)(X)
+    times = SimpleNamespace(kernels=(SimpleNamespace(path="0", seconds=2.5e-6),))
+    assert [k["seconds"] for k in contents(found.page(times))["kernels"]] == [2.5e-6]

@@ -131,5 +131,5 @@ def test_threads_share_a_model() -> None:
 def test_mistakes() -> None:
     with pytest.raises(OptionError, match="no __call__"):
         rlx.model(type("Empty", (), {}))
-    with pytest.raises(OptionError, match="`compiled` of its own"):
+    with pytest.raises(OptionError, match="has an attribute `compiled`"):
         rlx.model(type("Taken", (), {"__call__": lambda self: 1, "compiled": 1}))

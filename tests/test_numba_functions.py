@@ -122,6 +122,7 @@ def test_several_outputs_scalars_and_trees(backend: str) -> None:
         assert result["remainder"].tolist() == [[1, 2], [0, 1]]
 
 
+@pytest.mark.selected(1)
 def test_vmap_by_loop(backend: str) -> None:
     x = np.random.default_rng(1).integers(0, 100, (4, 3, 5))
     y = np.array([3, 4, 5])
@@ -181,6 +182,7 @@ def test_inside_scan_cond_and_while(backend: str) -> None:
     assert branch(True, x).tolist() == [2, 2] and branch(False, x).tolist() == [2, 1]
 
 
+@pytest.mark.thorough
 def test_equal_calls_are_made_once_and_arguments_stay() -> None:
     @numba.njit("void(f8[:], f8[:])")
     def doubled(out: Any, x: Any) -> None:
@@ -262,6 +264,7 @@ def test_scalar_function_on_threads_and_in_a_loop() -> None:
 
 
 # ------------------------------------------------------------------ derivatives
+@pytest.mark.thorough
 def test_custom_rules_give_derivatives() -> None:
     @numba.njit
     def scale(out: Any, x: Any, factor: Any) -> None:
@@ -292,7 +295,7 @@ def test_a_bare_derivative_says_what_to_write(function: Any) -> None:
 
 # ------------------------------------------------------------------ errors
 def test_functions_that_are_not_numbas() -> None:
-    with pytest.raises(UnsupportedError, match=r"is a function and no function compiled by Numba(.|\n)*numba\.njit"):
+    with pytest.raises(UnsupportedError, match=r"is a function and not a function compiled by Numba(.|\n)*numba\.njit"):
         rlx.numba_call(lambda out, x: None, np.ones(3), np.ones(3))
     with pytest.raises(UnsupportedError, match=r"compiled by Numba"):
         rlx.numba_scalar(np.sin)

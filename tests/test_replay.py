@@ -61,7 +61,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", CALLS)
 def test_later_calls_equal_the_first(name, monkeypatch):
     later = [CALLS[name]() for _ in range(4)]
-    monkeypatch.setattr(config, "watched", True)  # every call runs its operations
+    monkeypatch.setitem(vars(config), "watched", True)  # every call runs its operations
     plain = CALLS[name]()
     for result in later:
         same(result, plain)

@@ -21,6 +21,10 @@ def test_many(n): pass
 @pytest.mark.parametrize("n", range(34))
 def test_slow(n): pass
 
+@pytest.mark.selected("all")
+@pytest.mark.parametrize("n", range(5))
+def test_rows(n): pass
+
 @pytest.mark.thorough
 def test_long(): pass
 """
@@ -38,7 +42,7 @@ def test_the_selection_has_a_few_of_many_cases(pytester: pytest.Pytester) -> Non
         assert found[wanted][0] == found[wanted][1]
     selection, rest = found["not thorough"][0], found["thorough"][0]
     assert not selection & rest
-    assert len(selection | rest) == 1 + 4 + 84 + 34 + 1
-    names = ("test_alone", "test_few", "test_many", "test_slow", "test_long")
+    assert len(selection | rest) == 1 + 4 + 84 + 34 + 5 + 1
+    names = ("test_alone", "test_few", "test_many", "test_slow", "test_rows", "test_long")
     counts = [sum(test.startswith(name) for test in selection) for name in names]
-    assert counts == [1, 2, 2 + 2, 2 + 1, 0]
+    assert counts == [1, 2, 2 + 2, 2 + 1, 5, 0]

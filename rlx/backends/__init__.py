@@ -15,6 +15,7 @@ from rlx.config import computes_on_host, config, settled
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork, unforked
+from rlx.installation import install_command
 from rlx.interrupts import uninterrupted
 from rlx.ir.collectives import communicator
 from rlx.storage import Device
@@ -35,23 +36,23 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "reference": "rlx.backends.reference:ReferenceBackend",
     "rocm": "rlx.backends.rocm:RocmBackend",
 }
-# device name -> the package that it needs beyond what is installed with rlx
+# device name -> the package that it needs in addition to those installed with rlx
 _PACKAGES = {"mlx": "mlx"}
-# module that arrays of another library are defined in -> the device whose memory they lie in
+# module that arrays of another library are defined in -> the device of their memory
 _FOREIGN = {"mlx.core": "mlx"}
-_OF_DLPACK = {2: "cuda", 4: "opencl", 10: "rocm", 13: "cuda"}  # by its device type; 13: memory that CUDA manages
-_MORE_DEVICES = "Set RLX_NUM_CPU_DEVICES, or ask for one of rlx.devices()."
+_OF_DLPACK = {2: "cuda", 4: "opencl", 10: "rocm", 13: "cuda"}  # by DLPack's device type; 13: CUDA's managed memory
+_MORE_DEVICES = "Set RLX_NUM_CPU_DEVICES, or use one of rlx.devices()."
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
 reopen_after_fork(sys.modules[__name__])
-_GROUP = "rlx.backends"  # of entry points, by which installed packages add backends: name = module:class
+_GROUP = "rlx.backends"  # the entry points with which installed packages add backends: name = module:class
 
 
 def register_backend(name: str, backend: str | type[Backend]) -> None:
     """Add a backend: its device is then known by `name` to jit(device=), rlx.devices, rlx.device_put and RLX_DEVICE.
 
-    Args: backend: its class, or where that is, "module:class", which is imported when the device is first asked for.
-      A package that is installed need not call this: an entry point of the group "rlx.backends" does the same.
+    Args: backend: its class, or "module:class", which is imported when the device is first used.
+      An installed package need not call this: an entry point of the group "rlx.backends" does the same.
 
     Raises: DeviceError if there is another backend of this name.
 
@@ -64,7 +65,7 @@ def register_backend(name: str, backend: str | type[Backend]) -> None:
 
 
 def device_names() -> list[str]:
-    """Names that `device=` and RLX_DEVICE take."""
+    """The valid names for `device=` and RLX_DEVICE."""
     return list(_BACKENDS)
 
 
@@ -81,7 +82,7 @@ def backend_named(name: str | None) -> Backend:
     if platform not in _BACKENDS:
         raise DeviceError(
             f"There is no device {name!r}; this installation has: {', '.join(device_names())}.",
-            "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+            "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
         )
     backend = _load(name)
     if backend.memory.host:
@@ -100,7 +101,7 @@ def _load(name: str) -> Backend:
     if package is not None and importlib.util.find_spec(package) is None:
         raise DeviceError(
             f"The device {name!r} needs the package {package}, which is not installed.",
-            f"Install it with: pip install 'rlx[{name}]'.",
+            f"Install it with: {install_command(name)}",
         )
     with unforked(), _lock:
         if name not in _loaded:
@@ -114,12 +115,12 @@ def _load(name: str) -> Backend:
 
 def memory_named(name: str | None) -> Memory:
     """The memory of a device; None means the default device. Raises DeviceError."""
-    # that of the CPU is known without its compiler
+    # the CPU's memory is known without its compiler
     return host_memory if (name or config.device) == "cpu" else backend_named(name).memory
 
 
 def memory_of_foreign(value: object) -> Memory | None:
-    """The memory of a device that an array of another library lies in; None for what is no such array."""
+    """The memory of the device that holds an array of another library; None if it is not such an array."""
     device = _FOREIGN.get(type(value).__module__)
     if device is not None:
         return memory_named(device) if type(value).__name__ == "array" else None
@@ -133,7 +134,7 @@ def memory_of_foreign(value: object) -> Memory | None:
 
 
 def _place_by_dlpack(value: Any) -> tuple[int, int]:
-    """DLPack's (device type, device number); the host's for what does not say, which NumPy may then try to read."""
+    """DLPack's (device type, device number); the host's if the array does not report it, for NumPy to try."""
     try:
         kind, number = value.__dlpack_device__()
     except (BufferError, TypeError, ValueError):
@@ -149,13 +150,13 @@ def memories() -> list[Memory]:
 
 
 def loaded_backends() -> list[Backend]:
-    """The backends that something has run on."""
+    """The backends that have run something."""
     return list(_loaded.values())
 
 
 @cache
 def cpu_devices() -> tuple[Device, ...]:
-    """The devices that the CPU is: as many as RLX_NUM_CPU_DEVICES says, over one memory. Raises DeviceError."""
+    """The CPU's devices: RLX_NUM_CPU_DEVICES of them, with one memory. Raises DeviceError."""
     said = settled("num_cpu_devices")
     if not str(said).isdecimal() or int(said) < 1:
         raise DeviceError(f"RLX_NUM_CPU_DEVICES must be a positive integer, not {said!r}.")
@@ -163,13 +164,13 @@ def cpu_devices() -> tuple[Device, ...]:
 
 
 def default_devices() -> list[Device]:
-    """The devices, of all processes, that programs run on and arrays are made on where nobody says otherwise."""
+    """The devices of all processes on which programs run, and arrays are created, by default."""
     device = memory_named(None).device
     return _of_all(list(cpu_devices()) if device.platform == "cpu" else [device])
 
 
 def devices_of(platform: str | None) -> list[Device]:
-    """The devices of a platform that all processes have; None means the default one, all of it.
+    """The devices of a platform in all processes; None means the default platform.
 
     Raises DeviceError if there is none.
     """
@@ -183,13 +184,13 @@ def devices_of(platform: str | None) -> list[Device]:
 
 
 def own_devices(devices: list[Device]) -> list[Device]:
-    """Those of the devices that this process has."""
+    """The devices that belong to this process."""
     own = communicator().rank
     return [device for device in devices if device.process_index == own]
 
 
 def _of_all(devices: list[Device]) -> list[Device]:
-    """The devices of all processes, each of which has such."""
+    """The devices of all processes, if each has these."""
     processes = communicator().size
     if processes == 1:
         return devices
@@ -205,10 +206,10 @@ def device_named(device: str | Device) -> Device:
         known = devices_of(platform)
         found = [d for d in known if str(d.id) == number] if number else own_devices(known)
         if not found:
-            raise DeviceError(f"There is no device {device!r}: the CPU is {len(known)}.", _MORE_DEVICES)
+            raise DeviceError(f"There is no device {device!r}: the CPU has {len(known)}.", _MORE_DEVICES)
         if found[0].process_index != communicator().rank:
-            what = f"The device {device!r} is one of process {found[0].process_index}."
-            raise DeviceError(what, "Put arrays on one of rlx.local_devices(), or divide them over a mesh.")
+            what = f"The device {device!r} belongs to process {found[0].process_index}."
+            raise DeviceError(what, "Put arrays on one of rlx.local_devices(), or shard them over a mesh.")
         return found[0]
     memory = memory_named(platform if number in ("", "0") else device)
     return memory.device if memory.device.unit else Device(platform)

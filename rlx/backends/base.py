@@ -1,4 +1,4 @@
-"""What a backend is: it compiles plans to executables."""
+"""The interface of a backend, which compiles plans to executables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rlx.storage import AllocationError, Storage
 
 __all__ = ["Backend", "Executable", "failed_run"]
 
-_SHOWN = 3  # so many of the user's lines are named
+_SHOWN = 3  # the largest number of the user's lines in a message
 
 
 def failed_run(error: BaseException, kernels: Iterable[Kernel]) -> BaseException:
-    """What somebody who waits for an asynchronous run gets: its error, which names the user's lines of these kernels.
+    """The error that waiting for an asynchronous run raises: the run's error, with the user's lines of these kernels.
 
-    Where it was raised nobody of the user's stands. An error of rlx gets the lines as its own, others (what a callback
-    of the user's has raised) are the same object with a note.
+    The traceback of the run contains no user code. An rlx error gets the lines as its own; any other (such as one
+    that the user's callback raised) is the same object with a note.
     """
     origins = dict.fromkeys(origin for kernel in kernels for origin in getattr(kernel, "origins", ()))
     lines = "\n".join(source_line(*origin) for origin in [*origins][:_SHOWN])
@@ -42,15 +42,15 @@ class Executable(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
-        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back.
+        """Run on dense inputs in the order of plan.inputs; returns new (pooled) storages.
 
-        All are of the backend's memory. The run may go on after the return: whoever reads a storage waits for it
-        (`Storage.wait`), and gets the run's error there (see `failed_run`). Runs that read what another one writes
-        come after it; a plan without results, which nobody can wait for, is over at the return.
+        All are in the backend's memory. The run may continue after the return: readers of a storage wait for it
+        (`Storage.wait`), which raises the run's error (see `failed_run`). Runs that read another run's results are
+        ordered after it; a plan without results, for which no caller can wait, is complete at the return.
         """
 
     def run_giving(self, inputs: list[Storage]) -> list[Storage]:
-        """As `run`, of a list that is the executable's: it may empty it, so that what nobody else holds is reused."""
+        """Like `run`, but consumes the list: inputs without other references can then be reused."""
         return self.run(inputs)
 
     @abstractmethod
@@ -58,9 +58,9 @@ class Executable(ABC):
         """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""
 
     def timed(self) -> TimedExecutable:
-        """The same plan, compiled so that the time of each kernel is taken. Raises UnsupportedError."""
+        """The same plan, compiled so that each kernel is timed. Raises UnsupportedError."""
         raise UnsupportedError(
-            f"{type(self).__name__} does not take the time of its kernels.",
+            f"{type(self).__name__} does not time its kernels.",
             "Profile on the CPU: with rlx.default_device('cpu').",
         )
 
@@ -72,36 +72,36 @@ class Backend(ABC):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What the devices of a platform that has several are called behind its name."""
+        """The units of a platform with several devices, as in "name:unit"."""
         return ()
 
     def on(self, unit: str) -> Backend:
         """The backend of the device "name:unit". Raises DeviceError."""
         if unit == "0":
             return self
-        raise DeviceError(f"There is no device '{self.name}:{unit}'.", f"{self.name} has one, of number 0.")
+        raise DeviceError(f"There is no device '{self.name}:{unit}'.", f"{self.name} has one device, number 0.")
 
     @property
     def memory(self) -> Memory:
-        """Where the inputs and results of its programs lie: the host's memory, unless it says otherwise."""
+        """The memory of its programs' inputs and results: by default, the host's."""
         return host_memory
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Costs and limits that lowering and planning go by on this device."""
+        """The costs and limits for lowering and planning on this device."""
         return LoweringOptions()
 
     @property
     def claims(self) -> Claims:
-        """What this device has kernels for: kinds of kernels, routines, dtypes, blocks."""
+        """The features that this device has kernels for: kinds of kernels, routines, dtypes, blocks."""
         return Claims()
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """Why a kernel runs on the host, in Python; None if it does not."""
+        """The reason that a kernel runs on the host, in Python; None if it does not."""
         return self.claims.host_reason(kernel)
 
     def made_by(self, kernel: Kernel) -> str:
-        """Which library makes a product, a sort or a routine, as reports name it; empty where there is but one way."""
+        """The library that computes a product, a sort or a routine, for reports; empty if there is only one way."""
         del kernel
         return ""
 

@@ -1,4 +1,4 @@
-"""What a backend takes as it is: kinds of kernels, library routines, dtypes, blocks."""
+"""The features that a backend supports directly: kinds of kernels, library routines, dtypes, blocks."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Fits = Callable[[str, tuple[TensorType, ...], Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a backend has kernels for.
+    """The features that a backend has kernels for.
 
-    kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library,
-    Callback and Collective that are not claimed run on the host, with what Python has. Loops is always there.
-    routines: names of library routines. Others become loops and products; those that have no such decomposition run on
-    the host. loops_up_to: of those named, (routine, order) for which small matrices become loops and products all the
-    same: where the first operand has at most `order` rows and columns.
-    dtypes: of arrays. A program with another one is refused.
-    blocks: names of functions that keep their name (rlx.trace.replay.block). A call of one becomes a Library kernel
-    with this name as its routine, the call's static arguments as attributes, and its plan as meaning. The other
-    blocks become their equations. fits: of those, whether a call can be taken: `(name, types of the operands,
-    attributes)`; all of them if it is None.
+    kinds: kinds of kernels. RowTiles are created only if claimed; without Contract, products become Loops. Sort,
+    Library, Callback and Collective, if not claimed, run on the host in Python. Loops is always supported.
+    routines: names of library routines. Others become loops and products; routines without such a decomposition run on
+    the host. loops_up_to: exceptions as (routine, order): small matrices still become loops and products, if the first
+    operand has at most `order` rows and columns.
+    dtypes: of arrays. A program with another dtype is refused.
+    blocks: names of functions that are kept as calls (rlx.trace.replay.block). A call of one becomes a Library kernel
+    with this name as its routine, the call's static arguments as attributes, and its plan as meaning. Other blocks
+    are replaced by their equations. fits: whether a call of a claimed block is supported:
+    `(name, types of the operands, attributes)`; if None, all calls are.
 
     >>> from rlx.backends.claims import Claims
     >>> sorted(Claims(blocks=frozenset({"softmax"})).blocks)
@@ -49,7 +49,7 @@ class Claims:
     fits: Fits | None = None
 
     def takes(self, equation: Equation) -> bool:
-        """Whether an equation is a call of a block that stays one."""
+        """Whether an equation is a call of a block that is kept."""
         if not equation.primitive.claimable or equation.params["name"] not in self.blocks:
             return False
         name, attributes = equation.params["name"], equation.params["attributes"]
@@ -58,7 +58,7 @@ class Claims:
         return self.fits is None or self.fits(name, types, attributes)
 
     def decomposes(self, equation: Equation) -> bool:
-        """Whether an equation is computed by other primitives, in place of a routine."""
+        """Whether other primitives compute an equation, instead of a routine."""
         primitive = equation.primitive
         if not primitive.decomposes or not any(variable.type.size for variable in equation.outputs):
             return False
@@ -66,7 +66,7 @@ class Claims:
         return primitive.routine not in self.routines or order <= dict(self.loops_up_to).get(primitive.routine, -1)
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """Why a kernel runs on the host; None if it does not."""
+        """The reason that a kernel runs on the host; None if it does not."""
         if isinstance(kernel, Library) and kernel.meaning is None and kernel.routine not in self.routines:
             return f"the device has no routine {kernel.routine}"
         if type(kernel) not in self.kinds:
@@ -75,7 +75,7 @@ class Claims:
 
 
 def refuse_unclaimed_dtypes(program: Program, claims: Claims, device: str) -> Program:
-    """The program itself; DtypeError where it has a dtype that the device lacks, in a region too."""
+    """The program itself; raises DtypeError if it, or a region in it, has a dtype that the device lacks."""
     if claims.dtypes >= supported_dtypes:
         return program
     for variable in program.inputs:

@@ -1,4 +1,4 @@
-"""What a timed run of a plan tells: how long each kernel took, and when."""
+"""The results of a timed run of a plan: how long each kernel took, and when."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Event", "Events", "StepTime", "TimedExecutable", "TimedRun", "TimedS
 
 
 class TimedStep(NamedTuple):
-    """A kernel whose time is taken, and the way to it.
+    """A timed kernel and its path.
 
-    "3" is the plan's kernel 3, "3.body.0" the first kernel of the loop that it is; "condition" and
+    "3" is the plan's kernel 3, "3.body.0" the first kernel of the loop in its place; "condition" and
     "branch1" stand for a loop's condition and a branch. Kernels inside a loop that the backend
-    compiles as a whole have no times of their own.
+    compiles as a whole are not timed separately.
     """
 
     path: str
@@ -29,7 +29,7 @@ class TimedStep(NamedTuple):
 class StepTime(NamedTuple):
     """Nanoseconds that a kernel took in one run of the plan, and how often it ran.
 
-    Of a loop or a branch this is its own time: what the kernels inside took is counted there.
+    For a loop or a branch this excludes the time of the kernels inside, which is counted there.
     """
 
     nanoseconds: float
@@ -37,7 +37,7 @@ class StepTime(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One run of a kernel: number of the step, begin and end in nanoseconds of one clock."""
+    """One run of a kernel: index of the step, begin and end in nanoseconds of one clock."""
 
     step: int
     begin: int
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """The first events of a run, in order: rows of [step, begin, end], read when they are looked at."""
+    """The first events of a run, in order: rows of [step, begin, end], read on demand."""
 
     __slots__ = ("_rows",)
 
@@ -68,15 +68,15 @@ class TimedRun(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What its kernels took together."""
+        """The total time of its kernels."""
         return sum(step.nanoseconds for step in self.times) / 1e9
 
 
 class TimedExecutable(ABC):
-    """A compiled plan that takes the time of its kernels. One run at a time."""
+    """A compiled plan that times its kernels. One run at a time."""
 
     steps: tuple[TimedStep, ...]
 
     @abstractmethod
     def run(self, inputs: Sequence[Storage]) -> TimedRun:
-        """Run on dense inputs in the order of the plan's."""
+        """Run on dense inputs in the order of the plan's inputs."""

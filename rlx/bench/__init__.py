@@ -1,4 +1,4 @@
-"""Times: of a function beside others (run), of PATTERNS that are worth it (run_benchmark), of anything (Tick)."""
+"""Timing: a function against others (run), typical programs (run_benchmark, PATTERNS), any code (Tick)."""
 
 from __future__ import annotations
 

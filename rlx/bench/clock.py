@@ -18,7 +18,7 @@ LINE_BYTES = 64
 
 
 class Tick:
-    """A reading of a clock that never goes back; what has passed since is in the unit that is asked for.
+    """A reading of a monotonic clock; its methods return the elapsed time in their unit.
 
     >>> from rlx.bench import Tick
     >>> start = Tick.now()
@@ -57,7 +57,7 @@ class Tick:
 
 
 def time_ns(function: Callable[[], Result]) -> tuple[Result, int]:
-    """What a function of no arguments returns, and the nanoseconds that it takes.
+    """The result of a function without arguments, and its time in nanoseconds.
 
     Results of rlx are there when a call returns; other libraries may have to be waited for in the function.
 
@@ -72,7 +72,7 @@ def time_ns(function: Callable[[], Result]) -> tuple[Result, int]:
 
 
 class CacheBuster:
-    """Memory that is walked through so that whatever is measured next finds the processor's caches without its data.
+    """Memory that is traversed to evict other data from the processor's caches.
 
     Args:
       nbytes: how much memory; 32 MB if left out. It has to be more than the last cache holds.

@@ -1,4 +1,4 @@
-"""rlx.bench.run: a function's time, alone and beside others that compute the same."""
+"""rlx.bench.run: a function's time, alone or against others that compute the same."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FEW_CALLS = 20  # of so few the percentiles say little
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds of the calls of a function, and what it computes in them.
+    """Times of a function's calls in seconds, and its work.
 
-    name: of the function. calls: how many were timed. p50, p95, p99: what so many percent of them did not exceed.
-    min: the quickest. first_call: with tracing and compiling, as far as the caches on disk do not have it.
+    name: of the function. calls: the number of timed calls. p50, p95, p99: percentiles.
+    min: the fastest call. first_call: including tracing and compiling, unless the cache on disk has the code.
     gflops, gbytes: billions of operations and of bytes moved in a second, by rlx's count and the median; None where
-    that is not known. parity: how far the results of a peer are from rlx's; None for rlx.
-    peers: the results of the others by name. warnings: what speaks against the times.
+    that is not known. parity: the distance of a peer's results from rlx's; None for rlx.
+    peers: the results of the others by name. warnings: reasons to doubt the times.
 
     >>> from rlx import bench
     >>> found = bench.run(lambda x: x + 1, [1.0], rounds=1, name="add")
@@ -75,7 +75,7 @@ def run(
     rounds: int = ROUNDS,
     name: str | None = None,
 ) -> Result:
-    """Time a function, alone or beside others that compute the same: all take turns, in a new order each round.
+    """Time a function, alone or against others that compute the same. They alternate, in a new order each round.
 
     Args:
       f: a function of arrays; it is jitted if it is not.
@@ -83,13 +83,13 @@ def run(
       peers: functions of other libraries by name. They get the arguments as NumPy arrays, and convert them before
         they are timed if they want others; their results are waited for where they have block_until_ready, and
         compared with those of `f` as NumPy sees them.
-      rounds: how many turns each has; a turn has so many calls as fit into 20 ms.
-      name: of `f` in the Result; its own if left out.
+      rounds: the number of rounds; in each, a function is called for about 20 ms.
+      name: of `f` in the Result; by default the function's name.
 
-    Returns: the Result of `f`, with those of the peers.
+    Returns: the Result of `f`, which contains the peers' Results.
 
-    Raises: OptionError for a number of rounds that is not from 1 to 10,000, and a peer with the name of `f`; what the
-      functions raise.
+    Raises: OptionError if rounds is not from 1 to 10,000, or if a peer has the name of `f`. Exceptions of the
+      functions are passed on.
 
     >>> import numpy as np
     >>> import rlx.numpy as jnp
@@ -140,7 +140,7 @@ def _first(call: Callable[[], Any]) -> tuple[list[np.ndarray], float]:
 
 
 def result_of(name: str, times: Sequence[float], first_call: float, work: Work, parity: Parity | None) -> Result:
-    """What the times of calls come to, of a function that does `work`."""
+    """The Result for the measured times of a function that does `work`."""
     ordered = sorted(times)
     middle = percentile(ordered, 0.5)
     known = work.exact and middle > 0

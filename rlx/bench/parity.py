@@ -12,12 +12,12 @@ from rlx.testing import tolerance
 
 __all__ = ["Parity", "parity"]
 
-# the error that a whole program may make, as a multiple of that of a few operations, and at most
+# the tolerance of a whole program, as a multiple of the tolerance of a few operations, and its upper limit
 PROGRAM_ERRORS, LARGEST_ERROR = 100, 0.05
 
 
 class Parity(NamedTuple):
-    """How far results are from rlx's, relative to their norm, how far they may be, and what else is not equal.
+    """The distance of results from rlx's relative to their norm, the tolerance, and other differences.
 
     >>> from rlx.bench import Parity
     >>> Parity(error=0.1, allowed=0.01, difference="").holds
@@ -46,7 +46,7 @@ def parity(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Parity:
 
 
 def _badness(found: Parity) -> float:
-    """The error as a part of what is allowed."""
+    """The error divided by the tolerance."""
     if found.difference:
         return math.inf
     return found.error / found.allowed if found.allowed else math.inf * found.error if found.error else 0.0

@@ -1,4 +1,4 @@
-"""Programs that are worth timing, each spelled once with names that rlx.numpy, NumPy and jax.numpy share."""
+"""Typical programs for timing, each written once with names that rlx.numpy, NumPy and jax.numpy share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class BenchmarkPattern:
-    """A program: `build(namespace)` is its function in the names of an array library, `shapes` those of its arguments.
+    """A program: `build(namespace)` returns its function for an array library; `shapes` are its arguments' shapes.
 
     >>> from rlx.bench import PATTERNS
     >>> PATTERNS["matmul"].shapes
@@ -43,7 +43,7 @@ class BenchmarkPattern:
         return self.build(namespace)
 
     def arguments(self, seed: int = 0) -> list[np.ndarray]:
-        """Normal numbers in float32, of a scale that keeps what is computed of them moderate."""
+        """Normally distributed float32 numbers, scaled to keep the results moderate."""
         generator = np.random.default_rng(seed)
         return [(generator.standard_normal(shape) / math.sqrt(shape[0])).astype(np.float32) for shape in self.shapes]
 

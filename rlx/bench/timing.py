@@ -1,4 +1,4 @@
-"""Calls that take turns, so that what slows the machine down slows all of them down."""
+"""Alternating calls, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlx.ir.collectives import communicator
+
 __all__ = ["percentile", "times_in_turn"]
 
-TURN_SECONDS = 0.02  # a turn in a round has so many calls as fit, but not more than
+TURN_SECONDS = 0.02  # the duration of a function's calls in a round, and their maximum number
 MOST_CALLS = 1_000
 SHORT_SECONDS = 1e-3  # calls that are shorter come behind one that is not timed, as in a loop
 
@@ -18,10 +20,14 @@ SHORT_SECONDS = 1e-3  # calls that are shorter come behind one that is not timed
 def times_in_turn(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
     """Seconds of each of several calls. In each round all have a turn, and another one is the first.
 
+    Of several processes each has its own clock, while calls that exchange arrays must be as many in all of them: there
+    a turn is one call.
+
     >>> [len(times) >= 3 for times in times_in_turn([lambda: sum(range(100)), lambda: None], rounds=3)]
     [True, True]
     """
-    counts = [_calls_in_a_turn(call) for call in calls]
+    alone = communicator().size == 1
+    counts = [_calls_in_a_turn(call) if alone else 1 for call in calls]
     times: list[list[float]] = [[] for _ in calls]
     gc.collect()
     for turn in range(rounds):

@@ -1,4 +1,4 @@
-"""A closed program ready to run on arrays: what is computed, what is passed through, what is constant."""
+"""A closed program ready to run on arrays: computed, passed-through and constant results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from rlx.call.progress import announced
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import MemoryLimitError
-from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
@@ -40,26 +39,24 @@ from rlx.trace.places import common_memory
 
 __all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "run_program"]
 
-reopen_after_fork(executables)
-
 
 def backend_on(memory: Memory | None) -> Backend:
-    """What compiles programs for a memory; None stands for the host's."""
+    """The backend that compiles programs for a memory; None for the host's."""
     return backend_of(memory or host_memory)
 
 
 def adopted(value: Any) -> ConcreteArray | None:
-    """An array of another library where it lies in a device's memory; None for what is no such array."""
+    """An rlx array over another library's array in a device's memory; None for other values."""
     memory = memory_of_foreign(value)
     if memory is None:
         return None
     return _array_in(memory, *memory.adopt(value))
 
 
-def borrowed(value: Any) -> ConcreteArray | None:
-    """As `adopted`, over the same memory, even if others can write to it."""
+def borrowed(value: Any, may_copy: bool) -> ConcreteArray | None:
+    """As `adopted`, over the same memory, even if others can write to it; see Memory.borrow."""
     memory = memory_of_foreign(value)
-    return None if memory is None else _array_in(memory, *memory.borrow(value))
+    return None if memory is None else _array_in(memory, *memory.borrow(value, may_copy))
 
 
 def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> ConcreteArray:
@@ -69,9 +66,9 @@ def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: n
 class CompiledProgram:
     """Runs a closed program (its constants are arrays) on concrete arrays, in the memory of a backend.
 
-    Results that are an input, a constant or a literal are handed through without a kernel, and
-    inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
-    optimized: the program is MIR that the passes have seen. planned: what may know the plan of what is computed.
+    Results that are an input, a constant or a literal are passed through without a kernel, and
+    unread inputs are not passed to the executable. memory_limit: most bytes of temporaries.
+    optimized: the program is optimised MIR. planned: a possible source of the plan.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class CompiledProgram:
         self.backend = backend
         self.memory = backend.memory
         computed: dict[Any, int] = {}
-        # per result: (position among computed results, or -1; the array to hand through, or input number)
+        # per result: (position among computed results, or -1; the array to pass through, or input number)
         self.results: list[tuple[int, Any]] = []
         inputs = {v: i for i, v in enumerate(program.inputs)}
         constants = dict(program.constants)
@@ -120,7 +117,7 @@ class CompiledProgram:
         self.whole = len(self.used) == len(program.inputs)
 
     def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
-        """What does as `run_there` does, without what this program has no need of."""
+        """A function like `run_there`, without steps that this program does not need."""
         executable, types = self.executable, self.types
         if executable is None or not (self.whole and self.direct):
             return self.run_there
@@ -136,9 +133,9 @@ class CompiledProgram:
         return call
 
     def _in_less_memory(self, args: Sequence[ConcreteArray], plan: Plan) -> list[ConcreteArray]:
-        """The results, with half the temporaries: a device had no memory for all, even with its pool emptied.
+        """The results, with half the temporaries: the device had too little memory, even with its pool emptied.
 
-        Raises: OutOfMemoryError on the host, of what has effects, and where that was too much, too.
+        Raises: OutOfMemoryError on the host, for programs with effects, and if half the temporaries are also too much.
         """
         storages = [x.storage() for x in args]
         if not self.memory.host and self.repeats:
@@ -152,9 +149,9 @@ class CompiledProgram:
         return self.run_there(self.brought(args))
 
     def run_giving(self, args: Sequence[ConcreteArray], given: Sequence[bool]) -> list[ConcreteArray]:
-        """As `run`, where some arguments are given away, which the run may reuse: they are deleted before it begins.
+        """Like `run`, with some donated arguments, which the run may reuse: they are deleted before it begins.
 
-        Where it cannot begin they are there again.
+        They are restored if the run cannot begin.
         """
         executable = self.executable
         if executable is None:
@@ -164,7 +161,7 @@ class CompiledProgram:
         storages = [args[i].storage() for i in self.used]
         gone = [(n, args[i]) for n, i in enumerate(self.used) if given[i] and i not in through]
         for _, x in gone:
-            x.delete()
+            x.donate()
         begun = False
         try:
             found = self.over(executable.run_giving(storages), self.types)
@@ -182,13 +179,13 @@ class CompiledProgram:
         return [moved(x, self.memory) for x in args] if self.brings(args) else args
 
     def brings(self, args: Sequence[ConcreteArray]) -> bool:
-        """Whether some of these lie in another memory."""
+        """Whether some of the arguments are in another memory."""
         if self.memory.host:
             return DeviceArray in set(map(type, args))
         return any(memory_of(x) is not self.memory for x in args)
 
     def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        """The results for arguments that lie in the program's memory."""
+        """The results for arguments in the program's memory."""
         executable = self.executable
         if executable is None:
             found = []
@@ -204,7 +201,7 @@ class CompiledProgram:
         return self._in_order(found, args)
 
     def _in_order(self, found: list[ConcreteArray], args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        """The results, of what was computed and of what is handed through."""
+        """The results in order: computed ones and passed-through ones."""
         if self.direct:
             return found
         out: list[ConcreteArray] = []
@@ -212,13 +209,13 @@ class CompiledProgram:
             if at >= 0:
                 out.append(found[at])
             else:
-                # a constant belongs to the program: the caller may delete or donate what it gets
+                # a constant belongs to the program: the caller may delete or donate the result
                 out.append(args[value] if type(value) is int else value.again())
         return out
 
 
 def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:
-    """As arrays_over, where some are of keys."""
+    """Like arrays_over, for arrays of which some are keys."""
     return list(map(from_storage, storages, types))
 
 
@@ -230,7 +227,7 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 
 
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
-    """What compiles a program that runs where its operands lie."""
+    """The backend for a program that runs in the memory of its operands."""
     if config.watched or DeviceArray in set(map(type, args)):
         memory = common_memory(program.name, args)
         return backend_on(None if program_stays_on_host(program, memory) else memory)
@@ -238,14 +235,14 @@ def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
 
 
 def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
-    """Compile (or find) a closed program and run it on concrete arguments, where they lie."""
+    """Compile (or find) a closed program and run it on concrete arguments, in their memory."""
     return list(CompiledProgram(program, _backend_for(program, args)).run(_concrete(args, program)))
 
 
 def prepare_program(
     program: Program, optimized: bool = False, planned: Planned | None = None
 ) -> Callable[[Sequence[Any]], list[Array]]:
-    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend.
+    """A function that runs a closed program on concrete arguments, in their memory; compiled once for each backend.
 
     optimized, planned: as in CompiledProgram.
     """
@@ -256,7 +253,7 @@ def prepare_program(
         caller = callers.get(backend)
         if caller is None:
             compiled = CompiledProgram(program, backend, optimized=optimized, planned=planned)
-            # numbers and NumPy arrays have to come to a device, and to the host what lies on one that was chosen
+            # numbers and NumPy arrays must be copied to a device, and arrays on a chosen device to the host
             comes = not compiled.memory.host or type(config.device) is ChosenDevice
             caller = callers[backend] = compiled.run if comes else compiled.caller()
         return list(caller(_concrete(args, program)))

@@ -1,4 +1,4 @@
-"""The default device: where arrays and programs go that have no place, and what of them stays on the CPU."""
+"""The default device: the place of arrays and programs without one, and the exceptions that stay on the CPU."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["default_memory", "program_stays_on_host"]
 def default_memory(values: Iterable[Any] = ()) -> Memory | None:
     """The default device's memory for values; None for the host's.
 
-    Of a device that nobody has asked for it is the host's, too, for what the device has no numbers for.
+    If the device was not chosen explicitly, values of dtypes that it lacks are also in the host's memory.
     """
     memory = memory_named(None)
     return None if memory.host or _stay_on_host(_dtypes_of(values)) else memory
 
 
 def program_stays_on_host(program: Program, memory: Memory | None) -> bool:
-    """Whether a program that would run in `memory` has dtypes for which it runs on the CPU: see default_memory.
+    """Whether a program that would run in `memory` runs on the CPU because of its dtypes: see default_memory.
 
-    Operands that lie on the device come to it: a mask of what is on the CPU may have been made there.
+    Operands on the device are copied to the CPU: a mask for values on the CPU may have been computed there.
     """
     if type(config.device) is not ChosenDevice or memory is None or memory is not memory_named(None):
         return False

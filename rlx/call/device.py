@@ -15,6 +15,7 @@ from rlx.config import config, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator
 from rlx.ir.types import is_key
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, shared_array
 from rlx.trees import tree
 
@@ -40,24 +41,29 @@ __all__ = [
 ]
 
 
-def devices(platform: str | None = None) -> list[Device]:
-    """The devices of a platform, or those of the default one, of all processes.
+def devices(backend: str | None = None) -> list[Device]:
+    """The devices of a platform, or of the default platform, of all processes.
 
     >>> import rlx
     >>> rlx.devices("cpu")
     [Device(cpu:0)]
     """
-    return devices_of(platform)
+    return devices_of(backend)
 
 
-def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """The devices of this process, or of another one. Raises DeviceError for a process that there is not.
+def local_devices(
+    process_index: int | None = None, backend: str | None = None, host_id: int | None = None
+) -> list[Device]:
+    """The devices of this process, or of another one. Raises DeviceError if there is no such process.
+
+    host_id: JAX's former name of process_index.
 
     >>> import rlx
     >>> rlx.local_devices() == rlx.devices()
     True
     """
     here = communicator()
+    process_index = host_id if process_index is None else process_index
     wanted = here.rank if process_index is None else process_index
     if not 0 <= wanted < here.size:
         raise DeviceError(f"There is no process {process_index} among {here.size}.", "They are numbered from 0 on.")
@@ -65,7 +71,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are, in all processes.
+    """The number of devices, in all processes.
 
     >>> import rlx
     >>> rlx.device_count("cpu")
@@ -75,7 +81,7 @@ def device_count(backend: str | None = None) -> int:
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has.
+    """The number of devices of this process.
 
     >>> import rlx
     >>> rlx.local_device_count("cpu")
@@ -85,7 +91,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes compute together: 1, if rlx.distributed.initialize has not joined others.
+    """The number of processes that compute together: 1, unless rlx.distributed.initialize has joined others.
 
     >>> import rlx
     >>> rlx.process_count()
@@ -128,18 +134,18 @@ def default_backend() -> str:
     return config.device
 
 
-def default_device(device: str | Device) -> AbstractContextManager[None]:
+def default_device(new_val: str | Device) -> AbstractContextManager[None]:
     """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
 
-    It is where a program or an operation runs whose operands are NumPy arrays and numbers; others run where their
-    arrays lie.
+    Programs and operations on NumPy arrays and numbers run on it; others run on the device of their
+    arrays.
 
     >>> import rlx
     >>> with rlx.default_device("reference"):
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device_named(device).name
+    name = device_named(new_val).name
     backend_named(name)
     return scoped(device=name)
 
@@ -152,13 +158,13 @@ def device_put(
     Args:
       x: a tree of arrays and numbers.
       device: a Device, its name, a rlx.memory.Space, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of
-        those that is a prefix of x. Values are copied to that device unless they lie there, and the arrays'
-        `.sharding` is what was asked for. None leaves arrays where they are; others go to the default device.
-      may_alias: True shares the memory of NumPy arrays: whoever writes to them changes the result. Otherwise
-        memory that somebody can write to is copied.
+        these that is a prefix of x. Values are copied to that device unless they are there, and the arrays'
+        `.sharding` is the requested one. None leaves arrays where they are; other values are put on the default device.
+      may_alias: True shares the memory of NumPy arrays: writing to them changes the result. Otherwise
+        writable memory is copied.
       src, donate: accepted for JAX's sake.
 
-    Raises: DeviceError for something that is no place; ShardingError for a sharding that does not fit an array.
+    Raises: DeviceError for an invalid place; ShardingError for a sharding that does not fit an array.
 
     >>> import rlx, numpy as np
     >>> rlx.device_put(np.ones(2, np.float32))
@@ -176,7 +182,7 @@ def device_put(
 
 
 def _settled(given: Any, made: Any) -> Any:
-    """What was made of a value that had no place yet, on the default device; an array that was given as it is."""
+    """The array made on the default device from a value without a place; a given array is returned unchanged."""
     if isinstance(given, Array) or type(made) is DeviceArray or not isinstance(made, ConcreteArray):
         return made
     memory = default_memory((made,))
@@ -184,19 +190,23 @@ def _settled(given: Any, made: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """The tree `x` with its arrays as NumPy arrays; those of random keys, which NumPy has not, stay.
+    """The tree `x` with its arrays as NumPy arrays; random keys, which NumPy does not have, and traced values stay.
 
     >>> import rlx
     >>> rlx.device_get({"a": rlx.numpy.zeros(2)})
     {'a': array([0., 0.], dtype=float32)}
     """
-    return tree.map(lambda v: np.asarray(v) if isinstance(v, Array) and not is_key(v.dtype) else v, x)
+
+    def fetched(v: Any) -> Any:
+        return np.asarray(v) if isinstance(v, Array) and not isinstance(v, Tracer) and not is_key(v.dtype) else v
+
+    return tree.map(fetched, x)
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array of a tree is there; returns the tree. (On the CPU calls are never pending.)
+    """Wait until every array of a tree is computed; returns the tree. (On the CPU calls are never pending.)
 
-    Raises: what the run raised that should have made one of them.
+    Raises: the error of the run that should have computed an array.
 
     >>> import rlx
     >>> rlx.block_until_ready(rlx.numpy.zeros(()))

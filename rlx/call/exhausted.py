@@ -1,4 +1,4 @@
-"""What to say where a compiled program gets no memory: how much it needs, and for which of the user's values."""
+"""The error for a compiled program that gets no memory: how much it needs, and for which user values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlx.trace.lower import inline_calls
 
 __all__ = ["memory_exhausted"]
 
-_SHOWN = 3  # so many of the largest values are named
+_SHOWN = 3  # this many of the largest values are named
 
 
 def memory_exhausted(program: Program, plan: Plan) -> OutOfMemoryError:
-    """The error for a program whose plan needs more memory than there is, at the line that makes its largest value."""
+    """The error for a program whose plan needs more memory than available, at the line of its largest value."""
     results = sum(buffer.nbytes for buffer in plan.outputs)
     largest = _largest(program, plan)
     named = ", ".join(f"{t!r} ({bytes_text(t.nbytes)}) of {e.primitive.name}" for t, e in largest)
@@ -48,7 +48,7 @@ def _kept_sizes(plan: Plan) -> set[int]:
 
 
 def _values(program: Program) -> Iterator[tuple[TensorType, Equation]]:
-    """Every value that a program computes, those of its loops' bodies included."""
+    """Every value that a program computes, including its loops' bodies."""
     inlined = inline_calls(program)
     for equation in inlined.equations:
         yield from ((v.type, equation) for v in equation.outputs)

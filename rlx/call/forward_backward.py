@@ -1,4 +1,4 @@
-"""The two passes of reverse mode as functions of their own, each compiled once."""
+"""The two passes of reverse mode as separate functions, each compiled once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def fwd_and_bwd(
 
     Returns: (forward, backward). forward(*args) -> (result, residuals), and the auxiliary data with has_aux;
     residuals are a tree of arrays. backward(residuals, cotangent) -> the cotangent of the chosen argument, or a
-    tuple of them if argnums are several.
+    tuple if there are several argnums.
 
-    Raises (when called): TreeMismatchError for an argument that is not there, the errors of vjp.
+    Raises (when called): TreeMismatchError for a missing argument, the errors of vjp.
 
     >>> import rlx
     >>> forward, backward = rlx.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))

@@ -1,4 +1,4 @@
-"""What the compiler did with a function: every stage, in text that a person can read."""
+"""Inspection of a compiled function: every stage, as readable text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
+from rlx.call.attribution import Attributed, attributed, lines_of, merged, numbered, removed
 from rlx.call.compiled import CompiledProgram
-from rlx.call.jitted import Jitted
+from rlx.call.jitted import Jitted, named_leaves
 from rlx.call.page import frame, page
 from rlx.call.page.contents import graph_of, kernels_of, memory_of, sources_of
-from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort, nested_plans
-from rlx.ir.program import Equation, Program, Var
+from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort
+from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_lines
 from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.work import Work, plan_work
 from rlx.lowering.nest import Nests
-from rlx.passes.pipeline import Context, Stage, compile_stages
+from rlx.passes.pipeline import Context, Stage, compile_stages, steps
 from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
@@ -32,19 +33,29 @@ from rlx.planning.spills import spills_of
 
 __all__ = ["Dispatch", "DispatchReport", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 
-_MOVEMENTS = frozenset("broadcast_in_dim iota reshape reverse slice transpose".split())
 _SECTION_LINES = 60  # longer sections are cut on the page
 
 
+class _TimedKernel(Protocol):
+    path: str
+    seconds: float
+
+
+class Timed(Protocol):
+    """The times of kernels by their paths, as in a Profile."""
+
+    kernels: tuple[_TimedKernel, ...]
+
+
 class Text(str):
-    """Text whose repr is the text itself, so that a notebook shows it as it is."""
+    """Text whose repr is the text itself, so that a notebook shows it unescaped."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class StageView:
-    """What one step of the compiler made: its name, the program, nests or plan, its text, and how long it took."""
+    """The result of a compiler step: its name, the program, nests or plan, its text, and the time."""
 
     def __init__(self, stage: Stage) -> None:
         self.name = stage.name
@@ -71,13 +82,17 @@ class StageView:
 
 
 class Dispatch(NamedTuple):
-    """What became of an equation, a named call or a block.
+    """How an equation, a named call or a block was compiled, and the kernels that compute it.
 
-    `how`: inlined (a call or a block, whose equations stand in its place), claimed (a block that the device has a
-    kernel for), fused (in a kernel with others), kernel (one of its own), library (a matrix product, a sort or
-    another routine: `reason` names who makes it, where the device has several), decomposed (a matrix product or a
-    routine that the device does not take, as loops), host (a kernel that Python runs: `reason` says why), view (only
-    the way a kernel indexes its operands).
+    `how`: inlined (a call or a block, which its equations replace), claimed (a block that the device has a
+    kernel for), fused (in a kernel with others), kernel (a separate one), library (a matrix product, a sort or
+    another routine: `reason` names the library, if the device has several), decomposed (a matrix product or a
+    routine that the device does not take, as loops), host (a kernel that Python runs: `reason` says why).
+    No kernel computes an equation that is a constant (known without the arguments), a view (only the way that kernels
+    index its operand), an alias (its operand itself) or dropped (no kernel needs it). Traced equations that a pass
+    removed come first: `reason` names the pass, `kernel` the kernel that computes an equal equation.
+    `kernel` is "kernel 3", "kernels 3, 5" if both compute it, "kernel 3.0" for the first kernel in the row tiles of
+    kernel 3, "kernel 3.body.0" for the first in a loop that is kernel 3 (3.condition.0, 3.branch1.0 likewise), or "".
     """
 
     equation: str
@@ -92,7 +107,7 @@ class Dispatch(NamedTuple):
 
 
 class DispatchReport(list[Dispatch]):
-    """What became of each block, call and equation: a list that prints as a table, with counts in front."""
+    """How each block, call and equation was compiled: a list that prints as a table, with counts first."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -176,9 +191,17 @@ class Inspection:
     """Every stage of one compiled call; print it for a page that shows the most telling ones."""
 
     def __init__(
-        self, name: str, found: Sequence[Stage], executable: Executable | None, fired: Counter[str], backend: Backend
+        self,
+        name: str,
+        found: Sequence[Stage],
+        executable: Executable | None,
+        fired: Counter[str],
+        backend: Backend,
+        names: Sequence[str] = (),
     ) -> None:
         self.name = name
+        count = len(found[0].program.inputs)
+        self._names = tuple(names) if len(names) == count else tuple(f"x{number}" for number in range(count))
         self.backend = backend
         self.hir = StageView(found[0])
         views = [StageView(s) for s in found[1:]]
@@ -187,10 +210,11 @@ class Inspection:
         self.executable = executable
         self.kernels = Kernels(executable)
         self._fired = fired
+        self._removed = tuple(removed(found))
 
     @property
     def plan(self) -> Plan | None:
-        """The LIR plan; None where nothing is computed."""
+        """The LIR plan; None if nothing is computed."""
         return None if self.executable is None else self.executable.plan
 
     @property
@@ -205,22 +229,38 @@ class Inspection:
 
     @property
     def fusion(self) -> Text:
-        """Which kernels were fused, for the others why they were not, and what goes through memory between them."""
+        """The fused kernels, the reasons why others were not fused, and the arrays that are passed through memory."""
         if self.plan is None:
             return Text("")
         return Text("\n".join(map(str, (*(self.plan.report or ()), *spills_of(self.plan)))))
 
     @cached_property
     def dispatch(self) -> DispatchReport:
-        """What became of each block and named call, and of each equation."""
+        """How each block, named call and equation was compiled."""
         calls = [*_inlined(self.hir.program, self.backend.claims), *self._decomposed]
         if self.plan is None:
             return DispatchReport(calls)
-        rows = _dispatch(self.mir[-1].program, self.plan, "", self._how)
-        return DispatchReport([*calls, *rows])
+        program = self.mir[-1].program
+        rows = attributed(program, self.plan)
+        return DispatchReport([*calls, *self._gone(rows), *_dispatch(program, rows, self._how)])
 
-    def _how(self, equation: Equation, kernel: Kernel) -> tuple[str, str]:
-        """What a kernel is to an equation that it computes, and why it runs on the host, if it does."""
+    def _gone(self, rows: Sequence[Attributed]) -> Iterator[Dispatch]:
+        """A row for each traced equation that the passes computed at once, merged with an equal one or left out."""
+        if self._removed:
+            lines, equal = show_lines(self.hir.program), merged(rows)
+            why = {step.name: step.why for step in steps}
+            for number, name in self._removed:
+                how = "constant" if name == "fold" else "dropped"
+                kernel = _kernels(equal[number]) if number in equal else ""
+                yield Dispatch(lines[number], how, kernel, f"{name}: {why.get(name, 'it is planned again')}")
+
+    def _how(self, row: Attributed) -> tuple[str, str]:
+        """The role of the kernel that makes an equation's result, and why it runs on the host, if it does."""
+        if not row.parts:
+            return row.reason, ""
+        _, kernel, whole = row.parts[-1]  # earlier ones make copies of its operands
+        if isinstance(whole, RowTiles):
+            return "fused", ""
         reason = self.backend.host_reason(kernel)
         if reason is not None:
             return "host", reason
@@ -228,13 +268,13 @@ class Inspection:
             return "claimed", ""
         if isinstance(kernel, (Contract, Sort, Library)):
             return "library", self.backend.made_by(kernel)
-        if Contract not in self.backend.claims.kinds and equation in self._products:
+        if Contract not in self.backend.claims.kinds and row.equation in self._products:
             return "decomposed", ""
-        return "fused" if "+" in _label(kernel) else "kernel", ""
+        return "fused" if len(kernel.equations) > 1 else "kernel", ""
 
     @property
     def _decomposed(self) -> Iterator[Dispatch]:
-        """A row for each routine in whose place loops and products stand."""
+        """A row for each routine that loops and products replace."""
         names = [view.name for view in self.mir]
         if "decompose_routines" in names:
             before = self.mir[names.index("decompose_routines") - 1].program
@@ -245,16 +285,12 @@ class Inspection:
         """Equations that lowering made a matrix product of."""
         lowered = self.stage("lower").form
         assert isinstance(lowered, Nests)
-        made = {(step.label, step.origins) for step in lowered.steps if isinstance(step, Contract)}
-        return {
-            e
-            for e in self.mir[-1].program.equations
-            if (e.primitive.name, () if e.origin is None else (e.origin,)) in made
-        }
+        equations = self.mir[-1].program.equations
+        return {equations[n] for step in lowered.steps if isinstance(step, Contract) for n in step.equations}
 
     @cached_property
     def memory(self) -> MemoryPlan:
-        """Bytes of arguments, outputs and temporaries; where each temporary lies, and when it is needed."""
+        """Bytes of arguments, outputs and temporaries; the offset of each temporary, and when it is needed."""
         program = self.hir.program
         found = MemoryPlan(self.name) if self.plan is None else MemoryPlan.of(self.plan)
         arguments, outputs = (sum(t.nbytes for t in types) for types in (program.input_types, program.output_types))
@@ -262,7 +298,7 @@ class Inspection:
 
     @cached_property
     def work(self) -> Work:
-        """What the kernels compute and move, by their index maps."""
+        """The operations and memory traffic of the kernels, from their index maps."""
         return Work() if self.plan is None else plan_work(self.plan)
 
     @property
@@ -282,11 +318,11 @@ class Inspection:
 
     @property
     def stages(self) -> list[StageView]:
-        """Every step of the compiler in order, from the traced program to the plan; without memory_limit."""
+        """Every step of the compiler in order, from the traced program to the plan."""
         return [self.hir, *self.mir, *self.lowering]
 
     def stage(self, name: str) -> StageView:
-        """What the step `name` made, "hir" included: see `stages` for all of them."""
+        """The result of the step `name`, including "hir": see `stages` for all steps."""
         for view in self.stages:
             if view.name == name:
                 return view
@@ -294,7 +330,7 @@ class Inspection:
         raise KeyError(f"there is no stage {name!r}; there are: {known}")
 
     def diff(self, before: str, after: str) -> Text:
-        """What changed from one stage to another, as a unified diff of their equations or kernels."""
+        """The changes from one stage to another, as a unified diff of their equations or kernels."""
         one, other = self.stage(before), self.stage(after)
         lines = difflib.unified_diff(form_lines(one.form), form_lines(other.form), before, after, lineterm="", n=2)
         return Text("\n".join(lines))
@@ -326,15 +362,18 @@ class Inspection:
         )
         return "\n\n".join(parts)
 
-    def page(self) -> str:
-        """An interactive page of HTML: the graph of equations between your lines and what the compiler made of them.
+    def page(self, profile: Timed | None = None) -> str:
+        """An interactive page of HTML: the graph of equations between your lines and the compiled kernels.
 
-        Pointing at a line, an equation, a kernel or its code lights what belongs to it. One file, nothing is fetched.
+        Pointing at a line, an equation, a kernel or its code highlights related parts. One file, nothing is fetched.
+
+        Args:
+          profile: what rlx.profile returned for the same call; the page shows its time of each kernel.
         """
-        return page(self._title(), self._contents())
+        return page(self._title(), self._contents(profile))
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file; -> its path.
+    def save(self, path: str | os.PathLike[str], profile: Timed | None = None) -> Path:
+        """Write the page to a file; -> its path. profile: as in `page`.
 
         >>> import rlx, tempfile, pathlib
         >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
@@ -343,21 +382,23 @@ class Inspection:
         'page.html'
         """
         target = Path(path)
-        target.write_text(self.page(), encoding="utf-8")
+        target.write_text(self.page(profile), encoding="utf-8")
         return target
 
-    def _contents(self) -> dict[str, Any]:
-        """What the page shows."""
+    def _contents(self, profile: Timed | None) -> dict[str, Any]:
+        """The contents of the page."""
         program, plan = self.mir[-1].program, self.plan
-        places = {} if plan is None else _places(program, plan, self._how)
-        found = [places.get(equation, (None, "", "")) for equation in program.equations]
+        rows = () if plan is None else attributed(program, plan)
+        kernels = [[part.path for part in row.parts] for row in rows]
+        lines = {} if plan is None else lines_of(program, plan)
+        seconds = {} if profile is None else {kernel.path: kernel.seconds for kernel in profile.kernels}
         texts = {name: self.kernels.texts.get(name, "") for name in ("loops", "llvm", "assembly")}
         return {
             "title": self._title(),
             "inputs": len(program.inputs),
-            "graph": graph_of(program, [number for number, _, _ in found], [how for _, how, _ in found]),
+            "graph": graph_of(program, self._names, kernels, [self._how(row)[0] for row in rows]),
             "sources": sources_of(e.origin for e in program.equations if e.origin is not None),
-            "kernels": [] if plan is None else kernels_of(plan, texts["loops"]),
+            "kernels": [] if plan is None else kernels_of(plan, texts["loops"], lines, seconds),
             "fusion": self.fusion,
             "memory": memory_of(self.memory),
             "texts": {**texts, "hir": self.hir.text, "statistics": str(self.statistics)},
@@ -375,11 +416,11 @@ def _cut(text: str) -> str:
 
 
 # ------------------------------------------------------------------ dispatch
-Role = Callable[[Equation, Kernel], tuple[str, str]]
+Role = Callable[[Attributed], tuple[str, str]]
 
 
 def _inlined(program: Program, claims: Claims) -> Iterator[Dispatch]:
-    """A row for each call of a program, and each block in calls and regions, that its equations stand in place of."""
+    """A row for each call of a program, and each block in calls and regions, that its equations replace."""
     for equation in program.equations:
         if claims.takes(equation):
             continue
@@ -390,7 +431,7 @@ def _inlined(program: Program, claims: Claims) -> Iterator[Dispatch]:
 
 
 def _unclaimed(program: Program, claims: Claims) -> Iterator[Dispatch]:
-    """A row for each equation of a program and its regions that other equations stand in place of."""
+    """A row for each equation of a program and its regions that other equations replace."""
     for equation, line in zip(program.equations, show_lines(program), strict=False):
         if claims.decomposes(equation):
             yield Dispatch(line, "decomposed", "")
@@ -404,62 +445,18 @@ def _call_name(equation: Equation) -> str:
     return f"{'block' if equation.primitive.claimable else 'call of'} {name}{place}"
 
 
-def _dispatch(program: Program, plan: Plan, path: str, role: Role) -> Iterator[Dispatch]:
-    """A row for each equation, those of regions after the equation that holds them."""
-    places = _places(program, plan, role)
-    for equation, line in zip(program.equations, show_lines(program), strict=False):
-        number, how, reason = places[equation]
-        place = "" if number is None else f"{path}{number}"
-        yield Dispatch(line, how, f"kernel {place}" if place else "", reason)
-        inner = () if number is None else nested_plans(plan.kernels[number])
-        regions = list(Program((), (equation,), ()).regions())
-        if inner and len(regions) == len(inner):
-            for region, part in zip(regions, inner, strict=True):
-                yield from _dispatch(region, part, f"{place}.", role)
+def _kernels(row: Attributed) -> str:
+    paths = ", ".join(part.path for part in row.parts)
+    return f"kernel{'s' if len(row.parts) > 1 else ''} {paths}" if paths else ""
 
 
-def _places(program: Program, plan: Plan, role: Role) -> dict[Equation, tuple[int | None, str, str]]:
-    """The kernel of each equation, and what it is there.
-
-    A kernel is labelled with the primitives that it was made for. Equations that no kernel is
-    labelled with are computed, or only indexed, where their results are used.
-    """
-    by_name: dict[str, list[int]] = {}
-    for number, kernel in enumerate(plan.kernels):
-        for name in _label(kernel).split("+"):
-            by_name.setdefault(name, []).append(number)
-    places: dict[Equation, tuple[int | None, str, str]] = {}
-    for equation in program.equations:
-        found = _kernel_of(equation, plan, by_name.get(equation.primitive.name, []))
-        if found is not None:
-            places[equation] = (found, *role(equation, plan.kernels[found]))
-    users: dict[Any, int] = {}
-    for equation in reversed(program.equations):
-        if equation not in places:
-            view = equation.primitive.name in _MOVEMENTS
-            used = [users[v] for v in equation.outputs if v in users]
-            places[equation] = (used[0] if used else None, "view" if view else "fused", "")
-        place = places[equation][0]
-        if place is not None:
-            users.update((a, place) for a in equation.inputs if isinstance(a, Var))
-    return places
-
-
-def _kernel_of(equation: Equation, plan: Plan, candidates: list[int]) -> int | None:
-    """The kernel that computes an equation: one of its name, and of its line if there is one."""
-    same_line = [n for n in candidates if equation.origin in getattr(plan.kernels[n], "origins", ())]
-    if not same_line:  # a long label is cut: what it does not name is in the kernel of the equation's line
-        cut = [n for n, k in enumerate(plan.kernels) if _label(k).endswith("...")]
-        same_line = [n for n in cut if equation.origin in getattr(plan.kernels[n], "origins", ())]
-    for number in same_line or candidates:
-        if number in candidates and "+" not in _label(plan.kernels[number]):  # it computes one equation
-            candidates.remove(number)
-        return number
-    return None
-
-
-def _label(kernel: Kernel) -> str:
-    return getattr(kernel, "label", "")
+def _dispatch(program: Program, rows: Sequence[Attributed], role: Role) -> Iterator[Dispatch]:
+    """A row for each equation; equations of regions follow the enclosing equation."""
+    for row, line in zip(rows, show_lines(program), strict=False):
+        how, reason = role(row)
+        yield Dispatch(line, how, _kernels(row), reason)
+        for region, inner in row.regions:
+            yield from _dispatch(region, inner, role)
 
 
 # ------------------------------------------------------------------ the function
@@ -469,8 +466,8 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     Args:
       fun: a plain function or a jitted one. Arguments may be arrays or anything with .shape and .dtype;
         nothing is run.
-      device: what it is compiled for; None leaves that to the function and its arguments. "cuda" and "rocm" show their
-        programs on machines without a GPU, too.
+      device: the device to compile for; None leaves the choice to the function and its arguments. "cuda" and "rocm"
+        show their programs on machines without a GPU as well.
 
     >>> import rlx
     >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
@@ -484,10 +481,11 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
         closed = traced.closed()
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         before = Counter(rules.hits)
-        found = compile_stages(closed, context=Context.of(backend))
+        found = compile_stages(numbered(closed), jitted.memory_limit, context=Context.of(backend))
         fired = Counter(rules.hits)
         fired.subtract(before)
         executable = CompiledProgram(closed, backend, jitted.memory_limit).executable
-        return Inspection(jitted.name, found, executable, +fired, backend)
+        names = [name for name, _ in named_leaves(traced._request)]
+        return Inspection(jitted.name, found, executable, +fired, backend, names)
 
     return inspected

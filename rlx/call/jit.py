@@ -1,4 +1,4 @@
-"""jit, and what else is made of a function by tracing it: shapes of its result, its program."""
+"""jit, and other uses of tracing a function: the shapes of its result, its program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ResultMade = TypeVar("ResultMade", covariant=True)
 
 
 class JitFunction(Protocol[Parameters, ResultMade]):
-    """What `jit` returns, as type checkers see it: the function that it was given, and more."""
+    """The result of `jit` for type checkers: the given function with further methods."""
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultMade:
         """Run the compiled program."""
@@ -52,7 +52,7 @@ class JitFunction(Protocol[Parameters, ResultMade]):
         ...
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The traced program, of arrays or of what has shapes and dtypes."""
+        """The traced program, for arrays or objects with shapes and dtypes."""
         ...
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -64,7 +64,7 @@ class JitFunction(Protocol[Parameters, ResultMade]):
         ...
 
     def clear_cache(self) -> None:
-        """Forget what was traced."""
+        """Clear the cache of traced programs."""
         ...
 
 
@@ -122,21 +122,21 @@ def jit(
     """`fun` traced once for each structure, shapes and dtypes of arguments, compiled, and run natively.
 
     Args:
-      fun: a function of arrays, or trees of them. It must be pure: what it prints or appends happens
+      fun: a function of arrays, or trees of them. It must be pure: side effects such as printing happen
         while tracing only.
       static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
         hashable.
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
-      device, backend: the device to run on, or its name: arguments are brought there. If left out, programs run
-        where their arguments lie, which have to lie together; on the default device if none is an array of rlx.
-      memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
+      device, backend: the device to run on, or its name: arguments are copied there. If omitted, programs run
+        on the device of their arguments, which must all be on one; on the default device if none is an rlx array.
+      memory_limit: bytes that temporaries may take. Values beyond the limit are computed a second time instead
         of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
-        counts for the outermost jit; arguments, results and constants are not part of it.
-      keep_unused, inline: accepted for JAX's sake: the compiler drops and inlines what it can.
-      in_shardings, out_shardings: how the positional arguments and the results are divided among devices: a
-        sharding, a PartitionSpec under rlx.set_mesh, None, or a tree of those that is a prefix of them. They are
-        checked against shapes; on one device nothing is divided.
-      compiler_options: None; options of XLA mean nothing here.
+        applies to the outermost jit; arguments, results and constants do not count.
+      keep_unused, inline: accepted for compatibility with JAX: the compiler drops and inlines anyway.
+      in_shardings, out_shardings: the division of the positional arguments and the results among devices: a
+        sharding, a PartitionSpec under rlx.set_mesh, None, or a tree of these that is a prefix of the arguments or
+        results. They are checked against shapes; on one device nothing is divided.
+      compiler_options: None; XLA's options are not supported.
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
 
@@ -162,7 +162,7 @@ def jit(
     if compiler_options:
         raise UnsupportedError(
             f"jit has no compiler options {', '.join(compiler_options)}.",
-            "Those of rlx are the switches of rlx.config.",
+            "rlx's options are the switches of rlx.config.",
         )
     if options["device"] is not None and not (in_shardings is None and out_shardings is None):
         raise OptionError(
@@ -207,7 +207,7 @@ def clear_caches() -> None:
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of `fun`'s result, without computing it.
 
-    Arguments are arrays or anything with .shape and .dtype, and so may be what `fun` returns. Returns a tree of
+    Arguments are arrays or anything with .shape and .dtype, and so may be the results of `fun`. Returns a tree of
     ShapeDtypeStruct.
 
     >>> import rlx
@@ -217,7 +217,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return (fun if isinstance(fun, Jitted) else Jitted(fun)).eval_shape(*args, **kwargs)
     except InputTypeError:
-        pass  # what it returns may be described already
+        pass  # the results may already be descriptions
 
     def described(*args: Any, **kwargs: Any) -> Any:
         return tree.map(_stand_in, fun(*args, **kwargs))
@@ -235,7 +235,10 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
 
     >>> import rlx
     >>> rlx.make_program(lambda x: x + 1.0)(2.0)
-    <Program lambda: (weak float32[]) -> (weak float32[]), 1 equations>
+    @program('lambda')
+    def lambda_(x0: "weak float32[]"):
+        v0 = ops.add(x0, 1.0)  # weak float32[] ...
+        return (v0,)
     """
 
     def traced(*args: Any, **kwargs: Any) -> Program:

@@ -1,4 +1,4 @@
-"""What jit may be told: which arguments are static or given away, and how much memory it may take."""
+"""The options of jit: static and donated arguments, and the memory limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def memory_limit_of(limit: Any) -> int | None:
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
-        raise OptionError(f"jit got memory_limit={limit!r}.", "It is a number of bytes, say 512 * 2**20.")
+        raise OptionError(f"jit got memory_limit={limit!r}.", "Pass a number of bytes, for instance 512 * 2**20.")
     return int(limit)
 
 
@@ -43,12 +43,12 @@ def refuse_uncallable(fun: Any) -> None:
     if inspect.isgeneratorfunction(fun):
         raise OptionError(
             f"jit takes a function that returns arrays; {function_name(fun)} is a generator function.",
-            "Return a tuple or list of what it yields.",
+            "Return its values as a tuple or list.",
         )
 
 
 def parameter_at(fun: Callable[..., Any], number: int) -> str | None:
-    """The name of a function's positional parameter; None if it has no name, or nobody knows."""
+    """The name of a function's positional parameter; None if it has no name, or is unknown."""
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):
@@ -62,7 +62,7 @@ def chosen_arguments(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of arguments that an option (`kind`: "static" or "donate") speaks of.
 
-    Each is inferred from the other where the function's signature is known. Raises OptionError for an argument
+    Each is inferred from the other if the function's signature is known. Raises OptionError for an argument
     that the function does not have.
     """
     if not argnums and not argnames:

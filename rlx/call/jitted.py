@@ -10,7 +10,8 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 import optree
 from optree import _C as _optree
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, owned
+from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, gone, owned
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, adopted, backend_on, borrowed, prepare_program, run_program
@@ -30,19 +31,21 @@ from rlx.errors import (
     DonatedArrayError,
     InputTypeError,
     NanError,
+    NestingError,
     NonHashableStaticArgumentError,
     RlxError,
     SwitchError,
-    source_line,
 )
 from rlx.forks import reopen_after_fork
+from rlx.ir.collectives import communicator
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.passes.place_exchanges import explained_exchanges
+from rlx.statics import static_key
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
-from rlx.trace.interpret import Environment
+from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
@@ -62,6 +65,7 @@ from rlx.trace.spanning import ArrayOfParts, locals_of
 from rlx.trace.tracing import (
     close_over,
     explicit,
+    lying_so,
     place_known,
     place_of,
     places_inside,
@@ -72,8 +76,9 @@ from rlx.trace.tracing import (
 from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
+from rlx.trees.structure import odd_keys_in, tree_key
 
-__all__ = ["CacheInfo", "Jitted", "forget_signatures"]
+__all__ = ["CacheInfo", "Jitted", "Key", "Signature", "forget_signatures"]
 
 execution.compiled = run_program
 execution.prepared = prepare_program
@@ -104,6 +109,21 @@ def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
         return given, [], True
 
 
+@contextmanager
+def _nesting(name: str) -> Generator[None]:
+    """Raises NestingError where Python's limit of calls inside one another is reached."""
+    try:
+        yield
+    except RecursionError as error:
+        if isinstance(error, NestingError):
+            raise
+        raise NestingError(
+            f"Tracing {name} went more than {sys.getrecursionlimit()} calls deep, Python's limit.",
+            "Write a recursion that a traced value ends as a loop of rlx.lax, leave rlx.jit off functions that jitted"
+            " ones call, or raise the limit: sys.setrecursionlimit(n).",
+        ) from None
+
+
 class CacheInfo(NamedTuple):
     """What a jitted function's cache did."""
 
@@ -111,6 +131,26 @@ class CacheInfo(NamedTuple):
     misses: int
     currsize: int
     maxsize: int
+
+
+class Signature(NamedTuple):
+    """The properties of a call that its program depends on, apart from how devices divide the arguments."""
+
+    in_tree: tree.TreeDef
+    dict_keys: tuple[Any, ...]  # keys that equal keys of other types
+    types: tuple[TensorType, ...]  # of the dynamic leaves
+    places: tuple[Any, ...]  # their shardings over Explicit axes
+    token: Any  # of the switches
+    static: tuple[tuple[Any, Any, Any], ...]  # position or name, key, value
+    axes: Any  # mapped axes with their sizes, and over which of them the arguments vary
+    where: Any  # the memory of the arguments, or "around" in another program
+
+
+class Key(NamedTuple):
+    """The key of a traced signature. The divisions of the arguments determine the divisions of the results."""
+
+    signature: Signature
+    divisions: tuple[Any, ...]
 
 
 class _Entry:
@@ -146,7 +186,7 @@ class _Entry:
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := explained_exchanges(self.program)):
-            print(sent, file=sys.stderr)
+            _say(sent)
         return self.places
 
     def operands(self, leaves: list[Any]) -> list[Any]:
@@ -168,7 +208,7 @@ def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> 
     propagation = importlib.import_module("rlx.sharding.propagation")
     places, exchanges = propagation.propagated(program, [_divided(x) for x in arguments], marks or {})
     if config.explain and exchanges:
-        print(propagation.explained(program.name, exchanges), file=sys.stderr)
+        _say(propagation.explained(program.name, exchanges))
     return places
 
 
@@ -178,13 +218,15 @@ execution.places = places_of
 class _Traces:
     """What was traced of a function with some options: shared by all that jit gave for these."""
 
-    __slots__ = ("__weakref__", "_lock", "entries", "ready")
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
 
     def __init__(self) -> None:
-        self.entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self.entries: OrderedDict[Key, _Entry] = OrderedDict()
         # by the key that a plain call makes fast: what runs, the results' tree (None: one array alone), what puts the
         # leaves in order, and whether some results are arguments
         self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None, bool]] = {}
+        self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
+        self.odd = False  # whether there were others
         self._lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
@@ -194,8 +236,21 @@ class _Traces:
         with self._lock:
             self.entries.clear()
             self.ready.clear()
+            self._plain_trees.clear()
+
+    def tree_key(self, treedef: tree.TreeDef) -> tuple[Any, Any]:
+        """As the function of this name, which goes through every node the first time only."""
+        if treedef in self._plain_trees:
+            return treedef, ()
+        found = tree_key(treedef)
+        if found[1]:
+            self.odd = True
+        elif len(self._plain_trees) < _MOST_TREES:
+            self._plain_trees.add(treedef)
+        return found
 
 
+_MOST_TREES = 256
 _all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
 _traces: ByFunction[_Traces] = ByFunction(_Traces)
 
@@ -285,6 +340,8 @@ class Jitted:
             if key is None:
                 leaves, key, foreign = _key_of(args)
             found = self._ready.get(tuple(key))
+            if found is None and self._traces.odd:
+                found = self._ready.get((*key, odd_keys_in(args)))
             if found is not None and not (foreign and found[3]):
                 run, out_tree, order, _ = found
                 self._calls += 1
@@ -304,18 +361,17 @@ class Jitted:
             operands = entry.operands(request.leaves)
             outs = call(*entry.captured, *operands, program=entry.program, name=self.name)
             places_inside(entry.marks)
-            for x, atom in zip(outs, entry.program.outputs, strict=True):
-                if atom in entry.marks:
-                    place_known(x, entry.marks[atom])
+            outs = [lying_so(x, entry.marks.get(atom)) for x, atom in zip(outs, entry.program.outputs, strict=True)]
             return entry.out_tree.unflatten(entry.returned(outs, request.cells))
         for x in request.leaves:
             if isinstance(x, Tracer):
                 raise leaked(x)
         self._calls += 1
-        entry = self._entry(request)
+        with _nesting(self.name):
+            entry = self._entry(request)
         operands = entry.operands(request.leaves)
         if entry.compiled is None:
-            with self._traces._lock:
+            with self._traces._lock, _nesting(self.name):
                 if entry.compiled is None:
                     entry.follow(operands)
                     closed = close_over(entry.program, entry.captured)
@@ -327,7 +383,7 @@ class Jitted:
             (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         )
         if request.fast_key is not None and not watching():
-            out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
+            out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.maker()
             caller = compiled.run if brings else compiled.caller()
             run = caller if entry.places is None else lambda args: entry.placed(caller(args))
             if entry.cells is not None:
@@ -343,7 +399,7 @@ class Jitted:
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)
         if request.cells and entry.cells is not None:
-            refuse_closed_over(self.name, entry.cells.used, _named_leaves(request))
+            refuse_closed_over(self.name, entry.cells.used, named_leaves(request))
         return entry
 
     def _entry_of(self, request: _Request) -> _Entry:
@@ -355,7 +411,7 @@ class Jitted:
             if entry is not None:
                 return entry
             if config.explain and self._entries:
-                print(_explain(self, request), file=sys.stderr)
+                _say(_explain(self, request))
             self._misses += 1
             entry = self._trace(request)
             if not any(isinstance(c, Tracer) for c in entry.captured):
@@ -459,15 +515,7 @@ class Jitted:
 
 def _refuse_results(found: str, name: str, program: Program, args: Sequence[Any]) -> None:
     """Run the program again op by op; raise NanError with the user's line where a NaN or infinity is first made."""
-    program = inline_calls(program)
-    env = Environment(program, args)
-    for e in program.equations:
-        try:
-            out = e.primitive.bind(*map(env.read, e.inputs), **e.params)
-        except NanError as error:
-            line = source_line(*e.origin) if e.origin is not None else ""
-            raise NanError(error.what, error.instead, line) from None
-        env.update(zip(e.outputs, out if e.primitive.multiple else (out,), strict=True))
+    interpret(inline_calls(program), args)
     raise NanError(
         f"{name} returned {found} that no operation made: it came in with the arguments or a constant.",
         "Look at what is passed in, and at the constants that the function uses.",
@@ -529,7 +577,7 @@ class _Request:
         self.given = leaves
         self.held, self.held_names, self.count = held, held_names, n
         if self.cells:
-            refuse_twice(jitted.name, _named_leaves(self))
+            refuse_twice(jitted.name, named_leaves(self))
         try:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         except InputTypeError as error:
@@ -540,7 +588,8 @@ class _Request:
             # arrays of other libraries lie where they were made
             self.given = [made if type(made) is DeviceArray else x for x, made in zip(leaves, self.leaves, strict=True)]
         types = [x.type for x in self.leaves]
-        values = tuple((k, type(v), v) for k, v in static)
+        values = tuple((k, static_key(v), v) for k, v in static)
+        structure, odd_keys = jitted._traces.tree_key(self.in_tree)
         # where the arguments lie: None for the host's memory
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
@@ -554,16 +603,27 @@ class _Request:
         axes = state.axes
         if tracked_axes():
             axes = (axes, *map(varying_axes, self.leaves), *map(reductions_of, self.leaves))
-        # what a compiled call has to agree with
-        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, axes, where)
-        # how several devices have the arguments, which says how they have the results
+        # a compiled call must have the same signature
+        self.signature = Signature(
+            in_tree=structure,
+            dict_keys=odd_keys,
+            types=tuple(types),
+            places=self.places,
+            token=config.token,
+            static=values,
+            axes=axes,
+            where=where,
+        )
         self.divisions = tuple(map(_divided, self.leaves))
         self.divided = any(self.divisions)
-        self.key: Any = (*self.divisions, *self.signature) if self.divided else self.signature
+        self.key = Key(self.signature, self.divisions if self.divided else ())
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not (kwargs or self.cells) and state.builder is None:
             self._describe(args, types)
+            if odd_keys and self.fast_key is not None:
+                seen = odd_keys_in(args)
+                self.fast_key = (*self.fast_key, seen) if len(seen) == len(odd_keys) else None
         self._check_donated()
 
     def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
@@ -670,11 +730,7 @@ class _Request:
                 )
         for x in self.leaves:
             if type(x) in _OF_NUMBERS and x.is_deleted():
-                raise DonatedArrayError(
-                    f"{self.jitted.name} was called with an array ({x.type!r}) that an earlier call was given by"
-                    " donate_argnums.",
-                    "Use the result of that call instead, or leave the argument out of donate_argnums.",
-                )
+                raise gone(x, f"An argument of {self.jitted.name} ({x.type!r})")
 
     def donate(self, results: Sequence[Any]) -> None:
         """After a successful call: give donated arguments' memory back."""
@@ -683,9 +739,9 @@ class _Request:
         if not given:
             return
         kept = {id(r) for r in results}
-        for x in tree.leaves(given):
+        for x in locals_of(tree.leaves(given)):
             if type(x) in _OF_NUMBERS and id(x) not in kept:
-                x.delete()
+                x.donate()
 
 
 def _is_flat_dict(x: Any) -> bool:
@@ -706,9 +762,9 @@ def _explicit_place(x: Array) -> Any:
 
 
 def _divided(x: Any) -> Any:
-    """The sharding of an array that several devices have; None for others."""
+    """The sharding of an array, unless it is on the process's first device alone; None for others."""
     if type(x) is _Abstract:
-        return None if x._sharding is None or x._sharding.num_devices == 1 else x._sharding
+        return None if x._sharding is None or x._sharding.is_default else x._sharding
     return x._type.sharding if type(x) is DividedArray else None
 
 
@@ -780,7 +836,7 @@ def _leaf_places(request: _Request) -> list[tuple[Any, str]]:
     return [(where, tree.path_text(path)) for where, value in named for path, _ in tree.leaves_with_path(value)]
 
 
-def _named_leaves(request: _Request) -> list[tuple[str, Any]]:
+def named_leaves(request: _Request) -> list[tuple[str, Any]]:
     """Each dynamic leaf, as it was given, after the parameter that it belongs to and its path there: "x['a']"."""
     function, held = request.jitted.fun, request.held
     named: list[tuple[str, Any]] = [
@@ -795,19 +851,31 @@ def _leaf_names(request: _Request) -> list[str]:
     return [f"{where!r}{path}" for where, path in _leaf_places(request)]
 
 
+def _readable(structure: tree.TreeDef) -> str:
+    """A structure of arguments in which arrays that processes divide are called by their types and specs."""
+    leaves = tree.leaves(tree.unflatten(structure, range(structure.num_leaves)))
+    divided = [f"{x.type!r} as {x._sharding.spec!r}" for x in leaves if isinstance(x, ArrayOfParts)]
+    shape = tree.structure(tree.unflatten(structure, range(structure.num_leaves)))
+    return f"{shape} with {', '.join(divided)}" if divided else str(structure)
+
+
+def _say(text: str) -> None:
+    """Print an explanation at once; of several processes each puts its rank before every line."""
+    own = communicator()
+    lines = [f"[{own.rank}] {line}" if own.size > 1 else line for line in text.splitlines()]
+    sys.stderr.write("\n".join([*lines, ""]))
+
+
 def _explain(jitted: Jitted, request: _Request) -> str:
     """Why this call was traced: what differs from the nearest earlier signature."""
     lines = [f"rlx: {jitted.name} is traced again ({len(jitted._entries) + 1} signatures)"]
-    last = next(reversed(jitted._entries))
-    last = last[next(i for i, part in enumerate(last) if isinstance(part, tree.TreeDef)) :]
-    old = [t for t in last if isinstance(t, TensorType)]
-    new = [x.type for x in request.leaves]
-    if last[0] != request.signature[0]:
-        lines.append(f"  structure of the arguments: {last[0]} -> {request.signature[0]}")
-    for name, a, b in zip(_leaf_names(request), old, new, strict=False):
+    last, now = next(reversed(jitted._entries)).signature, request.signature
+    if last.in_tree != now.in_tree:
+        lines.append(f"  structure of the arguments: {_readable(last.in_tree)} -> {_readable(now.in_tree)}")
+    for name, a, b in zip(_leaf_names(request), last.types, now.types, strict=False):
         if a != b:
             lines.append(f"  argument {name}: {a!r} -> {b!r}")
-    before, after = ({k: v for k, _, v in key[-4]} for key in (last, request.signature))
+    before, after = ({k: v for k, _, v in key.static} for key in (last, now))
     for where in (*before, *(k for k in after if k not in before)):
         a, b = (repr(held[where]) if where in held else "absent" for held in (before, after))
         if a != b:

@@ -25,7 +25,7 @@ from rlx.trees import tree
 
 __all__ = ["Parallel", "pmap"]
 
-_NAMELESS = "pmap axis"  # in the shardings of results, where no name was given
+_NAMELESS = "pmap axis"  # in the shardings of results, if no name was given
 
 
 def pmap(
@@ -47,10 +47,10 @@ def pmap(
 
     Args:
       fun: a function of arrays, or trees of them.
-      axis_name: a name for the mapped axis, for rlx.lax.psum and its kin inside `fun`.
+      axis_name: a name for the mapped axis, for rlx.lax.psum and related functions inside `fun`.
       in_axes: which axis of each positional argument is mapped: an int, None, or a tuple of trees of those, each a
         prefix of its argument. Keyword arguments are mapped over axis 0.
-      out_axes: where the mapped axis goes in the results, in the same form.
+      out_axes: the position of the mapped axis in the results, in the same form.
       static_broadcasted_argnums: positional arguments that are constants of the program; hashable.
       devices: the devices to run on; the first of rlx.local_devices() if left out.
       backend: name of the device to compile for.
@@ -73,7 +73,7 @@ def pmap(
     label = _NAMELESS if axis_name is None else axis_name
     mesh = Mesh(np.array(local_devices() if devices is None else devices), (label,))
     if mesh.is_multi_process:
-        what = "pmap got devices of other processes; it maps over those of one."
+        what = "pmap got devices of other processes; it maps over the devices of one process."
         raise ShardingError(what, "Map over processes with rlx.shard_map.")
     if axis_size is not None and axis_size > mesh.size:
         raise too_many("pmap", axis_size, mesh.size)
@@ -159,7 +159,7 @@ def _specs_of(name: Any, out: Any, out_axes: Any) -> list[PartitionSpec]:
 
 
 def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int | None, devices: int) -> int:
-    """The size of the mapped axes. Raises where they have several, or a larger one than there are devices."""
+    """The size of the mapped axes. Raises if they have several sizes, or a larger one than the number of devices."""
     sizes = {x.shape[at] for x, at in zip(values, places, strict=True) if at is not None}
     if not sizes:
         raise VmapAxisError("pmap has no mapped argument.", "Give at least one argument an axis.")

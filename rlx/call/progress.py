@@ -1,4 +1,4 @@
-"""What takes long says so: a line on standard error for a compilation of over two seconds, and one at its end."""
+"""Progress of long compilations: a line on standard error after two seconds, and one at the end."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rlx.config import config
 
 __all__ = ["announced"]
 
-PATIENCE = 2.0  # seconds without a word
+PATIENCE = 2.0  # seconds without a report
 _STEP = 1.0  # seconds between two pictures of a terminal's line
 
 
 @contextmanager
 def announced(name: str, size: int) -> Generator[None]:
-    """Say what is compiled where the block takes over two seconds; `size`: its equations.
+    """Report a compilation if the block takes over two seconds; `size`: the number of equations.
 
-    On a terminal the line counts the seconds; in a file or a notebook it stands there once. RLX_PROGRESS=0: nothing
-    is said.
+    On a terminal the line counts the seconds; in a file or a notebook it appears once. RLX_PROGRESS=0 disables
+    the report.
     """
     if not config.progress:
         yield
         return
     done = _thread.allocate_lock()
     done.acquire()
-    # where no thread can be had, nothing is said: that is not worth an error
+    # without a thread there is no report: that is not worth an error
     with suppress(RuntimeError):
         _thread.start_new_thread(_watch, (done, name, size, time.perf_counter()))
     try:
@@ -38,10 +38,10 @@ def announced(name: str, size: int) -> Generator[None]:
 
 
 def _watch(done: _thread.LockType, name: str, size: int, start: float) -> None:
-    """Wait in a thread of its own until the work is done, and speak where that takes long."""
+    """Wait in a separate thread until the work is done, and report if that takes long."""
     if done.acquire(timeout=PATIENCE):
         return
-    what = f"rlx: compiling {name} ({size} equations)"
+    what = f"rlx: compiling {name} ({size} {'equation' if size == 1 else 'equations'})"
     screen = sys.stderr is not None and sys.stderr.isatty()
     _say(f"{what} ..." + ("" if screen else "\n"))
     while not done.acquire(timeout=_STEP if screen else -1):

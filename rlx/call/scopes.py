@@ -25,7 +25,7 @@ __all__ = [
 def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
     """Make 64-bit numbers the default of literals and creation functions inside a `with` block.
 
-    64-bit arrays are available without it; inside of enable_x64(False) they are narrowed where they enter, as in JAX.
+    64-bit arrays are available without it; inside enable_x64(False) they are narrowed on entry, as in JAX.
 
     >>> import rlx
     >>> with rlx.enable_x64():
@@ -36,7 +36,7 @@ def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
 
 
 def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
-    """Raise NanError where an operation first makes a NaN, inside a `with` block.
+    """Raise NanError when an operation first produces a NaN, inside a `with` block.
 
     >>> import rlx
     >>> with rlx.debug_nans():
@@ -47,7 +47,7 @@ def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
 
 
 def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
-    """Raise NanError where an operation first makes an infinity, inside a `with` block.
+    """Raise NanError when an operation first produces an infinity, inside a `with` block.
 
     >>> import rlx
     >>> with rlx.debug_infs():
@@ -57,19 +57,19 @@ def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
     return scoped(debug_infs=bool(new_val))
 
 
-def default_matmul_precision(precision: Any) -> AbstractContextManager[None]:
-    """Products of this thread that name no precision are made in this one, inside of a `with` block.
+def default_matmul_precision(new_val: Any) -> AbstractContextManager[None]:
+    """Set the default precision of this thread's products inside a `with` block.
 
-    "tensorfloat32", "high" and what is less exact let GPUs round float32 to tf32 (see rlx.lax.dot_general); without it,
+    "tensorfloat32", "high" and less exact ones let GPUs round float32 to tf32 (see rlx.lax.dot_general); without it,
     and with "float32" and "highest", products are in full float32. Jitted functions are compiled for each.
-    Raises ValueError for what is no precision.
+    Raises ValueError for an invalid precision.
 
     >>> import rlx
     >>> with rlx.default_matmul_precision("float32"):
     ...     float(rlx.numpy.ones(3) @ rlx.numpy.ones(3))
     3.0
     """
-    return scoped(default_matmul_precision=precision)
+    return scoped(default_matmul_precision=new_val)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def named_scope(name: str) -> Generator[None]:
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """`fun` under a name: that of its __name__, which errors and printed programs use. See `named_scope`.
+    """`fun` under a name, by default its __name__, which errors and printed programs use. See `named_scope`.
 
     >>> import rlx
     >>> rlx.named_call(lambda x: x + 1, name="increment").__name__

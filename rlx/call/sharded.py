@@ -13,7 +13,7 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.stacks import stack_axes
-from rlx.sharding.trees import check_shape, divided_so, placed, placed_all, resolve, spread
+from rlx.sharding.trees import check_shape, divided_so, on_devices, placed, placed_all, resolve, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import is_float0, shared_array
 from rlx.trace.spanning import ArrayOfParts, SpanningArray
@@ -23,10 +23,10 @@ __all__ = ["ShardedJitted"]
 
 
 class ShardedJitted(Jitted):
-    """A jitted function that says how its arguments and results are divided; see `rlx.jit`.
+    """A jitted function with shardings of its arguments and results; see `rlx.jit`.
 
-    What it says is checked when it is traced. On one device arguments need no moving, and results that are told
-    to lie somewhere are known to lie there.
+    The shardings are checked when the function is traced. On one device, arguments are not moved, and results have
+    the given shardings.
     """
 
     def __init__(self, fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **options: Any) -> None:
@@ -49,7 +49,7 @@ class ShardedJitted(Jitted):
         return self.delivered(super().__call__(*args, **kwargs))
 
     def delivered(self, out: Any) -> Any:
-        """The results, known to lie where out_shardings say."""
+        """The results, with the shardings of out_shardings."""
         if self.out_shardings is None:
             return out
         leaves, treedef = tree.flatten(out)
@@ -72,17 +72,17 @@ class ShardedJitted(Jitted):
         return self._of("out_shardings", self.out_shardings, out)
 
     def shardings_of_arguments(self, undivided: Any) -> Any:
-        """Those that in_shardings say, and `undivided` where they say nothing."""
+        """The shardings of in_shardings, and `undivided` for unspecified ones."""
         return undivided if self.in_shardings is None else _or_else(self.of_arguments(undivided), undivided)
 
     def shardings_of_results(self, undivided: Any) -> Any:
-        """Those that out_shardings say, and `undivided` where they say nothing."""
+        """The shardings of out_shardings, and `undivided` for unspecified ones."""
         return undivided if self.out_shardings is None else _or_else(self.of_results(undivided), undivided)
 
     def _of(self, option: str, given: Any, values: Any) -> list[Sharding | None]:
         owner = f"{option} of {self.name}"
-        found = [resolve(owner, entry) for entry in spread(owner, given, values)]
-        # what is left open lies on the same mesh
+        found = [on_devices(resolve(owner, entry)) for entry in spread(owner, given, values)]
+        # unspecified ones use the same mesh
         meshes = [s.mesh for s in found if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
         rest = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         return [rest if s is None else s for s in found]
@@ -95,7 +95,7 @@ class ShardedJitted(Jitted):
 
 
 def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:
-    """The shardings in the structure of `undivided`, whose leaves are taken where there is none."""
+    """The shardings in the structure of `undivided`, whose leaves are the default."""
     leaves, structure = tree.flatten(undivided)
     return tree.unflatten(structure, [found or leaf for found, leaf in zip(shardings, leaves, strict=True)])
 
@@ -105,7 +105,7 @@ def _rebuild(fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **o
 
 
 def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
-    """The user's function while it is traced, of arguments and with results that lie as the shardings say."""
+    """The user's function while it is traced, of arguments and with results of the given shardings."""
     if jitted.in_shardings is not None:
         n = len(args)
         static = {i % n for i in jitted.static_argnums if n and -n <= i < n}
@@ -123,7 +123,7 @@ def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
 
 
 def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> Any:
-    """The values, traced ones known to lie so, and divided among processes. Raises ShardingError for other shapes."""
+    """The values with these shardings, divided among processes. Raises ShardingError for other shapes."""
     leaves, treedef = tree.flatten(values)
     for leaf, sharding in zip(leaves, shardings, strict=True):
         check_shape(owner, sharding, leaf.shape if is_float0(leaf) else shared_array(leaf).shape)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.array import Span
 from rlx.call.compiled import CompiledProgram
 from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, UnsupportedError
 from rlx.ir.program import Program
@@ -17,6 +18,7 @@ from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
+from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.tracing import close_over, place_of
 from rlx.trees import tree
 
@@ -30,7 +32,7 @@ class ShapeDtypeStruct:
       shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.
       sharding: how the array would be divided: a sharding, or a PartitionSpec under rlx.set_mesh.
 
-    Raises: DtypeError without a dtype; ShapeError for a size that is no number; ShardingError or InputTypeError for
+    Raises: DtypeError without a dtype; ShapeError for a size that is not a number; ShardingError or InputTypeError for
       a sharding that does not fit.
 
     >>> import rlx
@@ -54,7 +56,7 @@ class ShapeDtypeStruct:
 
     @property
     def sharding(self) -> Any:
-        """How the array would be divided; None where nobody said."""
+        """How the array would be divided; None if not specified."""
         found = self._sharding
         return None if found is None else _shardings().resolve("ShapeDtypeStruct", found)
 
@@ -108,18 +110,25 @@ class ShapeDtypeStruct:
 
 
 def _shardings() -> Any:
-    """The module that knows shardings, loaded when somebody names one."""
+    """The module of shardings, loaded when one is used."""
     return importlib.import_module("rlx.sharding.trees")
 
 
+def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[Any, Span], Any]) -> Any:
+    """The values in a structure; `of_parts` gives the value of an array of parts, from its local value and its type."""
+    found = tree.unflatten(structure, values)
+    return tree.map(lambda x: of_parts(x.local, x.span) if isinstance(x, ArrayOfParts) else x, found)
+
+
 def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:
-    """For each leaf of a structure its sharding; where nothing is known that of an array that was put nowhere."""
+    """The sharding of each leaf of a structure; if unknown, the sharding of an array without a place."""
     default = importlib.import_module("rlx.sharding.shardings").default_sharding()
-    return tree.unflatten(structure, [s or default for s in shardings or [None] * structure.num_leaves])
+    found = [s or default for s in shardings or [None] * structure.num_leaves]
+    return _whole(structure, found, lambda _, span: span.sharding)
 
 
 def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
-    """The results, known to lie at these places, where one is known."""
+    """The results with these shardings, where known."""
     return [x if place is None else x.with_sharding(place) for x, place in zip(outs, places, strict=True)]
 
 
@@ -152,11 +161,32 @@ class MemoryAnalysis(NamedTuple):
     temp_size_in_bytes: int
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_LONG = 200  # characters of types, beyond which a repr counts arrays instead
+
+
 class _Stage:
-    """What every stage knows of the call: its arguments and its results."""
+    """Common to all stages: the arguments and results of the call."""
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
+
+    def __repr__(self) -> str:
+        args, kwargs = self.in_avals
+        given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        if len(given) > _LONG:
+            given = f"{self.in_tree.num_leaves} arrays"
+        result = repr(self.out_avals)
+        if len(result) > _LONG:
+            result = f"{self.out_tree.num_leaves} arrays"
+        return f"{type(self).__name__}({self._traced.fun_name}: ({given}) -> {result}{self._contents()})"
+
+    def _contents(self) -> str:
+        """The end of the stage's repr: what it consists of."""
+        return f", {_count(len(self._traced.program.equations), 'equation')}"
 
     @property
     def in_tree(self) -> tree.TreeDef:
@@ -173,7 +203,8 @@ class _Stage:
         """A tree of ArgInfo for (args, kwargs), static arguments left out."""
         request = self._traced._request
         pairs = zip(request.leaves, request.donated_leaves(), strict=True)
-        return tree.unflatten(self.in_tree, [ArgInfo(x.shape, x.dtype, d) for x, d in pairs])
+        infos = [ArgInfo(x.shape, x.dtype, d) for x, d in pairs]
+        return _whole(self.in_tree, infos, lambda own, span: own._replace(shape=span.type.shape))
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -183,18 +214,20 @@ class _Stage:
     @property
     def in_avals(self) -> Any:
         """A tree of types for (args, kwargs), static arguments left out."""
-        return tree.unflatten(self.in_tree, [x.type for x in self._traced._request.leaves])
+        return _whole(self.in_tree, [x.type for x in self._traced._request.leaves], lambda _, span: span.type)
 
     @property
     def out_avals(self) -> Any:
         """A tree of the results' types."""
-        return tree.unflatten(self.out_tree, list(self._traced.program.output_types[: self.out_tree.num_leaves]))
+        types = self._traced.program.output_types[: self.out_tree.num_leaves]
+        return _whole(self.out_tree, types, lambda _, span: span.type)
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the results."""
+        """Shapes and dtypes of the results, and the shardings of those that processes divide."""
         types = self._traced.program.output_types[: self.out_tree.num_leaves]
-        return tree.unflatten(self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
+        infos = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types]
+        return _whole(self.out_tree, infos, lambda own, span: own.update(shape=span.type.shape, sharding=span.sharding))
 
 
 class Traced(_Stage):
@@ -203,6 +236,8 @@ class Traced(_Stage):
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> traced = rlx.jit(lambda x: 2.0 * x).trace(jnp.ones(2))
+    >>> traced
+    Traced(lambda: (float32[2]) -> float32[2], 1 equation)
     >>> len(traced.program.equations)
     1
     """
@@ -219,28 +254,28 @@ class Traced(_Stage):
         return self._entry.follow(self._entry.operands(self._request.leaves))
 
     def closed(self) -> Program:
-        """The program with what the function closed over as constants.
+        """The program with the function's captured values as constants.
 
         Raises: ReferenceUseError if it writes to a Ref, or has one as an argument.
         """
         return close_over(self.program, self.outside())
 
     def outside(self) -> list[Any]:
-        """What the function closed over: the program's first inputs. A Ref stands for what it holds now.
+        """The function's captured values: the program's first inputs. For a Ref, its current content.
 
-        Raises: ReferenceUseError, as `closed` does.
+        Raises: ReferenceUseError, like `closed`.
         """
         cells = self._entry.cells
         if self._request.cells or (cells is not None and cells.written):
             raise ReferenceUseError(
-                f"{self.fun_name} uses a Ref, which its program alone cannot do.",
-                "Call the function, or what lower().compile() gives; or pass values, and return new ones.",
+                f"{self.fun_name} uses a Ref, which a program alone cannot do.",
+                "Call the function, or the result of lower().compile(); or pass values, and return new ones.",
             )
         return [*self._captured, *([] if cells is None else cells.contents())]
 
     @property
     def jaxpr(self) -> Program:
-        """The program with what the function closed over as constants, by JAX's name."""
+        """The program with the function's captured values as constants, by JAX's name."""
         return self.closed()
 
     def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
@@ -254,6 +289,8 @@ class Lowered(_Stage):
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> lowered = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2))
+    >>> lowered
+    Lowered(lambda: (float32[2]) -> float32[2], 1 equation)
     >>> lowered.out_info.shape
     (2,)
     """
@@ -274,7 +311,7 @@ class Lowered(_Stage):
         if compiler_options:
             raise UnsupportedError(
                 f"There are no compiler options {', '.join(compiler_options)}.",
-                "Those of rlx are the switches of rlx.config.",
+                "rlx's options are the switches of rlx.config.",
             )
         return Compiled(self._traced)
 
@@ -285,6 +322,8 @@ class Compiled(_Stage):
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> compiled = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2)).compile()
+    >>> compiled
+    Compiled(lambda: (float32[2]) -> float32[2], 1 kernel on cpu)
     >>> compiled(jnp.array([1.0, 2.0])).tolist()
     [2.0, 4.0]
     """
@@ -324,9 +363,13 @@ class Compiled(_Stage):
         """How the results are divided: a sharding for each array."""
         return self._traced._request.jitted.shardings_of_results(_known(self.out_tree, self._places))
 
+    def _contents(self) -> str:
+        kernels = 0 if self.plan is None else len(self.plan.kernels)
+        return f", {_count(kernels, 'kernel')} on {self._compiled.backend.name}"
+
     @property
     def plan(self) -> Any:
-        """The LIR plan, or None where nothing is computed."""
+        """The LIR plan, or None if nothing is computed."""
         executable = self._compiled.executable
         return None if executable is None else executable.plan
 

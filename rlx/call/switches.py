@@ -1,4 +1,4 @@
-"""JAX's switches as context managers and decorators, and what may be asked of the machine they are about."""
+"""JAX's switches as context managers and decorators, and properties of the machine."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ Scope = AbstractContextManager[None]
 
 
 def numpy_rank_promotion(new_val: str) -> Scope:
-    """Say what happens where rlx.numpy broadcasts operands of different numbers of axes, in a `with` block.
+    """Set the reaction to rlx.numpy broadcasting operands of different ranks, in a `with` block.
 
-    A number beside an array is always allowed. Only functions and operators that the user calls are looked at, not
-    those that they call in turn. Also a decorator.
+    A number with an array is always allowed. Only functions and operators that the user calls are checked, not
+    the functions that these call. Also a decorator.
 
     Args:
       new_val: "allow"; "warn": a UserWarning; "raise": ShapeError, which is a ValueError.
@@ -70,9 +70,9 @@ def numpy_rank_promotion(new_val: str) -> Scope:
 
 
 def numpy_dtype_promotion(new_val: str) -> Scope:
-    """Say whether functions of rlx.numpy convert operands of different dtypes to one, in a `with` block.
+    """Set whether functions of rlx.numpy convert operands of different dtypes to one, in a `with` block.
 
-    Only functions and operators that the user calls are looked at, not those that they call in turn. Also a decorator.
+    Only functions and operators that the user calls are checked, not functions that these call. Also a decorator.
 
     Args:
       new_val: "standard"; "strict": TypePromotionError, a ValueError. Python numbers still take the dtype of an array
@@ -88,7 +88,7 @@ def numpy_dtype_promotion(new_val: str) -> Scope:
 
 
 def legacy_prng_key(new_val: str) -> Scope:
-    """Say what happens where functions of rlx.random get keys that are arrays of uint32, in a `with` block.
+    """Set the reaction of rlx.random to keys that are arrays of uint32, in a `with` block.
 
     Args:
       new_val: "allow"; "warn": a UserWarning; "error": InputTypeError.
@@ -112,21 +112,21 @@ def default_prng_impl(new_val: str) -> Scope:
     return scoped(default_prng_impl=new_val)
 
 
-def threefry_partitionable(new_val: bool) -> Scope:
-    """Which of JAX's two ways to count random words is used, in a `with` block: True, its default.
+def threefry_partitionable(new_val: bool = True) -> Scope:
+    """Which of JAX's two orders of counters the generator "threefry2x32" uses, in a `with` block.
 
-    Raises ValueError for the other one.
+    Args: new_val: True, the default; False for the numbers of JAX before version 0.5.
 
     >>> import rlx
-    >>> with rlx.threefry_partitionable(True):
-    ...     rlx.random.key(0).shape
-    ()
+    >>> with rlx.threefry_partitionable(False):
+    ...     int(rlx.random.bits(rlx.random.key(0)))
+    1797259609
     """
-    return scoped(threefry_partitionable=new_val)
+    return scoped(threefry_partitionable=bool(new_val))
 
 
 def enable_custom_prng(new_val: bool = True) -> Scope:
-    """Let random.PRNGKey, and what makes keys of raw ones, give typed keys, in a `with` block.
+    """Let random.PRNGKey, and functions that convert raw keys, return typed keys, in a `with` block.
 
     >>> import rlx
     >>> with rlx.enable_custom_prng():
@@ -136,8 +136,8 @@ def enable_custom_prng(new_val: bool = True) -> Scope:
     return scoped(enable_custom_prng=new_val)
 
 
-def debug_key_reuse(new_val: bool) -> Scope:
-    """Follow random keys: not done here, so that only False is accepted, and True raises ValueError.
+def debug_key_reuse(new_val: bool = True) -> Scope:
+    """Track random keys: not supported, so only False is accepted, and True raises ValueError.
 
     >>> import rlx
     >>> with rlx.debug_key_reuse(False):
@@ -148,7 +148,7 @@ def debug_key_reuse(new_val: bool) -> Scope:
 
 
 def softmax_custom_jvp(new_val: bool = True) -> Scope:
-    """Accepted for JAX's sake: softmax has one derivative, the one of its own.
+    """Accepted for compatibility with JAX: softmax always has its custom derivative.
 
     >>> import rlx
     >>> with rlx.softmax_custom_jvp(True):
@@ -158,7 +158,7 @@ def softmax_custom_jvp(new_val: bool = True) -> Scope:
     return scoped(softmax_custom_jvp=new_val)
 
 
-def allow_f16_reductions(new_val: bool) -> Scope:
+def allow_f16_reductions(new_val: bool = True) -> Scope:
     """Accepted: sums of 16-bit floats are computed in float32 and rounded once.
 
     >>> import rlx
@@ -170,11 +170,11 @@ def allow_f16_reductions(new_val: bool) -> Scope:
 
 
 def make_user_context(default_value: Any = None) -> UserContext:
-    """A value of the user's that jitted functions may depend on: for another value they are traced again.
+    """A user-defined value that jitted functions may depend on: they are traced again for another value.
 
-    Args: default_value: hashable, as all values of it. Returns: an object with the current `.value`, to be called
-    with a value for a `with` block (or decorator) of this thread, and `get_global`, `set_global` for what holds
-    outside of them.
+    Args: default_value: hashable, like all its values. Returns: an object with the current `.value`. Calling it
+    with a value gives a `with` block (or decorator) for this thread; `get_global` and `set_global` access the value
+    outside such blocks.
 
     >>> import rlx
     >>> factor = rlx.make_user_context(1.0)
@@ -200,9 +200,9 @@ def enable_checks(new_val: bool = True) -> Scope:
 
 
 def check_tracer_leaks(new_val: bool = True) -> Scope:
-    """Raise UnexpectedTracerError as soon as a function has been traced whose traced values are still held.
+    """Raise UnexpectedTracerError as soon as a function has been traced whose traced values are still referenced.
 
-    Without it, the error comes where such a value is used. Tracing takes longer. Also a decorator.
+    Without it, the error is raised when such a value is used. Tracing takes longer. Also a decorator.
 
     >>> import rlx
     >>> held = []
@@ -227,7 +227,7 @@ def checking_leaks() -> Scope:
 
 
 def log_compiles(new_val: bool = True) -> Scope:
-    """Say what is compiled, by the logger "rlx" at level WARNING, in a `with` block.
+    """Log compilations with the logger "rlx" at level WARNING, in a `with` block.
 
     >>> import rlx
     >>> with rlx.log_compiles(False):
@@ -238,7 +238,7 @@ def log_compiles(new_val: bool = True) -> Scope:
 
 
 def explain_cache_misses(new_val: bool = True) -> Scope:
-    """Say on standard error why a jitted function is traced again, in a `with` block: the switch `explain`.
+    """Report on standard error why a jitted function is traced again, in a `with` block: the switch `explain`.
 
     >>> import rlx
     >>> with rlx.explain_cache_misses():
@@ -249,7 +249,7 @@ def explain_cache_misses(new_val: bool = True) -> Scope:
 
 
 def no_tracing(new_val: bool = True) -> Scope:
-    """Raise SwitchError where a jitted function would be traced, in a `with` block.
+    """Raise SwitchError if a jitted function would be traced, in a `with` block.
 
     >>> import rlx
     >>> f = rlx.jit(lambda x: x + 1.0)
@@ -262,7 +262,7 @@ def no_tracing(new_val: bool = True) -> Scope:
 
 
 class _Refusing(Builder):
-    """Stands where nothing may run: what would be computed here is refused, what is traced further in is not."""
+    """A builder where nothing may run: operations here are refused, operations of inner traces are not."""
 
     def append(self, equation: Equation) -> None:
         """Raise SwitchError."""
@@ -275,7 +275,7 @@ class _Refusing(Builder):
 
 @contextmanager
 def no_execution(new_val: bool = True) -> Generator[None]:
-    """Raise SwitchError where an operation or a compiled function would run, in a `with` block; tracing is allowed.
+    """Raise SwitchError if an operation or a compiled function would run, in a `with` block; tracing is allowed.
 
     >>> import rlx
     >>> with rlx.no_execution():
@@ -292,7 +292,7 @@ def no_execution(new_val: bool = True) -> Generator[None]:
 
 
 def transfer_guard(new_val: str) -> Scope:
-    """Accepted for JAX's sake: there is one memory, so that nothing is transferred. Raises ValueError for no level.
+    """Accepted for compatibility with JAX: nothing is transferred in one memory. Raises ValueError for invalid levels.
 
     >>> import rlx
     >>> with rlx.transfer_guard("disallow"):

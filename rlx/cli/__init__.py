@@ -1,4 +1,4 @@
-"""The command `rlx`: look at this installation, at what the compiler made of a function, and at its speed.
+"""The command `rlx`: it checks an installation, shows how a function is compiled, and measures its speed.
 
 Nothing in rlx imports this package.
 """

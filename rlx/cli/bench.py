@@ -1,4 +1,4 @@
-"""rlx bench: a function's time, alone and beside other libraries that take turns with it in one process."""
+"""rlx bench: a function's time, alone or alternating with other libraries in one process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["add_options", "bench"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx bench` takes."""
+    """The options of `rlx bench`."""
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help='such as "f32[64,32] i32[]"')
     parser.add_argument("--against", default="", metavar="LIBRARIES", help=f"some of {','.join(LIBRARIES)}")
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Time a function, compare its results with those of other libraries, and print both."""
+    """Time a function, compare its results with other libraries, and print both."""
     if not 1 <= options.rounds <= MOST_ROUNDS:
         raise Mistake(f"--rounds is {options.rounds}.", f"Write 1 to {MOST_ROUNDS}.")
     if options.seed < 0:
@@ -100,7 +100,7 @@ def _first_calls(versions: Sequence[Version], where: str) -> tuple[list[list[np.
     return results, seconds
 
 
-# ------------------------------------------------------------------ what is shown
+# ------------------------------------------------------------------ output
 def _fields(result: Result) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "library": result.name,

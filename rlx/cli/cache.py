@@ -22,7 +22,7 @@ ACTIONS = {"ls": "name every file", "size": "how much they take", "clear": "remo
 
 
 class Kept(NamedTuple):
-    """A file that rlx wrote, the folder it is in, and what it is."""
+    """A file that rlx wrote, its folder, and its kind."""
 
     folder: Folder
     path: Path
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx cache` takes."""
+    """The options of `rlx cache`."""
     parser.add_argument("action", metavar="ls|size|clear", help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -65,8 +65,8 @@ def cache(options: argparse.Namespace) -> int:
 
 
 def kept_files() -> Iterator[Kept]:
-    """The files that rlx wrote into this user's folder; none where there is no folder. Raises Mistake for one that
-    somebody else could change."""
+    """The files that rlx wrote into this user's folder; none if there is no folder. Raises Mistake for a folder that
+    other users can change."""
     native = user_folder()
     if native is None:
         return

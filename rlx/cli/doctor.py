@@ -31,14 +31,15 @@ __all__ = ["SETTINGS", "Check", "add_options", "checks", "doctor"]
 # every variable that rlx reads
 SETTINGS = """RLX_NUM_THREADS RLX_CACHE_DIR RLX_CACHE RLX_DEVICE RLX_CHECK RLX_EXPLAIN RLX_DUMP RLX_DISABLE_JIT
     RLX_NUM_CPU_DEVICES RLX_EXCESS_PRECISION RLX_DEBUG_NANS RLX_DEBUG_INFS RLX_METAL_KERNELS RLX_OPENBLAS_CORETYPE
-    RLX_PROGRESS RLX_TRACEBACK RLX_COLLECTIVE_TIMEOUT RLX_DETERMINISTIC RLX_CLBLAST""".split()
+    RLX_PROGRESS RLX_TRACEBACK RLX_COLLECTIVE_TIMEOUT RLX_SAVE_TIMEOUT RLX_DETERMINISTIC
+    RLX_CLBLAST""".split()
 # those that make every call slower
 SLOW = ("RLX_CHECK", "RLX_DUMP", "RLX_DISABLE_JIT", "RLX_DEBUG_NANS", "RLX_DEBUG_INFS")
 LITTLE_SPACE = 1 << 28  # bytes
 LONG_IMPORT, LONG_FIRST_CALL = 3.0, 10.0  # seconds
 PATIENCE = 300.0  # seconds for a process
 
-# what a process of its own does: import, a first call, and what became of its code
+# run in a separate process: import, a first call, and the state of the compiled code
 _PROCESS = """
 import json, time
 import numpy as np
@@ -57,7 +58,7 @@ print(json.dumps([imported - start, called - imported, error, found.compiled, fo
 
 
 class Check(NamedTuple):
-    """What was looked at, what became of it (ok, warning, failed), what was seen, and what to do."""
+    """The subject of a check, its status (ok, warning, failed), the observation, and the remedy."""
 
     name: str
     status: str
@@ -66,7 +67,7 @@ class Check(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx doctor` takes."""
+    """The options of `rlx doctor`."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -89,7 +90,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def checks() -> Iterator[Check]:
-    """Every check in turn; one that raises has failed."""
+    """Run every check in order; a check that raises has failed."""
     parts: dict[str, Callable[[], Iterator[Check]]] = {
         "packages": _packages, "settings": _settings, "compiler": _compiler, "cache": _cache, "threads": _threads,
         "devices": _devices, "products": _products, "kernels": _kernels,
@@ -225,7 +226,7 @@ def _kernels() -> Iterator[Check]:
 
 
 class _Run(NamedTuple):
-    """What a process told; `status` is failed where it told nothing, and `text` why."""
+    """The report of a process; without a report `status` is failed, and `text` gives the reason."""
 
     status: str
     text: str = ""

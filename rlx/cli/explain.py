@@ -1,4 +1,4 @@
-"""rlx explain: what an error means and what to do about it; docs/errors holds the same pages."""
+"""rlx explain: the meaning of an error and its remedy; docs/errors contains the same pages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["add_options", "explain", "meaning", "page"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx explain` takes."""
+    """The options of `rlx explain`."""
     parser.add_argument("error", nargs="?", help="a class of rlx.errors, like ShapeError; all are listed without one")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Print the page of an error, or what errors there are."""
+    """Print the page of an error, or the list of errors."""
     if options.error is None:
         meanings = {name: meaning(name) for name in sorted(LESSONS)}
         print(as_json(meanings) if options.json else "\n".join(f"{n:31} {m}" for n, m in meanings.items()))
@@ -35,7 +35,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def page(name: str) -> str:
-    """An error's page in Markdown: what it means, how it comes about, and what to write instead.
+    """An error's page in Markdown: its meaning, its causes, and code that works.
 
     >>> from rlx.cli.explain import page
     >>> page("ShapeError").splitlines()[0]

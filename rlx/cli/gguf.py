@@ -1,4 +1,4 @@
-"""rlx gguf: what a GGUF file holds."""
+"""rlx gguf: the contents of a GGUF file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ACTIONS = {"inspect": "its head, its metadata and its tensors"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx gguf` takes."""
+    """The options of `rlx gguf`."""
     parser.add_argument("action", metavar="inspect", help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
     parser.add_argument("file", metavar="FILE", help="a GGUF file, or any part of one that was split")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def gguf(options: argparse.Namespace) -> int:
-    """Print what a file holds; nothing of its tensors is read."""
+    """Print the contents of a file without reading its tensors."""
     if options.action not in ACTIONS:
         near = did_you_mean(options.action, ACTIONS)
         raise Mistake(f"rlx gguf has no action {options.action}.", near or f"Write {', '.join(ACTIONS)}.")
@@ -37,7 +37,7 @@ def gguf(options: argparse.Namespace) -> int:
 
 
 def _contents(file: GGUFFile) -> dict[str, Any]:
-    """What `describe` says, as data; of arrays their lengths."""
+    """The output of `describe` as data; arrays are replaced by their lengths."""
     metadata = {}
     for key in file.metadata:
         items = file.metadata.length(key)

@@ -1,4 +1,4 @@
-"""rlx info: the environment, to paste into a report; what rlx.print_environment_info says, and more."""
+"""rlx info: the environment for a bug report: rlx.print_environment_info and more."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import rlx
 from rlx.backends.cpu.runtime.compile import processor
 from rlx.backends.cpu.runtime.store import user_folder
+from rlx.cli.device_states import STATES, Machine, device_states
 from rlx.cli.mistakes import FINE
 from rlx.cli.output import as_json, short_path
 
@@ -20,20 +21,28 @@ _LINE = re.compile(r"(\w+)(?:: *|=)(.*)")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx info` takes."""
+    """The options of `rlx info`."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def info(options: argparse.Namespace) -> int:
-    """Print versions, devices, the processor, the cache folder and the settings."""
+    """Print versions, devices, the processor, the cache folder and the settings.
+
+    Then the devices that are usable, those that are installable, with the command, and the others, with the reason.
+    """
     told = _environment()
     if options.json:
         print(as_json(told))
         return FINE
+    states = told.pop("device_states")
     width = max(map(len, told)) + 1
     for name, value in told.items():
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         print(f"{name + ':':{width}} {text}")
+    for state in STATES:
+        print(f"{state} devices:")
+        for name, text in states[state].items():
+            print(f"  {name}: {text}" if text else f"  {name}")
     return FINE
 
 
@@ -51,6 +60,8 @@ def _environment() -> dict[str, Any]:
     found["processor"] = " ".join([name, *vectors])
     found["threads"] = rlx.get_num_threads()
     found["cache"] = "off" if folder is None else short_path(folder.parent)
+    states = device_states(Machine())
+    found["device_states"] = {state: {d.name: d.text for d in states if d.state == state} for state in STATES}
     return found
 
 

@@ -1,4 +1,4 @@
-"""rlx inspect: what the compiler made of a function."""
+"""rlx inspect: the compiled form of a function."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ KERNEL_FORMS = {"loops": "python", "llvm": "llvm", "assembly": "nasm", "plan": "
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `rlx inspect` takes."""
+    """The options of `rlx inspect`."""
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help='such as "f32[64,32] i32[]"')
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("--stage", metavar="NAME", help="what one step of the compiler made; any other name lists them")
-    one.add_argument("--diff", metavar="STAGE", help="what a step changed")
+    one.add_argument("--stage", metavar="NAME", help="the result of one step; an unknown name lists the steps")
+    one.add_argument("--diff", metavar="STAGE", help="the changes made by a step")
     one.add_argument("--kernels", metavar="FORM", help=f"the compiled code as {', '.join(KERNEL_FORMS)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Compile a function for types, and print what the options ask for."""
+    """Compile a function for types, and print the selected form."""
     if options.kernels is not None and options.kernels not in KERNEL_FORMS:
         near = did_you_mean(options.kernels, KERNEL_FORMS)
         raise Mistake(f"Kernels have no form {options.kernels}.", near or f"There are: {', '.join(KERNEL_FORMS)}.")
@@ -49,7 +49,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _chosen(found: Any, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """What is to be shown, and the language that it is written in."""
+    """The text to show, and its language."""
     if options.stage is not None:
         stage = _stage(found, options.stage)
         head = {"stage": stage.name, "seconds": stage.seconds}
@@ -98,7 +98,7 @@ def _everything(found: Any) -> dict[str, Any]:
 
 
 def work_fields(work: Any) -> dict[str, Any]:
-    """What kernels compute and move, as data."""
+    """The kernels' operations and bytes, as data."""
     return {
         "flops": work.flops,
         "transcendentals": work.transcendentals,

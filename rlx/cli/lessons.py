@@ -1,4 +1,4 @@
-"""What to do about each class of rlx.errors: why it is raised, and code that does what was meant."""
+"""For each class of rlx.errors: its causes, and code that works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["LESSONS", "Lesson"]
 
 
 class Lesson(NamedTuple):
-    """Why an error is raised, in a few sentences, and code that does what was meant; it runs in the tests."""
+    """The causes of an error in a few sentences, and code that works; the tests run it."""
 
     why: str
     instead: str
@@ -20,17 +20,16 @@ def _lesson(why: str, instead: str) -> Lesson:
 
 
 _STATIC = """
-    A traced function has no values, only shapes and dtypes: it is compiled once and runs for all values. Where the
-    program itself depends on a value, either the value is no array (make it a static argument, and there is one
-    program for each), or the choice belongs into the program.
+    A traced function has shapes and dtypes but no values: it is compiled once and runs for all values. If the program
+    depends on a value, make the value a static argument (there is one program for each), or express the choice as an
+    operation of the program.
 """
 
 LESSONS: dict[str, Lesson] = {
     "AxisError": _lesson(
         """
-        Axes are numbered from 0 to the number of dimensions minus 1, or from the end as -1, -2, ...; one may be
-        named once. It is often a batch axis that `vmap` has taken away: inside of `vmap` an array has one axis
-        less.
+        Axes are numbered from 0 to the number of dimensions minus 1, or from the end as -1, -2, ... Each axis may be
+        named once. A common cause is a batch axis: inside `vmap` an array has one axis less.
         """,
         """
         import rlx
@@ -43,22 +42,22 @@ LESSONS: dict[str, Lesson] = {
     ),
     "AxisNameError": _lesson(
         """
-        `psum` and its kin add up along an axis that some transform has named. It has to be called inside of a
-        function that is mapped with that name.
+        `psum` and the other collectives combine values along a named axis. Call them inside a function that is mapped
+        with this name.
         """,
         """
         import rlx
         import rlx.numpy as jnp
 
-        shares = rlx.vmap(lambda x: x / rlx.lax.psum(x, "batch"), axis_name="batch")(jnp.arange(4.0))
-        assert float(shares.sum()) == 1.0
+        weights = rlx.vmap(lambda x: x / rlx.lax.psum(x, "batch"), axis_name="batch")(jnp.arange(4.0))
+        assert float(weights.sum()) == 1.0
         """,
     ),
     "CallbackError": _lesson(
         """
-        A compiled program knows the shape and dtype of a callback's result before it runs, from what
-        `pure_callback` was told. The function has to return just that. What the function itself raises comes out
-        with this error, too.
+        A compiled program needs the shape and dtype of a callback's result before it runs. `pure_callback` declares
+        them, and the function must return exactly this type. An exception raised by the function is also reported with
+        this error.
         """,
         """
         import numpy as np
@@ -71,8 +70,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "CallbackTransformError": _lesson(
         """
-        Nobody can differentiate a function of Python's that rlx cannot see into. Say what its derivative is, or
-        that there is none.
+        rlx cannot differentiate a Python function that it does not trace. Define its derivative, or declare that it has
+        none.
         """,
         """
         import numpy as np
@@ -91,8 +90,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "CheckError": _lesson(
         """
-        A check of `rlx.experimental.checkify` found what it was there to find. Outside of compiled programs it is
-        raised at once; inside, `checkify` collects the failures, and `.throw()` raises the first.
+        A check of `rlx.experimental.checkify` failed. Outside compiled programs it raises immediately. Inside,
+        `checkify` collects the failures, and `.throw()` raises the first one.
         """,
         """
         import rlx
@@ -108,11 +107,11 @@ LESSONS: dict[str, Lesson] = {
     ),
     "CollectiveError": _lesson(
         """
-        Processes that compute together meet at every exchange. All of them have to come, with the same operation on
-        arrays of the same shape and dtype, from programs of the same operations. Numbers may differ from process to
-        process, `if rlx.process_index() == 0:` around an exchange may not: what only one process does (printing,
-        saving) stays outside of jitted functions and calls no exchange. The message says who came with what, or who
-        did not come within RLX_COLLECTIVE_TIMEOUT seconds.
+        Processes that compute together meet at every exchange. All of them must call the same operation on arrays of
+        the same shape and dtype, from programs with the same operations. Numbers may differ between processes, but an
+        exchange must not depend on `if rlx.process_index() == 0:`. Code for one process only (printing, saving) belongs
+        outside jitted functions and must not exchange data. The message lists the operation of each process, or the
+        processes that did not arrive within RLX_COLLECTIVE_TIMEOUT seconds.
         """,
         """
         import rlx
@@ -136,13 +135,17 @@ LESSONS: dict[str, Lesson] = {
             return x / 10.0 ** float(power)  # a Python number: one program for each power
 
         assert float(scaled(5.0, power=1)) == 0.5
+
+        # without jit values are known, but a Python number has no derivative: it is one only where none is meant
+        slope = rlx.grad(lambda x: x * float(rlx.lax.stop_gradient(x)))
+        assert slope(3.0).item() == 3.0
         """,
     ),
     "ControlFlowTypeError": _lesson(
         """
         A compiled branch or loop has one type: both branches return the same shapes, dtypes and trees, and a loop's
-        carry comes out as it went in. A common reason is a carry that begins as a Python number and becomes an
-        array of another dtype: give it that dtype at the start.
+        carry keeps its type. A common cause is a carry that starts as a Python number and becomes an array of another
+        dtype. Give it that dtype at the start.
         """,
         """
         import rlx
@@ -156,8 +159,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "CustomRuleError": _lesson(
         """
-        A rule of `custom_jvp` returns the result and the tangent of the result; for `custom_vjp` the forward rule
-        returns the result and what the backward rule needs, and that returns a cotangent for each argument, of the
+        A rule of `custom_jvp` returns the result and its tangent. For `custom_vjp`, the forward rule returns the result
+        and the residuals for the backward rule. The backward rule returns a cotangent for each argument, with the
         argument's shape.
         """,
         """
@@ -173,23 +176,22 @@ LESSONS: dict[str, Lesson] = {
     ),
     "DeviceError": _lesson(
         """
-        The device is not in this installation (a package that it needs may be missing: `rlx doctor` says which), or
-        two arrays of one operation lie on different devices: nothing is moved without being asked, as it would be
-        slow and silent.
+        The device is not available (`rlx doctor` names a missing package), or two arrays of one operation are on
+        different devices. rlx does not move arrays implicitly, because a hidden copy would be slow.
         """,
         """
         import rlx
         import rlx.numpy as jnp
 
         device = rlx.devices()[0]
-        x = rlx.device_put(jnp.ones(2), device)  # where everything else is
+        x = rlx.device_put(jnp.ones(2), device)  # the default device
         assert x.device == device
         """,
     ),
     "DonatedArrayError": _lesson(
         """
-        `donate_argnums` gives an argument's memory to the result. The array cannot be used afterwards: use the
-        result in its place, or do not donate what is needed again.
+        `donate_argnums` gives an argument's memory to the result. The array cannot be used afterwards. Use the result
+        instead, or do not donate arrays that are needed again.
         """,
         """
         import rlx
@@ -198,14 +200,14 @@ LESSONS: dict[str, Lesson] = {
         step = rlx.jit(lambda x: x * 0.5, donate_argnums=0)
         x = jnp.ones(1000)
         for _ in range(3):
-            x = step(x)  # the name leads to the new array
+            x = step(x)  # x is now the new array
         assert float(x[0]) == 0.125
         """,
     ),
     "DtypeError": _lesson(
         """
-        The operation has no meaning for this dtype. Functions of `rlx.numpy` promote integers to floats where NumPy
-        does; those of `rlx.lax` take what they are given. Convert with `.astype`.
+        The operation is not defined for this dtype. Functions of `rlx.numpy` promote integers to floats where NumPy
+        does; functions of `rlx.lax` do not promote. Convert with `.astype`.
         """,
         """
         import rlx
@@ -217,8 +219,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "DtypeOverflowError": _lesson(
         """
-        A Python number takes the dtype of the array beside it, and this one does not fit. Widen the array, or make
-        the number an array of a wider dtype.
+        A Python number takes the dtype of the array in the same operation, and this number does not fit. Convert the
+        array, or the number, to a wider dtype.
         """,
         """
         import rlx.numpy as jnp
@@ -228,9 +230,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "FileFormatError": _lesson(
         """
-        The file is broken, incomplete, or of another format than its name says. Nothing of it was used. `rlx.save`
-        replaces a file only when the new one is whole on the disk, so an older version is never lost by an
-        interruption.
+        The file is damaged, incomplete, or not in the format of its name. None of it was used. `rlx.save` replaces a
+        file only after the new one is complete on the disk, so an interruption does not lose the older version.
         """,
         """
         import pathlib, tempfile
@@ -244,9 +245,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ImmutableArrayError": _lesson(
         """
-        Arrays do not change, so that programs can be transformed and memory shared. `x.at[index]` has `set`, `add`,
-        `multiply`, `min`, `max` and others, and gives a new array; in a compiled program that happens in place
-        where nobody can tell.
+        Arrays are immutable, so that programs can be transformed and memory can be shared. `x.at[index]` has `set`,
+        `add`, `multiply`, `min`, `max` and other methods, which return a new array. A compiled program updates in place
+        where this cannot be observed.
         """,
         """
         import rlx.numpy as jnp
@@ -259,8 +260,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "InconclusiveDimensionOperation": _lesson(
         """
-        JAX raises it for sizes that are symbols. Nothing in rlx does: sizes are numbers when a function is traced.
-        The name is there for code that catches it.
+        JAX raises this error for symbolic sizes. rlx does not raise it, because sizes are numbers during tracing. The
+        name exists for code that catches it.
         """,
         """
         import rlx
@@ -270,9 +271,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "IndexBoundsError": _lesson(
         """
-        There are more indices than axes, an index has a shape that does not fit, or a number lies outside of the
-        array. Numbers in *arrays* of indices are not checked: as in JAX they are clamped when reading and dropped when
-        writing, unless `mode` says otherwise.
+        There are more indices than axes, an index has a shape that does not fit, or a number is out of bounds. Numbers
+        in *arrays* of indices are not checked: as in JAX, they are clamped when reading and dropped when writing,
+        unless `mode` is set.
         """,
         """
         import rlx.numpy as jnp
@@ -285,8 +286,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "InputTypeError": _lesson(
         """
-        Arguments of transformed functions are arrays, numbers, and trees of them: lists, tuples, dicts, and classes
-        that were registered. Texts, functions and configuration objects are static arguments, or closed over.
+        Arguments of transformed functions are arrays, numbers, and trees of them: lists, tuples, dicts, and registered
+        classes. Strings, functions and configuration objects must be static arguments or captured values.
         """,
         """
         from functools import partial
@@ -302,8 +303,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "JAXIndexError": _lesson(
         """
-        The base of errors about indices, under the name that JAX gives it: see NonConcreteBooleanIndexError and
-        IndexBoundsError.
+        The base class of errors about indices, under JAX's name: see NonConcreteBooleanIndexError and IndexBoundsError.
         """,
         """
         import rlx
@@ -314,8 +314,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "JAXTypeError": _lesson(
         """
-        The base of errors about traced values, under the name that JAX gives it: see ConcretizationTypeError
-        and UnexpectedTracerError.
+        The base class of errors about traced values, under JAX's name: see ConcretizationTypeError and
+        UnexpectedTracerError.
         """,
         """
         import rlx
@@ -326,8 +326,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "JaxRuntimeError": _lesson(
         """
-        The base of errors while a program runs, under the name that JAX gives it: see CallbackError and
-        DonatedArrayError.
+        The base class of errors at run time, under JAX's name: see CallbackError and DonatedArrayError.
         """,
         """
         import rlx
@@ -337,7 +336,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "JaxprTypeError": _lesson(
         """
-        The base of VerificationError, under the name that JAX gives it.
+        The base class of VerificationError, under JAX's name.
         """,
         """
         import rlx
@@ -347,8 +346,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "KeyReuseError": _lesson(
         """
-        JAX raises it under `debug_key_reuse`, where a random key is used twice. Nothing in rlx does. Two draws from
-        one key are the same numbers: split it.
+        JAX raises this error under `debug_key_reuse` if a random key is used twice. rlx does not raise it. Two draws
+        from one key give the same numbers: split the key.
         """,
         """
         import rlx
@@ -359,9 +358,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "MemoryLimitError": _lesson(
         """
-        With all that can be computed again computed again, the program still needs more temporary memory than
-        `memory_limit` allows. Raise the limit, make batches smaller, or say with `rlx.checkpoint` what to forget.
-        `rlx.inspect(f)(x).memory` shows what takes the room.
+        The program needs more temporary memory than `memory_limit`, even after all possible recomputation. Raise the
+        limit, use smaller batches, or choose the values to recompute with `rlx.checkpoint`. `rlx.inspect(f)(x).memory`
+        shows the memory of each temporary.
         """,
         """
         import rlx
@@ -374,8 +373,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "MeshContextError": _lesson(
         """
-        A partition spec alone does not say of which mesh. Set one with `rlx.set_mesh`, or write
-        `NamedSharding(mesh, spec)`.
+        A partition spec does not name its mesh. Set a mesh with `rlx.set_mesh`, or write `NamedSharding(mesh, spec)`.
         """,
         """
         import rlx
@@ -387,20 +385,20 @@ LESSONS: dict[str, Lesson] = {
     ),
     "MissingNameError": _lesson(
         """
-        The module or array does not have this name. The message says what comes near it, or how a name of another
-        library is written here; `docs/coverage.md` lists JAX's names.
+        The module or array does not have this name. The message suggests similar names, or the equivalent of a name
+        from another library. `docs/coverage.md` lists JAX's names.
         """,
         """
         import rlx.numpy as jnp
 
-        assert jnp.concatenate([jnp.ones(1), jnp.ones(1)]).shape == (2,)  # another library's cat
+        assert jnp.concatenate([jnp.ones(1), jnp.ones(1)]).shape == (2,)  # torch.cat
         """,
     ),
     "MissingRuleError": _lesson(
         """
-        A primitive states its type, its meaning, its derivative, its batching and its lowering. A family
-        (`rlx.ops.families`) derives most of them: an elementwise operation needs four lines. CONTRIBUTING.md has
-        one.
+        A primitive states its type, its reference, its derivative, its batching and its lowering. A family
+        (`rlx.ops.families`) derives most of them: an elementwise operation needs four lines. CONTRIBUTING.md contains
+        an example.
         """,
         """
         import numpy as np
@@ -425,9 +423,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "NanError": _lesson(
         """
-        The switch `debug_nans` (or `debug_infs`) was on and an operation made a NaN out of numbers that were none;
-        the message names it and your line. Keep the function away from where it has no value, on *both* sides of a
-        `where`: the derivative of the side that is not chosen counts.
+        The switch `debug_nans` (or `debug_infs`) is on, and an operation produced a NaN from operands without NaN. The
+        message names the operation and your line. Keep the function away from undefined arguments on *both* sides of a
+        `where`, because the derivative of the side that is not selected is also computed.
         """,
         """
         import rlx
@@ -441,10 +439,28 @@ LESSONS: dict[str, Lesson] = {
             assert float(rlx.grad(safe_log)(0.0)) == 0.0
         """,
     ),
+    "NestingError": _lesson(
+        """
+        A function is traced by calling it, so a function that calls itself without end while it is traced never
+        returns, and each jitted function inside another one takes a dozen of Python's calls. Write a loop of
+        `rlx.lax` where a traced value decides when a recursion ends; leave `rlx.jit` off the inner functions, since
+        the outermost one compiles all of them.
+        """,
+        """
+        import rlx
+        from rlx import lax
+
+        @rlx.jit
+        def factorial(n):
+            return lax.fori_loop(1, n + 1, lambda i, product: product * i, 1)
+
+        assert factorial(5).item() == 120
+        """,
+    ),
     "NonConcreteBooleanIndexError": _lesson(
         """
-        `x[mask]` has as many elements as the mask has true ones, and a compiled program needs sizes before it sees
-        values. Keep the size and give the others a weight or a value that does not matter, or say a largest size.
+        `x[mask]` has as many elements as the mask has true values, and a compiled program needs sizes before it has
+        values. Keep the size and give the other elements a neutral weight or value, or state a maximum size.
         """,
         """
         import rlx
@@ -461,8 +477,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "NonHashableStaticArgumentError": _lesson(
         """
-        There is one program for each value of a static argument, found by its hash. Pass a tuple for a list, a
-        frozen dataclass for a dict; if it holds arrays, it should not be static.
+        There is one program for each value of a static argument, found by its hash. Pass a tuple instead of a list, or
+        a frozen dataclass instead of a dict. A value that contains arrays should not be static.
         """,
         """
         import rlx
@@ -473,8 +489,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "NotLinearError": _lesson(
         """
-        `linear_transpose` is for functions that are linear in their arguments; the tangent of a derivative rule has
-        to be linear, too. For derivatives of any function use `vjp`, which linearises first.
+        `linear_transpose` is for functions that are linear in their arguments. The tangent of a derivative rule must
+        also be linear. For derivatives of any function use `vjp`, which linearises first.
         """,
         """
         import rlx
@@ -486,7 +502,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "OptionError": _lesson(
         """
-        An option has a value that it cannot take, or there is no such option. The message names those there are.
+        An option has an invalid value, or does not exist. The message lists the valid ones.
         """,
         """
         import rlx
@@ -496,9 +512,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "OutOfMemoryError": _lesson(
         """
-        The machine does not give the memory. Look at the shapes first: a broadcast that was not meant is the usual
-        reason. Then compute less at once with `lax.map` and `batch_size`, keep less for the backward pass with
-        `rlx.checkpoint` or `memory_limit`, or take a narrower dtype.
+        The machine cannot provide the memory. Check the shapes first: the usual cause is an accidental broadcast. Then
+        compute less at once with `lax.map` and `batch_size`, save less for the backward pass with `rlx.checkpoint` or
+        `memory_limit`, or use a narrower dtype.
         """,
         """
         import rlx
@@ -511,8 +527,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "PrintFormatError": _lesson(
         """
-        `rlx.debug.print` fills its text in with the values by name or by position, as `str.format` does. It is no
-        f-string: values are not there yet when the text is made.
+        `rlx.debug.print` inserts values into its text by name or position, as `str.format` does. Do not pass an
+        f-string: during tracing there are no values.
         """,
         """
         import rlx
@@ -522,8 +538,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "RlxError": _lesson(
         """
-        The base of all errors that rlx raises on purpose: `what` happened, the `line` of yours, and what to write
-        `instead`. Errors are subclasses of the ones of Python that fit (`ValueError`, `TypeError`, ...), so code
+        The base class of all errors of rlx. `what` describes the error, `line` is your line, and `instead` suggests the
+        remedy. The errors are subclasses of the matching Python errors (`ValueError`, `TypeError`, ...), so code
         written for NumPy or JAX catches them.
         """,
         """
@@ -538,9 +554,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ScalarOutputError": _lesson(
         """
-        A gradient is of one number. Reduce the result to one (a sum, a mean), or say what you want of a function
-        with many results: `vmap(grad(f))` for each element of a batch, `jacrev` and `jacfwd` for the whole matrix,
-        `vjp` for a weighted sum.
+        `grad` needs a scalar result. Reduce the result to one number (a sum, a mean), or use another derivative of a
+        function with many results: `vmap(grad(f))` for each element of a batch, `jacrev` and `jacfwd` for the whole
+        matrix, `vjp` for a weighted sum.
         """,
         """
         import rlx
@@ -554,8 +570,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ShapeError": _lesson(
         """
-        The shapes do not belong together. Elementwise, axes are aligned from the last one, and each pair is equal
-        or one of them is 1. Inside of `vmap` a batch axis is not there.
+        The shapes are incompatible. In elementwise operations, axes are aligned from the last one, and the sizes of
+        each pair must be equal or one of them must be 1. Inside `vmap`, arrays do not have the batch axis.
         """,
         """
         import rlx.numpy as jnp
@@ -566,9 +582,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ShardingError": _lesson(
         """
-        A mesh, spec or sharding that does not fit what is there, or a collective that its axis has not. rlx runs in one
-        process with the devices of one machine: `rlx.device_count()` says how many, and `RLX_NUM_CPU_DEVICES` of how
-        many the CPU is.
+        A mesh, spec or sharding does not match the array or the devices, or a collective names an unknown axis.
+        `rlx.device_count()` is the number of devices, and `RLX_NUM_CPU_DEVICES` sets the number of CPU devices.
         """,
         """
         import rlx
@@ -579,7 +594,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "SwitchError": _lesson(
         """
-        A switch was set that forbids this, here or around the call: that is what it is for. The message names it.
+        A switch that is set here, or around the call, forbids this operation. The message names the switch.
         """,
         """
         import rlx
@@ -592,8 +607,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "TracerArrayConversionError": _lesson(
         """
-        A function of NumPy was handed a traced value, which has no elements yet. `rlx.numpy` has the function under
-        the same name; what only NumPy or another library has goes into a `pure_callback`.
+        A NumPy function received a traced value, which has no elements yet. `rlx.numpy` has the function under the same
+        name. Call functions that exist only in NumPy or another library through `pure_callback`.
         """,
         """
         import numpy as np
@@ -609,15 +624,15 @@ LESSONS: dict[str, Lesson] = {
         import rlx
         import rlx.numpy as jnp
 
-        assert float(rlx.jit(lambda x: jnp.where(x > 0, x, -x))(-2.0)) == 2.0  # both are computed
-        assert float(rlx.jit(lambda x: rlx.lax.cond(x > 0, jnp.sqrt, jnp.square, x))(4.0)) == 2.0  # one of them is
+        assert float(rlx.jit(lambda x: jnp.where(x > 0, x, -x))(-2.0)) == 2.0  # both sides are computed
+        assert float(rlx.jit(lambda x: rlx.lax.cond(x > 0, jnp.sqrt, jnp.square, x))(4.0)) == 2.0  # one branch runs
         assert float(rlx.jit(lambda x: rlx.lax.while_loop(lambda x: x > 1, lambda x: x / 2, x))(6.0)) == 0.75
         """,
     ),
     "TracerHashError": _lesson(
         """
         Equal keys need equal values, and arrays are compared by element. Use a tuple of numbers, `x.tobytes()`, or
-        `id(x)` if the very object is meant.
+        `id(x)` for the identity of the object.
         """,
         """
         import rlx.numpy as jnp
@@ -645,8 +660,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "TracerSliceError": _lesson(
         """
-        `x[:n]` has n elements, and sizes are known before values. A slice of *fixed* size that begins anywhere is
-        `lax.dynamic_slice`; for a size that varies, keep all elements and mask.
+        `x[:n]` has n elements, and sizes must be known before values. A slice of *fixed* size at a variable position is
+        `lax.dynamic_slice`. For a variable size, keep all elements and use a mask.
         """,
         """
         import rlx
@@ -661,8 +676,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "TreeMismatchError": _lesson(
         """
-        Two trees have to be of the same structure: the same keys, the same lengths, tuples where the other has
-        tuples. `rlx.tree.structure(x)` shows a tree's.
+        Two trees must have the same structure: the same keys, the same lengths, and tuples in the same places.
+        `rlx.tree.structure(x)` shows a tree's structure.
         """,
         """
         import rlx
@@ -674,8 +689,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "TypePromotionError": _lesson(
         """
-        The dtypes have no common one that holds both (packed small formats do not mix), or the switch
-        `numpy_dtype_promotion` is strict, so that every conversion is to be written.
+        The dtypes have no common dtype (packed small formats do not mix), or the switch `numpy_dtype_promotion` is
+        strict, which requires explicit conversions.
         """,
         """
         import rlx
@@ -687,8 +702,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "UnexpectedTracerError": _lesson(
         """
-        A traced value was kept in a list, an attribute or a global, and used when its function had ended. Traced
-        functions have no side effects that last: return what you want to keep.
+        A traced value was stored in a list, an attribute or a global variable, and used after its function had ended.
+        Traced functions have no lasting side effects: return the values that you want to keep.
         """,
         """
         import rlx
@@ -705,9 +720,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ReferenceUseError": _lesson(
         """
-        A mutable reference stands for one place. A function gets it once, as an argument or closed over, and what it
-        writes there has to be handed on: by jit, scan and their kin, and by grad and vmap where it has no derivative
-        and is the same along the mapped axis.
+        A mutable reference denotes one location. A function receives it once, as an argument or a captured value. jit,
+        scan and similar functions pass its updates on. grad and vmap do so only if the reference has no derivative and
+        is the same along the mapped axis.
         """,
         """
         import rlx
@@ -724,8 +739,7 @@ LESSONS: dict[str, Lesson] = {
     ),
     "UnsupportedError": _lesson(
         """
-        rlx does not do this, and says so by name instead of doing something else. The message says what there is in
-        its place.
+        rlx does not support this operation. The message names an alternative.
         """,
         """
         import rlx
@@ -735,9 +749,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "VerificationError": _lesson(
         """
-        A program or plan breaks a rule of its stage, after a pass that the message names. If the pass is yours,
-        `rlx.inspect` and `RLX_DUMP=folder` show what it made; if not, it is a bug in rlx: please report it with
-        what `rlx info` prints.
+        A program or plan violates a rule of its stage after the pass that the message names. If the pass is yours,
+        `rlx.inspect` and `RLX_DUMP=folder` show its result. Otherwise it is a bug in rlx: please report it with the
+        output of `rlx info`.
         """,
         """
         import rlx
@@ -749,8 +763,8 @@ LESSONS: dict[str, Lesson] = {
     ),
     "VmapAxisError": _lesson(
         """
-        All mapped axes have one size, and `in_axes` fits the arguments: an integer for each, None for what is
-        shared by all, or a tree of them.
+        All mapped axes must have the same size, and `in_axes` must match the arguments: an integer for each mapped
+        argument, None for a shared argument, or a tree of them.
         """,
         """
         import rlx

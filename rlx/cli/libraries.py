@@ -1,8 +1,8 @@
 """One function as several libraries have it: rlx, JAX, PyTorch (eager and compiled), NumPy.
 
-A library's own version is the function beside it called FUNCTION_jax, FUNCTION_torch or FUNCTION_numpy, if there is
-one. Else the file is run again for the library: names are NumPy's and JAX's, so that `import rlx.numpy as jnp` then
-gives jax.numpy, torch or numpy.
+A library's version is the function FUNCTION_jax, FUNCTION_torch or FUNCTION_numpy in the same file, if it
+exists. Otherwise the file is run again for the library: `import rlx.numpy as jnp` then gives jax.numpy, torch or
+numpy, which share most names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlx.ir.types import dtype_kind
 
 __all__ = ["LIBRARIES", "Version", "jax_width", "random_arguments", "require_installed", "version_of", "wide_types"]
 
-# what --against takes, and the package that it needs
+# values of --against -> the required package
 LIBRARIES = {"jax": "jax", "torch": "torch", "torch.compile": "torch", "numpy": "numpy"}
 _LARGEST_INTEGER = 8
 Importer = Callable[..., Any]
@@ -94,7 +94,7 @@ def _jitted(library: Any, function: Callable[..., Any]) -> Callable[..., Any]:
 
 # ------------------------------------------------------------------ the file for another library
 def _importer(package: str) -> tuple[Importer, Callable[[], None]]:
-    """What stands for `__import__` in a file that is run for another library, and what to call when it has been run."""
+    """The `__import__` for a file that is run for another library, and a function to call after the run."""
     stand_in = _StandIn(package)
     top: Any = importlib.import_module("jax") if package == "jax" else stand_in
 
@@ -112,7 +112,7 @@ def _importer(package: str) -> tuple[Importer, Callable[[], None]]:
 
 
 class _StandIn:
-    """What `rlx` is in a file that is run for NumPy or PyTorch: its arrays, and a jit that does nothing."""
+    """The replacement of `rlx` in a file that is run for NumPy or PyTorch: its arrays, and a jit without effect."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -120,7 +120,7 @@ class _StandIn:
         self.numpy = importlib.import_module(package)
 
     def loaded(self) -> None:
-        """From now on, what is not there may not be called."""
+        """From now on, calls of missing names raise."""
         self.loading = False
 
     def jit(self, function: Any = None, **options: Any) -> Any:

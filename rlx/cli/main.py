@@ -1,4 +1,4 @@
-"""The command line: which command, what it is told, and how mistakes are said."""
+"""The command line: commands, options and error output."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ __all__ = ["main"]
 INTERRUPTED = 130
 
 
-# what each does; rlx.cli.NAME has its options and the function of its name
+# command -> description; rlx.cli.NAME defines its options and a function of the same name
 COMMANDS = {
     "info": "versions and settings, to paste into a report",
-    "doctor": "look whether everything works, and say what to do",
-    "inspect": "what the compiler makes of a function",
-    "bench": "a function's time, alone or beside other libraries",
-    "explain": "what an error means, and what to do about it",
-    "export": "save a function as a file that runs without its Python",
-    "generate": "text from a language model, token by token",
-    "gguf": "what a GGUF file holds",
-    "launch": "a program as several processes that compute together",
+    "doctor": "check that everything works, and suggest remedies",
+    "inspect": "show how a function is compiled",
+    "bench": "measure a function, alone or against other libraries",
+    "explain": "explain an error and its remedy",
+    "export": "save a function as a file that runs without its source",
+    "generate": "generate text with a language model",
+    "gguf": "show the contents of a GGUF file",
+    "launch": "run a program as several processes that compute together",
     "cache": "the files that rlx keeps: ls, size, clear",
 }
-_EPILOG = "Exit codes: 0 fine, 1 a check or a comparison failed, 2 a mistake in what was written."
+_EPILOG = "Exit codes: 0 fine, 1 a check or a comparison failed, 2 wrong usage."
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose mistakes are ours."""
 
     def error(self, message: str) -> NoReturn:
-        raise Mistake(f"{self.prog}: {message}.", f"{self.prog} --help says what there is.")
+        raise Mistake(f"{self.prog}: {message}.", f"{self.prog} --help lists the options.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; -> 0 (fine), 1 (a check or a comparison failed) or 2 (a mistake in what was written).
+    """Run a command; -> 0 (fine), 1 (a check or a comparison failed) or 2 (wrong usage).
 
     >>> main(["inspct"])
     2

@@ -1,4 +1,4 @@
-"""What ends a command without a traceback: a mistake of the user's, or something that went wrong."""
+"""Errors that end a command without a traceback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Mistake(Exception):
 
 @contextmanager
 def told(where: str) -> Generator[None]:
-    """Turn what the user's code raises inside the block into a Mistake that shows the user's line.
+    """Turn an exception of the user's code in the block into a Mistake that shows the user's line.
 
     An error of rlx is a lesson already. One that comes from inside of rlx without being such a lesson is not the
     user's mistake: the exit code says so.

@@ -1,4 +1,4 @@
-"""What a command prints: tables, sizes and times in their units, JSON; in colours where rich is installed."""
+"""Output of the commands: tables, sizes and times with units, JSON; in colours if rich is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages that rlx needs and the versions that it supports, by pyproject.toml or what was installed from it."""
+"""The required packages and supported versions, from pyproject.toml or the installed metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUND = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*([0-9.]+)\s*")
 
 
 class Requirement(NamedTuple):
-    """A package, or "python", and the versions of it that are supported: ">=2.1,<3"."""
+    """A package, or "python", and its supported versions: ">=2.1,<3"."""
 
     name: str
     versions: str
@@ -32,7 +32,7 @@ def requirements() -> list[Requirement]:
 
 
 def _declared() -> tuple[str, list[str]]:
-    """What is said of Python, and of packages; a checkout that is not installed has a file that says so."""
+    """The requirements on Python and on packages, from the metadata or from the checkout's pyproject.toml."""
     project = Path(rlx.__file__).parents[1] / "pyproject.toml"
     if project.is_file():
         told = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
@@ -56,7 +56,7 @@ def _requirement(text: str) -> Requirement | None:
 
 
 def allows(versions: str, version: str) -> bool:
-    """Whether a version lies in a range.
+    """Whether a version is in a range.
 
     >>> allows(">=2.1,<3", "2.4.6"), allows(">=2.1,<3", "3.0rc1"), allows("<0.70,>=0.63", "0.7")
     (True, False, False)

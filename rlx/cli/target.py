@@ -77,7 +77,7 @@ def _hint(name: str) -> str:
 
 @contextmanager
 def _searched(folder: Path) -> Generator[None]:
-    """Look for modules in a folder, too, as Python does for a script."""
+    """Also look for modules in a folder, as Python does for a script."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -88,8 +88,8 @@ def _searched(folder: Path) -> Generator[None]:
 
 @contextmanager
 def there(target: Target, apart: bool) -> Generator[None]:
-    """Let a target's code run in the block: it finds the modules beside it, and what it prints can be kept `apart`,
-    on standard error, where standard output is for a program to read."""
+    """Let a target's code run in the block: it finds the modules in its folder. With `apart`, its output
+    is written to standard error, if standard output is for a program to read."""
     printed = redirect_stdout(sys.stderr) if apart else nullcontext()
     with _searched(Path.cwd() if target.package else target.file.parent), printed:
         yield
@@ -112,7 +112,7 @@ def load(target: Target, importer: Importer | None = None) -> ModuleType:
 
 
 def function_of(module: ModuleType, target: Target, name: str | None = None) -> Callable[..., Any]:
-    """The function of a target in its loaded module, or the one beside it called `name`. Raises Mistake."""
+    """The function of a target in its loaded module, or the function `name` in the same module. Raises Mistake."""
     found: Any = module
     path = target.function if name is None else name
     for part in path.split("."):
@@ -132,7 +132,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def require_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Raise Mistake unless the function can be called with so many arguments."""
+    """Raise Mistake unless the function can be called with this number of arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions of C do not tell

@@ -120,7 +120,7 @@ class _Parser:
         return _leaf(token, self.symbolic)
 
     def entries(self, depth: int) -> dict[str, Any]:
-        """What is between braces."""
+        """The entries between braces."""
         found: dict[str, Any] = {}
         while not self.at_end("}"):
             key = self.tokens.pop()
@@ -165,7 +165,7 @@ def _type(text: str, symbolic: bool) -> rlx.ShapeDtypeStruct:
     if name not in DTYPES:
         _refuse_name(name)
     sizes = [size.strip() for size in inside.removesuffix("]").split(",")]
-    if sizes[-1] == "":  # no sizes, or a comma behind the last
+    if sizes[-1] == "":  # no sizes, or a trailing comma
         sizes.pop()
     if symbolic and not all(size.isdigit() for size in sizes):
         return _symbolic(inside.removesuffix("]"), name)
@@ -176,7 +176,7 @@ def _type(text: str, symbolic: bool) -> rlx.ShapeDtypeStruct:
     shape = tuple(map(int, sizes))
     try:
         found = rlx.ShapeDtypeStruct(shape, DTYPES[name])
-        _ = found.size  # no array has so many elements or axes: says so
+        _ = found.size  # raises if no array can have this shape
     except ShapeError as error:
         raise Mistake(error.what, error.instead) from None
     return found

@@ -1,12 +1,13 @@
-"""rlx.data: batches of arrays, read ahead in a thread, and what is counted of guesses. Loops stay the user's."""
+"""rlx.data: batches of arrays and data sets, workers, prefetching, and metrics. Users write the training loop."""
 
 from __future__ import annotations
 
 from rlx.data.batches import batches
+from rlx.data.loader import DataLoader, stack
 from rlx.data.metrics import accuracy, confusion_matrix
 from rlx.data.prefetch import prefetch
-from rlx.habits import refuse_unknown as _refuse_unknown
+from rlx.offered_names import offer_names as _offer_names
 
-__all__ = ["accuracy", "batches", "confusion_matrix", "prefetch"]
+__all__ = ["DataLoader", "accuracy", "batches", "confusion_matrix", "prefetch", "stack"]
 
-_refuse_unknown(globals())
+_offer_names(globals())

@@ -19,15 +19,15 @@ def batches(
     """The rows of a tree of arrays in batches: one pass.
 
     Args:
-      arrays: a tree of NumPy or rlx arrays that have equally many rows (elements along axis 0), of any dtype.
+      arrays: a tree of NumPy or rlx arrays with the same number of rows (elements along axis 0), of any dtype.
       size: rows in a batch.
       seed: the order is random, and the same for the same seed and epoch; None keeps the arrays' order.
-      epoch: which pass this is: each one has an order of its own.
-      drop_last: leave out the rows at the end that fill no batch, so that all batches have one shape; False yields
-        them as a smaller one.
+      epoch: the number of the pass; each pass has a different order.
+      drop_last: drop the incomplete batch at the end, so that all batches have one shape; False yields
+        it as a smaller batch.
 
-    Yields trees like `arrays`, of NumPy arrays: copies where the order is random, views where it is not. Raises
-    OptionError for a size below 1, InputTypeError where a leaf has no rows, ShapeError where their numbers differ.
+    Yields trees like `arrays`, of NumPy arrays: copies if the order is random, otherwise views. Raises OptionError for
+    a size below 1, InputTypeError if a leaf has no rows, ShapeError if the numbers of rows differ.
 
     >>> import numpy as np
     >>> from rlx.data import batches
@@ -39,15 +39,19 @@ def batches(
     (True, False)
     """
     if size < 1:
-        raise OptionError(f"A batch has at least one row, not {size}.")
+        raise OptionError(f"A batch needs at least one row, got {size}.")
     leaves, treedef = tree.flatten(arrays)
     rows = [np.asarray(leaf) for leaf in leaves]
     if not rows or any(leaf.ndim == 0 for leaf in rows):
-        raise InputTypeError("Batches are made of arrays with at least one axis.", "Numbers go beside the batches.")
+        raise InputTypeError("Batches need arrays with at least one axis.", "Keep numbers out of the tree.")
     count = len(rows[0])
     if any(len(leaf) != count for leaf in rows):
-        counts = ", ".join(str(len(leaf)) for leaf in rows)
-        raise ShapeError(f"The arrays have {counts} rows; they must have equally many.")
+        paths = [tree.path_text(path) for path, _ in tree.flatten_with_path(arrays)[0]]
+        counts = ", ".join(f"{path} has {len(leaf)}" for path, leaf in zip(paths, rows, strict=True))
+        raise ShapeError(
+            f"batches got arrays with different numbers of rows: {counts}.",
+            f"Give every array the same rows: cut them to the first {min(map(len, rows))}, or find the missing ones.",
+        )
     order = None if seed is None else np.random.default_rng([seed, epoch]).permutation(count)
     return _cut(rows, treedef, order, range(0, count - size + 1 if drop_last else count, size), size)
 

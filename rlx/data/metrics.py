@@ -1,4 +1,4 @@
-"""What is counted of a classifier's guesses."""
+"""Metrics of a classifier's predictions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["accuracy", "confusion_matrix"]
 
 
 def accuracy(scores: Any, labels: Any) -> Array:
-    """The share of rows whose largest score is that of their label.
+    """The fraction of rows whose largest score is at their label.
 
     Args:
       scores: [..., classes], of any real dtype.
       labels: [...], integers.
 
-    Returns a float32 number; of no rows it is NaN. Raises ShapeError where the shapes do not belong together.
+    Returns a float32 number; NaN if there are no rows. Raises ShapeError if the shapes are incompatible.
 
     >>> import numpy as np
     >>> from rlx.data import accuracy
@@ -27,20 +27,20 @@ def accuracy(scores: Any, labels: Any) -> Array:
     """
     scores, labels = jnp.asarray(scores), jnp.asarray(labels)
     if scores.shape[:-1] != labels.shape:
-        raise ShapeError(f"Scores of shape {scores.shape} do not belong to labels of shape {labels.shape}.")
+        raise ShapeError(f"Scores of shape {scores.shape} do not match labels of shape {labels.shape}.")
     return jnp.mean(scores.argmax(axis=-1) == labels)
 
 
 def confusion_matrix(guesses: Any, labels: Any, classes: int) -> Array:
-    """How often each class was taken for each.
+    """The confusion matrix: counts of each pair of true class and prediction.
 
     Args:
-      guesses: integers from 0 to classes - 1, of any shape.
-      labels: the true ones, of the same shape.
-      classes: how many there are; what lies outside is not counted.
+      guesses: the predictions, integers from 0 to classes - 1, of any shape.
+      labels: the true classes, of the same shape.
+      classes: the number of classes; other values are not counted.
 
-    Returns int32[classes, classes]: row i, column j counts the samples of class i that were guessed to be j. Raises
-    ShapeError where the shapes differ.
+    Returns int32[classes, classes]: row i, column j counts the samples of class i predicted as class j. Raises
+    ShapeError if the shapes differ.
 
     >>> from rlx.data import confusion_matrix
     >>> confusion_matrix([0, 1, 1], [0, 0, 1], 2).tolist()

@@ -1,4 +1,4 @@
-"""Several processes that compute together: who there is, and what they exchange. See docs/distributed.md."""
+"""Collectives and groups for programs that run as several processes. See docs/distributed.md."""
 
 from __future__ import annotations
 

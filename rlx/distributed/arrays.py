@@ -1,4 +1,4 @@
-"""Trees of arrays that processes exchange, at once or in jitted functions, differentiated and mapped."""
+"""Collectives over trees of arrays between processes: eager or jitted, differentiable and batchable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.config import config
 from rlx.errors import OptionError, ShapeError
-from rlx.ir.collectives import WORLD, communicator
+from rlx.ir.collectives import WORLD, communicator, named_place
 from rlx.ir.types import is_inexact
 from rlx.ops.process_collective import (
     process_all_gather,
@@ -29,21 +29,21 @@ _REDUCTIONS = ("sum", "mean", "prod", "max", "min", "and", "or", "xor")
 _MODES = ("fast", "deterministic")
 
 
-def _group(group: str) -> dict[str, Any]:
-    """What every primitive is told of a group."""
-    return {"group": group, "members": communicator(group).size, "place": b""}
+def _group(group: str, name: str) -> dict[str, Any]:
+    """The parameters of every primitive that describe the group, and the name of the collective."""
+    return {"group": group, "members": communicator(group).size, "place": named_place(name)}
 
 
 def _reduction(name: str, op: str, mode: str) -> str:
-    """The reduction of primitives that one for users is made with."""
+    """The primitive reduction that a user-facing one is computed with."""
     for what, given, known in (("op", op, _REDUCTIONS), ("mode", mode, _MODES)):
         if given not in known:
-            raise OptionError(f"{name} got {what}={given!r}.", f"It is one of {', '.join(map(repr, known))}.")
+            raise OptionError(f"{name} got {what}={given!r}.", f"It must be one of {', '.join(map(repr, known))}.")
     return "sum" if op == "mean" else op
 
 
 def _operand(x: Any, op: str) -> Any:
-    """An array that may be reduced so: bools are counted, integers have a mean with a fraction."""
+    """The array prepared for the reduction: bools are counted, integers have a floating-point mean."""
     x = jnp.asarray(x)
     if op == "mean" and not is_inexact(x.dtype):
         return x.astype(config.default_float)
@@ -51,25 +51,32 @@ def _operand(x: Any, op: str) -> Any:
 
 
 def all_reduce(
-    tree_of_arrays: Any, op: str = "sum", mode: str = "fast", group: str = WORLD, bucket_bytes: int = BUCKET_BYTES
+    tree_of_arrays: Any,
+    op: str = "sum",
+    mode: str = "fast",
+    group: str = WORLD,
+    bucket_bytes: int = BUCKET_BYTES,
+    name: str = "",
 ) -> Any:
     """The sum, or another reduction, over all processes of each array of a tree.
 
-    Arrays of one dtype go together, in messages of up to so many bytes. Every process gets the same bits, in every
-    run. Derivatives are those of the sum of all processes' results (see docs/distributed.md).
+    Arrays of one dtype are sent together, in messages of up to `bucket_bytes`. All processes get the same bits, in
+    every run. Derivatives are derivatives of the sum of all processes' results (see docs/distributed.md).
 
     Args:
       tree_of_arrays: arrays and numbers, of the same structure, shapes and dtypes in all processes.
-      op: "sum", "mean", "prod", "max", "min"; of integers and bools "and", "or", "xor", too. Bools are counted.
-      mode: "fast" adds in the arrays' dtype (narrower floats than float32 in that); "deterministic" adds floats in
-        float64 and rounds once, so that the result hardly depends on how many processes there are.
-      group: the name of a group, of `new_group`.
-      bucket_bytes: how many bytes a message has at most, but for larger arrays.
+      op: "sum", "mean", "prod", "max", "min"; for integers and bools also "and", "or", "xor". Bools are counted.
+      mode: "fast" adds in the arrays' dtype (float32 for narrower floats); "deterministic" adds floats in
+        float64 and rounds once, so that the result hardly depends on the number of processes.
+      group: the name of a group, from `new_group`.
+      bucket_bytes: the largest message in bytes, except for larger arrays.
+      name: a name for this collective, compared between processes. Without one the line of the call is compared, and
+        collectives that are swapped on one line, as in a loop over unordered names, may go unnoticed.
 
     Returns: the tree, of arrays.
 
-    Raises: CollectiveError where a process is silent, or does something else; DtypeError for an op that is not of a
-      dtype.
+    Raises: CollectiveError if a process does not arrive, or calls something else; DtypeError if the dtype does not
+      support the op.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -79,7 +86,7 @@ def all_reduce(
     >>> threads.run(2, work)
     [[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]
     """
-    params = {"op": _reduction("all_reduce", op, mode), "mode": mode, **_group(group)}
+    params = {"op": _reduction("all_reduce", op, mode), "mode": mode, **_group(group, name)}
     leaves, structure = tree.flatten(tree_of_arrays)
     arrays = [_operand(leaf, op) for leaf in leaves]
     results: list[Any] = [None] * len(arrays)
@@ -99,7 +106,7 @@ def all_reduce(
 
 
 def _buckets(arrays: Sequence[Any], nbytes: int) -> list[list[int]]:
-    """Numbers of arrays that go together: of one dtype, in order, up to so many bytes."""
+    """Indices of arrays that are sent together: of one dtype, in order, up to `bucket_bytes` in total."""
     open_buckets: dict[np.dtype, tuple[list[int], int]] = {}
     buckets: list[list[int]] = []
     for number, array in enumerate(arrays):
@@ -113,25 +120,25 @@ def _buckets(arrays: Sequence[Any], nbytes: int) -> list[list[int]]:
     return buckets
 
 
-def all_gather(tree_of_arrays: Any, axis: int = 0, tiled: bool = False, group: str = WORLD) -> Any:
-    """The arrays of all processes, in the order of ranks.
+def all_gather(tree_of_arrays: Any, axis: int = 0, tiled: bool = False, group: str = WORLD, name: str = "") -> Any:
+    """Gather the arrays of all processes, in the order of ranks.
 
     Args:
       tree_of_arrays: arrays and numbers, of the same structure, shapes and dtypes in all processes.
-      axis: a new axis along which arrays are stacked; with `tiled` one that they have, along which they are joined.
-      group: the name of a group, of `new_group`.
+      axis: a new axis along which arrays are stacked; with `tiled`, an existing axis along which they are joined.
+      group: the name of a group, from `new_group`. name: of the collective, as in `all_reduce`.
 
-    Returns: the tree, of arrays of the same dtypes; of n processes' float32[3, 4] they are float32[n, 3, 4], with
+    Returns: the tree, of arrays of the same dtypes. float32[3, 4] of n processes become float32[n, 3, 4], with
       `tiled` float32[3 * n, 4].
 
-    Raises: CollectiveError where a process is silent, or does something else.
+    Raises: CollectiveError if a process does not arrive, or calls something else.
 
     >>> import rlx
     >>> from rlx.distributed import threads
     >>> threads.run(2, lambda: rlx.distributed.all_gather(10 * rlx.process_index()).tolist())
     [[0, 10], [0, 10]]
     """
-    params = _group(group)
+    params = _group(group, name)
 
     def each(x: Any) -> Any:
         x = jnp.asarray(x)
@@ -144,40 +151,46 @@ def all_gather(tree_of_arrays: Any, axis: int = 0, tiled: bool = False, group: s
 
 
 def _rows(name: str, x: Any, axis: int, tiled: bool, size: int) -> Any:
-    """An array with an axis in front, of one row for each member; with `tiled` each row is a part of the axis."""
+    """An array with a leading axis that has one row for each member; with `tiled` each row is a part of the axis."""
     x = jnp.moveaxis(jnp.asarray(x), axis, 0)
     if not tiled:
         return x
     if x.shape[0] % size:
         raise ShapeError(
-            f"{name} got an axis of length {x.shape[0]}, which {size} processes cannot share equally.",
-            "Pad it, or share another axis.",
+            f"{name} got an axis of length {x.shape[0]}, which {size} processes cannot divide equally.",
+            "Pad it, or choose another axis.",
         )
     return x.reshape((size, x.shape[0] // size, *x.shape[1:]))
 
 
 def reduce_scatter(
-    tree_of_arrays: Any, op: str = "sum", axis: int = 0, tiled: bool = False, mode: str = "fast", group: str = WORLD
+    tree_of_arrays: Any,
+    op: str = "sum",
+    axis: int = 0,
+    tiled: bool = False,
+    mode: str = "fast",
+    group: str = WORLD,
+    name: str = "",
 ) -> Any:
-    """The sum, or another reduction, over all processes, of which process r gets part r along an axis.
+    """The sum, or another reduction, over all processes; process r gets part r along an axis.
 
     Args:
       tree_of_arrays: arrays of the same structure, shapes and dtypes in all processes.
-      op, mode, group: as of `all_reduce`.
-      axis: the axis that is shared: of as many elements as there are processes, and gone in the result; or, with
-        `tiled`, of a multiple, of which each process keeps its part.
+      op, mode, group, name: as in `all_reduce`.
+      axis: the axis that is divided. Its length is the number of processes, and it is removed from the result. With
+        `tiled`, its length is a multiple of that, and each process keeps its part.
 
-    Returns: the tree, of arrays without the axis, or with `tiled` with as many elements along it as a part has; dtypes
-      as of `all_reduce`.
+    Returns: the tree, of arrays without the axis, or with `tiled` with one part along it; dtypes
+      as in `all_reduce`.
 
-    Raises: ShapeError for an axis that cannot be shared; CollectiveError as `all_reduce`.
+    Raises: ShapeError for an axis that cannot be divided; CollectiveError as in `all_reduce`.
 
     >>> import rlx
     >>> from rlx.distributed import threads
     >>> threads.run(2, lambda: float(rlx.distributed.reduce_scatter(rlx.numpy.array([1.0, 10.0]))))
     [2.0, 20.0]
     """
-    params: dict[str, Any] = {"op": _reduction("reduce_scatter", op, mode), "mode": mode, **_group(group)}
+    params: dict[str, Any] = {"op": _reduction("reduce_scatter", op, mode), "mode": mode, **_group(group, name)}
     size = params["members"]
 
     def each(x: Any) -> Any:
@@ -190,19 +203,24 @@ def reduce_scatter(
 
 
 def all_to_all(
-    tree_of_arrays: Any, split_axis: int = 0, concat_axis: int = 0, tiled: bool = False, group: str = WORLD
+    tree_of_arrays: Any,
+    split_axis: int = 0,
+    concat_axis: int = 0,
+    tiled: bool = False,
+    group: str = WORLD,
+    name: str = "",
 ) -> Any:
-    """Each process sends part r of an array to process r, and gets its own part of every process's.
+    """Send part r of an array to process r, and receive this process's part of every array.
 
     Args:
       tree_of_arrays: arrays of the same structure, shapes and dtypes in all processes.
-      split_axis: the axis that is shared: of as many elements as there are processes; with `tiled`, of a multiple.
+      split_axis: the axis that is divided. Its length is the number of processes; with `tiled`, a multiple of that.
       concat_axis: the axis along which parts are stacked, or with `tiled` joined, in the order of ranks.
-      group: the name of a group, of `new_group`.
+      group: the name of a group, from `new_group`. name: of the collective, as in `all_reduce`.
 
-    Returns: the tree, of arrays of the same dtypes and as many elements.
+    Returns: the tree, of arrays of the same dtypes and number of elements.
 
-    Raises: ShapeError for an axis that cannot be shared; CollectiveError as `all_reduce`.
+    Raises: ShapeError for an axis that cannot be divided; CollectiveError as in `all_reduce`.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -211,7 +229,7 @@ def all_to_all(
     >>> threads.run(2, work)
     [[0, 10], [1, 11]]
     """
-    params = _group(group)
+    params = _group(group, name)
 
     def each(x: Any) -> Any:
         found = process_all_to_all(_rows("all_to_all", x, split_axis, tiled, params["members"]), **params)
@@ -223,17 +241,17 @@ def all_to_all(
     return tree.map(each, tree_of_arrays)
 
 
-def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = WORLD) -> Any:
-    """Arrays sent along (source, destination) pairs of ranks; zeros where none arrives.
+def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = WORLD, name: str = "") -> Any:
+    """Send arrays along (source, destination) pairs of ranks; processes that receive nothing get zeros.
 
     Args:
       tree_of_arrays: arrays and numbers, of the same structure, shapes and dtypes in all processes.
-      pairs: no source and no destination twice.
-      group: the name of a group, of `new_group`.
+      pairs: each rank at most once as source and at most once as destination.
+      group: the name of a group, from `new_group`. name: of the collective, as in `all_reduce`.
 
     Returns: the tree, of arrays of the same shapes and dtypes.
 
-    Raises: ShapeError for ranks that there are not, or that are named twice; CollectiveError as `all_reduce`.
+    Raises: ShapeError for ranks that do not exist or are repeated; CollectiveError as in `all_reduce`.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -241,26 +259,26 @@ def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = 
     >>> threads.run(3, lambda: int(rlx.distributed.permute(rlx.process_index(), ring)))
     [2, 0, 1]
     """
-    params = {"pairs": tuple((int(s), int(d)) for s, d in pairs), **_group(group)}
+    params = {"pairs": tuple((int(s), int(d)) for s, d in pairs), **_group(group, name)}
     return tree.map(lambda x: process_permute(jnp.asarray(x), **params), tree_of_arrays)
 
 
-def broadcast(tree_of_arrays: Any, root: int = 0, group: str = WORLD) -> Any:
-    """The arrays of one process, in all of them.
+def broadcast(tree_of_arrays: Any, root: int = 0, group: str = WORLD, name: str = "") -> Any:
+    """Copy the arrays of one process to all processes.
 
     Args:
       tree_of_arrays: arrays and numbers, of the same structure, shapes and dtypes in all processes.
-      root: the rank of the one whose values they are.
-      group: the name of a group, of `new_group`.
+      root: the rank of the process whose values are sent.
+      group: the name of a group, from `new_group`. name: of the collective, as in `all_reduce`.
 
     Returns: the tree, of arrays of the same shapes and dtypes.
 
-    Raises: ShapeError for a rank that there is not; CollectiveError as `all_reduce`.
+    Raises: ShapeError for a rank that does not exist; CollectiveError as in `all_reduce`.
 
     >>> import rlx
     >>> from rlx.distributed import threads
     >>> threads.run(2, lambda: int(rlx.distributed.broadcast(rlx.process_index() + 5)))
     [5, 5]
     """
-    params = {"root": int(root), **_group(group)}
+    params = {"root": int(root), **_group(group, name)}
     return tree.map(lambda x: process_broadcast(jnp.asarray(x), **params), tree_of_arrays)

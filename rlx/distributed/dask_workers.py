@@ -1,4 +1,4 @@
-"""Processes that Dask has started: its workers are the ranks, which meet at an actor on one of them."""
+"""Processes started by Dask: its workers are the ranks. They meet at an actor on one worker."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rlx.errors import CollectiveError, OptionError
 __all__ = ["run"]
 
 _GRACE = 5.0  # seconds
-_LOST = "Look what happened to its worker."
+_LOST = "Check what happened to its worker."
 
 
 class DaskPlace:
-    """An actor of Dask at which ranks meet. What they bring goes through the worker that it is on."""
+    """The Dask actor at which ranks meet. All data passes through the worker that it runs on."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
     def meet(self, request: Request) -> tuple[list[Any], list[int]]:
-        """See Place; so with the others."""
+        """See Place, also for the other methods."""
         try:
             return self._actor.meet(request).result()
-        except (OSError, RuntimeError) as error:  # what Dask raises where a worker is lost
+        except (OSError, RuntimeError) as error:  # Dask's errors for a lost worker
             lost = error
-        raise CollectiveError(f"The actor at which ranks meet is gone: {lost}", _LOST)
+        raise CollectiveError(f"The actor at which ranks meet was lost: {lost}", _LOST)
 
     def put(self, piece: np.ndarray) -> Any:
-        return piece.copy()  # a worker may take it without copying
+        return piece.copy()  # a worker may use it without copying
 
     def get(self, handle: Any) -> np.ndarray:
         return handle
@@ -45,17 +45,17 @@ def _work(meeting: Any, rank: int, count: int, function: Callable[..., Any], arg
 
 
 def run(client: Any, function: Callable[..., Any], *args: Any, count: int | None = None) -> list[Any]:
-    """Call a function on workers of Dask that are the processes of a group, and return their results by rank.
+    """Call a function on workers of Dask that form a group of processes, and return their results by rank.
 
-    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed are those of a process of its own;
-    `rlx.distributed.initialize` is not called. Ranks follow the addresses of workers; each has a worker to itself.
+    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed work as in a separate process.
+    `rlx.distributed.initialize` is not called. Ranks are ordered by worker address; each has its own worker.
 
     Args:
       client: a distributed.Client.
-      function: what each of them calls, which Dask pickles. args: what it is called with.
-      count: how many; None: as many as there are workers.
+      function: the function to call, which Dask pickles. args: its arguments.
+      count: the number of processes; None: the number of workers.
 
-    Raises: what the first of them raised; where one raised and others waited for it, what that one did.
+    Raises: the first exception of a process. If others failed while waiting for it, the original exception.
       OptionError for more processes than there are workers.
 
     >>> import rlx
@@ -79,15 +79,15 @@ def run(client: Any, function: Callable[..., Any], *args: Any, count: int | None
         for rank, address in enumerate(addresses[:size])
     ]  # fmt: skip
     cause = first_cause(_errors(client, started))
-    if cause is not None and place.status != "finished":  # all ranks end with it
-        raise CollectiveError(f"Rank 0, where ranks meet, was lost with the worker {addresses[0]}: {cause}", _LOST)
+    if cause is not None and place.status != "finished":  # its loss ends all ranks
+        raise CollectiveError(f"Rank 0, at which ranks meet, was lost with the worker {addresses[0]}: {cause}", _LOST)
     if cause is not None:
         raise cause
     return client.gather(started)
 
 
 def _errors(client: Any, started: Sequence[Any]) -> list[BaseException | None]:
-    """What each rank has raised. Once one has, the others have some seconds to say what they waited for."""
+    """The exceptions of the ranks. After the first one, the others have some seconds to report whom they waited for."""
     distributed = importlib.import_module("distributed")
     for future in distributed.as_completed(started):
         if future.status != "finished":

@@ -1,4 +1,4 @@
-"""Members that meet at an actor of Ray or Dask: a start without MPI, over the connections that these have."""
+"""Members that meet at an actor of Ray or Dask: a group without MPI, over the connections of the cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlx.ir.collectives import WORLD, Members, members
 
 __all__ = ["Meeting", "MeetingMember", "Place", "Request", "first_cause", "work_as"]
 
-Turn = tuple[str, int]  # a group, and how often its members have met
+Turn = tuple[str, int]  # a group, and the number of its meetings so far
 
 
 class Request(NamedTuple):
-    """What a member comes with. column: the item that it wants of every value, if not all of it."""
+    """A member's request. column: the index that it needs of every value, if not the whole value."""
 
     turn: Turn
     rank: int
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Meeting:
-    """The actor: everyone brings a value, and goes on with those of all.
+    """The actor: every member sends a value and receives all values.
 
     >>> import asyncio
     >>> from rlx.distributed.meetings import Meeting, Request
@@ -45,7 +45,7 @@ class Meeting:
         self._taken: dict[Turn, int] = {}
 
     async def meet(self, request: Request) -> tuple[list[Any], list[int]]:
-        """The values of all members; or none, and who has not come within so many seconds."""
+        """The values of all members; or no values, and the ranks that did not arrive within `seconds`."""
         turn, rank, size, value, column, seconds = request
         values = self._values.setdefault(turn, {})
         complete = self._complete.setdefault(turn, asyncio.Event())
@@ -65,17 +65,17 @@ class Meeting:
 
 
 class Place(Protocol):
-    """How a member reaches the actor, and what others find the memory of a piece by."""
+    """How a member reaches the actor, and how other members find its data."""
 
     def meet(self, request: Request) -> tuple[list[Any], list[int]]:
-        """What Meeting.meet answers. Raises CollectiveError where the actor is gone."""
+        """The answer of Meeting.meet. Raises CollectiveError if the actor was lost."""
         ...
 
     def put(self, piece: np.ndarray) -> Any:
-        """Something that leads the others to a copy of these bytes for as long as it is kept."""
+        """A reference to a copy of these bytes, valid for as long as it is kept."""
 
     def get(self, handle: Any) -> np.ndarray:
-        """The bytes that another member has put. Raises CollectiveError where they went with that member."""
+        """The bytes that another member has put. Raises CollectiveError if they were lost with that member."""
         ...
 
 
@@ -86,7 +86,7 @@ class MeetingMember(Member):
         super().__init__(group, rank, size)
         self._place = place
         self._turn = 0
-        # who comes to a meeting has read everything that was put before the last one
+        # a member that arrives at a meeting has read everything that was put before the previous one
         self._put: deque[Any] = deque(maxlen=2)
 
     def _meet(self, value: Any, what: str, column: int | None = None) -> list[Any]:
@@ -112,7 +112,7 @@ class MeetingMember(Member):
                 target[...] = self._piece(handle, rank)
 
     def _piece(self, handle: Any, rank: int) -> np.ndarray:
-        """The bytes that a member has put, who may be gone since."""
+        """The bytes that a member has put; the member may have been lost since."""
         try:
             return self._place.get(handle)
         except CollectiveError as error:
@@ -120,7 +120,7 @@ class MeetingMember(Member):
         raise self.failed(loss(self.group, self.rank, [rank], lost.what, self._doing))
 
     def is_common(self, mark: bytes, what: str) -> bool:
-        """See Member; so with the others."""
+        """See Member, also for the other methods."""
         return len(set(self._meet(mark, what))) == 1
 
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
@@ -149,12 +149,12 @@ class MeetingMember(Member):
 
 
 def work_as(place: Place, rank: int, count: int, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Call a function as the process of this rank among so many."""
+    """Call a function as the process with this rank among `size` processes."""
     with members(Members({WORLD: MeetingMember(place, WORLD, rank, count)})):
         return function(*args)
 
 
 def first_cause(errors: Sequence[BaseException | None]) -> BaseException | None:
-    """Of what ranks have raised, what others may have waited for in vain; None where all went well."""
+    """The exception that made the other ranks wait in vain; None if all ranks succeeded."""
     raised = [error for error in errors if error is not None]
     return min(raised, key=lambda error: isinstance(error, CollectiveError), default=None)

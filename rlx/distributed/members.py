@@ -1,10 +1,10 @@
-"""Member: what every way of reaching other processes has in common. Reductions are made of two exchanges of pieces."""
+"""Member: the common part of all transports between processes. Reductions use two exchanges of pieces."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,88 +12,95 @@ from itertools import pairwise
 
 import numpy as np
 
-from rlx.errors import CollectiveError, OptionError
+from rlx.config import seconds_of
+from rlx.errors import CollectiveError
 from rlx.ir.collectives import OPERATIONS
 from rlx.ir.types import compute_dtype, is_inexact, is_narrow
 
-__all__ = ["TEXT", "Member", "disagreement", "loss", "patience", "silence"]
+__all__ = ["START", "TEXT", "Member", "called", "disagreement", "loss", "patience", "silence"]
 
-# arrays of so many bytes or less are gathered and reduced by everyone; of larger ones each member reduces a piece
+# arrays up to this size are gathered and reduced by every member; of larger arrays each member reduces a piece
 _SMALL = 1 << 12
-TEXT = 512  # bytes of what a member says of itself
+START = 300.0  # seconds for the start of the processes, which may take much longer in some of them
+TEXT = 512  # bytes of a member's description of its call
 
 
-def patience() -> float:
-    """So many seconds a member waits for the others: RLX_COLLECTIVE_TIMEOUT, or 30.
+def patience(default: float = 30.0) -> float:
+    """The number of seconds that a member waits for the others: RLX_COLLECTIVE_TIMEOUT, or the default.
 
     >>> from rlx.distributed.members import patience
     >>> patience() > 0
     True
     """
-    text = os.environ.get("RLX_COLLECTIVE_TIMEOUT") or "30"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise OptionError(f"RLX_COLLECTIVE_TIMEOUT is {text!r}.", "It is a number of seconds above 0.")
-    return seconds
+    return seconds_of("RLX_COLLECTIVE_TIMEOUT", default)
 
 
 def silence(group: str, rank: int, missing: Sequence[int], seconds: float, what: str) -> CollectiveError:
-    """The error where members have not come within the time."""
-    who = _called(missing)
+    """The error for members that did not arrive within the time limit."""
+    who = called(missing)
     return CollectiveError(
         f"Rank {rank} waited {seconds:g} s for {who} in the group {group!r}: {what}.",
-        f"Look what happened to {who}; where it only needs longer, set RLX_COLLECTIVE_TIMEOUT to more seconds.",
+        f"Check what happened to {who}. If more time is needed, set RLX_COLLECTIVE_TIMEOUT to more seconds.",
     )
 
 
 def loss(group: str, rank: int, missing: Sequence[int], why: str, what: str) -> CollectiveError:
-    """The error where no messages pass any more between a member and others; why: what those who pass them say."""
-    who, last = _called(missing), why.splitlines()[-1].strip()
+    """The error for a lost connection between members; why: the report of the transport."""
+    who, last = called(missing), why.splitlines()[-1].strip()
     return CollectiveError(
-        f"Rank {rank} reaches {who} in the group {group!r} no more: {what} ({last}).", f"Look what happened to {who}."
+        f"Rank {rank} can no longer reach {who} in the group {group!r}: {what} ({last}).",
+        f"Check what happened to {who}.",
     )
 
 
-def _called(ranks: Sequence[int]) -> str:
+def called(ranks: Sequence[int]) -> str:
+    """Ranks, as messages name them."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def disagreement(group: str, texts: Sequence[str]) -> CollectiveError:
-    """The error where members came with different things; texts: what each of them wants."""
+def disagreement(group: str, number: int, texts: Sequence[str]) -> CollectiveError:
+    """The error for members whose calls differ; number: of the exchange, texts: the description of each call."""
+    lines, kinds = _by_rank(texts)
+    if kinds == 1:
+        lines += ", in programs that differ"
+    return CollectiveError(
+        f"The members of the group {group!r} do different things in exchange {number}: {lines}.",
+        "All processes must call the same functions in the same order, on the same lines or with the same name=, with"
+        " arrays of the same shapes and dtypes.",
+    )
+
+
+def _by_rank(texts: Sequence[str]) -> tuple[str, int]:
+    """The distinct texts, each with its ranks; and the number of texts."""
     ranks: dict[str, list[int]] = {}
     for rank, text in enumerate(texts):
         ranks.setdefault(text, []).append(rank)
-    lines = "; ".join(f"rank {', '.join(map(str, who))}: {text}" for text, who in ranks.items())
-    if len(ranks) == 1:
-        lines += ", in programs that differ"
-    return CollectiveError(
-        f"The members of the group {group!r} do different things: {lines}.",
-        "All processes call the same functions in the same order, with arrays of the same shapes and dtypes.",
-    )
+    return "; ".join(f"rank {', '.join(map(str, who))}: {text}" for text, who in ranks.items()), len(ranks)
 
 
 class Member(ABC):
     """A Communicator by a few exchanges of pieces of one length, as bytes.
 
-    Sums and other reductions are taken piece by piece in the order of ranks, each by one member, so that everybody
-    has the same bits, and the same ones in every run. Once something has failed, everything fails.
+    Sums and other reductions are computed piece by piece in the order of ranks, each piece by one member, so that all
+    members get the same bits in every run. After a failure, every further exchange fails.
     """
 
     def __init__(self, group: str, rank: int, size: int) -> None:
         self.group, self.rank, self.size = group, rank, size
         self._broken: CollectiveError | None = None
-        self._doing = ""  # what members have agreed on last, which the pieces that are on their way belong to
+        self._doing = ""  # the last agreed call, to which the pieces in transit belong
         self._kept = np.empty(0, np.uint8)
+        self._number = 0  # of the last agreed exchange
+        self.turn = threading.RLock()
+        self._thread = threading.get_ident()
+        self._asking = threading.local()  # in the worker: the name of the thread that it works for
         self._worker: ThreadPoolExecutor | None = None
-        self._last: Future[None] | None = None  # what has been begun last
+        self._last: Future[None] | None = None  # the last task that was started
 
-    # ------------------------------------------------------------ what an implementation states
+    # ------------------------------------------------------------ for implementations
     @abstractmethod
     def is_common(self, mark: bytes, what: str) -> bool:
-        """Whether all members come with these 16 bytes. Raises CollectiveError naming those who do not come."""
+        """Whether all members pass the same 16 bytes. Raises CollectiveError naming members that do not arrive."""
 
     @abstractmethod
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
@@ -101,55 +108,92 @@ class Member(ABC):
 
     @abstractmethod
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
-        """Piece r (bytes) is member r's; those of others arrive. They lie one after the other in memory."""
+        """Piece r (bytes) belongs to member r; the others' pieces arrive. They are contiguous in memory."""
 
     @abstractmethod
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
-        """Piece r (bytes) goes to member r, and what it sends here arrives; nothing of this member's own moves."""
+        """Send piece r (bytes) to member r, and receive a piece from it. This member's own piece is not moved."""
 
     @abstractmethod
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        """The piece (bytes) goes to a member, and one arrives; None: it does not."""
+        """Send the piece (bytes) to a member, and receive one; None: do not send, or receive."""
 
     @abstractmethod
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        """The root's piece (bytes) arrives in everybody's."""
+        """Copy the root's piece (bytes) to every member."""
 
     @abstractmethod
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
-        """The group of these of its members; None for who is not among them. All members call it."""
+        """The group of these members; None for other members. All members call it."""
 
-    # ------------------------------------------------------------ the same for all
-    def agree(self, mark: bytes, what: str) -> None:
+    # ------------------------------------------------------------ shared by all implementations
+    def agree(self, mark: bytes, what: str, named: bool = False) -> None:
+        """See Communicator. A thread other than the group's own includes its name."""
+        thread = "" if named else self._thread_name()
+        what += f" in the thread {thread!r}" if thread else ""
+        with self.turn:
+            if self._broken is not None:
+                raise CollectiveError(
+                    f"The group {self.group!r} has failed before: {self._broken.what}", "Start again."
+                )
+            self._number += 1
+            ours = hashlib.blake2b(mark + self._number.to_bytes(8) + thread.encode(), digest_size=16)
+            if not self.is_common(ours.digest(), what):
+                raise self.failed(disagreement(self.group, self._number, self._said_by_all(what)))
+            self._doing = what
+
+    def compare(self, mark: bytes, what: str, said: str) -> None:
         """See Communicator."""
-        if self._broken is not None:
-            raise CollectiveError(f"The group {self.group!r} has failed before: {self._broken.what}", "Start again.")
-        if not self.is_common(mark, what):
-            texts = self.swap(what.encode()[:TEXT].ljust(TEXT, b"\0"), what)
-            found = [text.rstrip(b"\0").decode(errors="replace") for text in texts]
-            raise self.failed(disagreement(self.group, found))
-        self._doing = what
+        with self.turn:
+            self.agree(hashlib.blake2b(what.encode(), digest_size=16).digest(), what)
+            if not self.is_common(mark, what):
+                lines, _ = _by_rank(self._said_by_all(said))
+                raise CollectiveError(
+                    f"The members of the group {self.group!r} have different values in {what}: {lines}.",
+                    "Pass the same in all processes.",
+                )
+
+    def _said_by_all(self, text: str) -> list[str]:
+        """The texts of all members."""
+        texts = self.swap(text.encode()[:TEXT].ljust(TEXT, b"\0"), text)
+        return [found.rstrip(b"\0").decode(errors="replace") for found in texts]
+
+    @property
+    def is_own_thread(self) -> bool:
+        """See Communicator."""
+        return threading.get_ident() == self._thread
+
+    def _thread_name(self) -> str:
+        """The name of the current thread; "" for the one that created the group."""
+        if self.is_own_thread:
+            return ""
+        name = getattr(self._asking, "name", None)
+        return threading.current_thread().name if name is None else name
 
     def failed(self, error: CollectiveError) -> CollectiveError:
-        """The error, which the group has from now on."""
+        """The error, which the group raises from now on."""
         self._broken = error
         return error
 
     def later(self, work: Callable[[], None]) -> Callable[[], None]:
-        """See Communicator. One thread does all of it, in turn."""
+        """See Communicator. One thread runs all tasks in order."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, f"exchanges of {self.group}")
-        self._last = self._worker.submit(work)
+        self._last = self._worker.submit(self._work_for, self._thread_name(), work)
         return self._last.result
+
+    def _work_for(self, thread: str, work: Callable[[], None]) -> None:
+        self._asking.name = thread
+        work()
 
     def settle(self) -> None:
         """See Communicator."""
-        if self._last is not None:
-            wait([self._last])
-            self._last = None
+        last, self._last = self._last, None
+        if last is not None:
+            wait([last])
 
     def barrier(self, name: str = "") -> None:
-        """Wait for all members, who come with the same name."""
+        """Wait for all members, which must use the same name."""
         what = f"barrier {name!r}" if name else "barrier"
         self.agree(hashlib.blake2b(what.encode(), digest_size=16).digest(), what)
 
@@ -193,14 +237,14 @@ class Member(ABC):
         self.gather_pieces([_bytes(piece) for piece in made])
 
     def _reduced_piece(self, given: Sequence[np.ndarray], out: np.ndarray, op: str, mode: str) -> None:
-        """Piece r goes to member r, and of those for this one `out` is made; its own stays where it is."""
+        """Send piece r to member r, and combine the pieces for this member into `out`. Its own piece is not moved."""
         arriving = [*self._scratch(out.dtype, (self.size, out.size))]
         self.deal_pieces([_bytes(piece) for piece in given], [_bytes(row) for row in arriving])
         arriving[self.rank] = given[self.rank]
         _reduced(arriving, out, op, mode)
 
     def _scratch(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory for one exchange, which is kept: fresh memory costs as much as moving what it is for."""
+        """Memory for one exchange, which is reused: allocating it costs as much as moving the data."""
         nbytes = math.prod(shape) * dtype.itemsize
         if self._kept.nbytes < nbytes:
             self._kept = np.empty(nbytes, np.uint8)
@@ -232,7 +276,7 @@ def _pieces(flat: np.ndarray, bounds: Sequence[int]) -> list[np.ndarray]:
 
 
 def _reduced(rows: Sequence[np.ndarray], out: np.ndarray, op: str, mode: str) -> None:
-    """The rows combined one after the other, in a dtype as wide as the mode wants, into `out`."""
+    """The rows combined one after another into `out`, in a dtype as wide as the mode requires."""
     combine, dtype = OPERATIONS[op], out.dtype
     if len(rows) == 1:
         out[...] = rows[0]

@@ -1,11 +1,12 @@
-"""Members that are processes under MPI, through mpi4py, which is loaded when a group is made: loading starts MPI.
+"""Members that are processes under MPI, through mpi4py, imported when a group is created: importing starts MPI.
 
-Nothing blocks: every message is posted, and then looked at until it is there or the time is up.
+Nothing blocks: every message is posted, and then polled until it has arrived or the time limit is reached.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import importlib
 import os
@@ -18,71 +19,95 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.members import TEXT, Member, loss, patience, silence
+from rlx.distributed.arrivals import say_left, watched
+from rlx.distributed.members import START, TEXT, Member, loss, patience, silence
 from rlx.errors import UnsupportedError
+from rlx.installation import install_command
 
 __all__ = ["MpiMember", "world_member"]
 
-# seconds in which a message is looked for without pause, then letting others run, then with pauses
+# seconds of polling without pause, then yielding to other threads, then with pauses
 _SPIN, _YIELD = 5e-5, 0.002
 _LONGEST_PAUSE = 0.001
-_CALL = 1.0  # seconds of waiting after which a member tells the others that it has come
+_CALL = 1.0  # seconds of waiting after which a member announces its arrival to the others
 _HERE, _PIECES = 7, 8
 _SHORT = 1 << 14  # bytes
-_GRACE = 1.0  # seconds in which what failing processes print reaches the launcher
-_LONGEST_END = 5.0  # seconds in which the launcher hears that this process ends the others
+_GRACE = 1.0  # seconds for the output of failing processes to reach the launcher
+_LONGEST_END = 5.0  # seconds for the launcher to hear that this process ends the others
 _groups: list[MpiMember] = []
 
 
-def world_member(group: str) -> MpiMember:
-    """The group of all processes that MPI has started. Raises UnsupportedError without mpi4py and an MPI library."""
+def world_member(group: str, rank: int, size: int) -> MpiMember:
+    """The group of all processes that MPI has started. rank, size: of this process, according to its launcher.
+
+    Raises UnsupportedError without mpi4py and an MPI library.
+    """
     os.environ.update(_provider(os.environ))
-    try:
-        mpi = importlib.import_module("mpi4py.MPI")
-    except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(
-            f"Several processes need MPI: {error}.", 'pip install "rlx[mpi]" (mpi4py, and MPICH as a wheel).'
-        ) from None
-    atexit.register(_leave, mpi)
-    return MpiMember(mpi, mpi.COMM_WORLD.Dup(), group)
+    with watched(rank, size, patience(START)):
+        try:
+            mpi = _started()
+        except (ImportError, RuntimeError) as error:
+            raise UnsupportedError(
+                f"Several processes need MPI: {error}.", f"{install_command('mpi')} (mpi4py, and MPICH as a wheel)."
+            ) from None
+        atexit.register(_leave, mpi)
+        return MpiMember(mpi, mpi.COMM_WORLD.Dup(), group)
+
+
+def _started() -> Any:
+    """mpi4py, with MPI started. MPI is started through its C function, so that other threads run in the meantime."""
+    settings = importlib.import_module("mpi4py").rc
+    settings.initialize, settings.finalize = False, True
+    mpi = importlib.import_module("mpi4py.MPI")
+    if not mpi.Is_initialized():
+        provided = ctypes.c_int()
+        start = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+        if start(None, None, ctypes.c_int(mpi.THREAD_MULTIPLE), ctypes.byref(provided)) != mpi.SUCCESS:
+            raise RuntimeError("MPI_Init_thread has failed")
+        for own in (mpi.COMM_WORLD, mpi.COMM_SELF):
+            own.Set_errhandler(mpi.ERRORS_RETURN)
+    return mpi
 
 
 def _provider(variables: Mapping[str, str]) -> dict[str, str]:
-    """By what MPICH's wheel passes messages between hosts, as a variable; nothing on one host, where it has memory.
+    """The transport settings of MPICH's wheel, as environment variables.
 
-    Its own choice is UCX, of which a message to a process that has died ends its sender by SIGSEGV; libfabric (ofi)
-    gives an error. On one host neither is used, but libfabric fails where the network goes away.
+    On one host it uses shared memory, and UCX must not listen on the network. Between hosts its default is UCX, with
+    which a message to a dead process ends the sender with SIGSEGV; libfabric (ofi) returns an error.
     """
-    ranks_here, nodes = variables.get("MPI_LOCALNRANKS"), variables.get("SLURM_STEP_NUM_NODES")
-    if nodes == "1" or (ranks_here is not None and ranks_here == variables.get("PMI_SIZE")):
-        return {}
     try:
         metadata.version("mpich")
     except metadata.PackageNotFoundError:
         return {}
-    return {"MPIR_CVAR_CH4_NETMOD": variables.get("MPIR_CVAR_CH4_NETMOD", "ofi")}
+    ranks_here, nodes = variables.get("MPI_LOCALNRANKS"), variables.get("SLURM_STEP_NUM_NODES")
+    if nodes == "1" or (ranks_here is not None and ranks_here == variables.get("PMI_SIZE")):
+        chosen = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "self,sm"}
+    else:
+        chosen = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+    return {name: variables.get(name, value) for name, value in chosen.items()}
 
 
 def _leave(mpi: Any) -> None:
-    """At the end of a process that has failed: end the others, too, which MPI's own end would wait for."""
+    """At the end of a failed process, end the others as well, which MPI's own finalization would wait for."""
+    say_left()
     failed = any(member.broken for member in _groups) or getattr(sys, "last_value", None) is not None
     if failed and mpi.Is_initialized() and not mpi.Is_finalized():
         sys.stdout.flush()
         sys.stderr.flush()
-        time.sleep(_GRACE)  # what was printed is on its way, and others say what they waited for
-        # a launcher on a host that is not reached any more never answers, and Abort waits for it
+        time.sleep(_GRACE)  # output is still in transit, and others report whom they waited for
+        # a launcher on an unreachable host never answers, and Abort waits for it
         faulthandler.dump_traceback_later(_LONGEST_END, exit=True, file=open(os.devnull, "w"))
         mpi.COMM_WORLD.Abort(1)
 
 
 class MpiMember(Member):
-    """A process of an MPI communicator of its own."""
+    """A process in a separate MPI communicator."""
 
     def __init__(self, mpi: Any, comm: Any, group: str) -> None:
         super().__init__(group, comm.Get_rank(), comm.Get_size())
         self._mpi, self._comm = mpi, comm
         self._others = [(self.rank + step) % self.size for step in range(1, self.size)]
-        # how far exchanges have come, the last stage that the others were told, and those that they told
+        # the number of stages done, the last one announced to the others, and those that they announced
         self._stage = self._said = 0
         self._heard: dict[int, int] = {}
         self._calls: list[Any] = []
@@ -94,14 +119,14 @@ class MpiMember(Member):
         return self._broken is not None
 
     def later(self, work: Callable[[], None]) -> Callable[[], None]:
-        """See Communicator; now, where MPI must not be called by several threads."""
+        """See Communicator. False if MPI must not be called by several threads."""
         if self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE:
             return super().later(work)
         work()
         return lambda: None
 
     def _wait(self, requests: Sequence[Any], what: str) -> None:
-        """Until all requests are done. Raises CollectiveError naming those who have not come this far."""
+        """Wait until all requests are done. Raises CollectiveError naming the members that have not come this far."""
         seconds = patience()
         error = None
         try:
@@ -116,7 +141,7 @@ class MpiMember(Member):
         raise self.failed(silence(self.group, self.rank, missing or self._others, seconds, what))
 
     def _finished(self, requests: Sequence[Any], seconds: float) -> bool:
-        """Whether all requests are done within so many seconds."""
+        """Whether all requests are done within `seconds`."""
         test, pause, begun = self._mpi.Request.Testall, 1e-5, time.monotonic()
         while not test(requests):
             waited = time.monotonic() - begun
@@ -132,14 +157,14 @@ class MpiMember(Member):
         return True
 
     def _call(self) -> None:
-        """Tell the others how far this member has come: who is waited for in vain is found by who has not called."""
+        """Announce this member's stage to the others: missing members are found by their missing announcement."""
         self._hear()
         self._said, text = self._stage, self._stage.to_bytes(8)
         self._calls = [request for request in self._calls if not request.Test()]
         self._calls += [self._comm.Isend([text, self._mpi.BYTE], rank, _HERE) for rank in self._others]
 
     def _unreachable(self) -> list[int]:
-        """Whom MPI sends nothing to any more, once it has failed; all others where that is not known."""
+        """The members that MPI no longer delivers to after a failure; all others if that is unknown."""
         text = self._stage.to_bytes(8)
         reached: set[int] = set()
         for rank in self._others:
@@ -149,17 +174,17 @@ class MpiMember(Member):
         return sorted(set(self._others) - reached or self._others)
 
     def _hear(self) -> None:
-        """Take in what others have called."""
+        """Read the others' announcements."""
         text, status = bytearray(8), self._mpi.Status()
         while self._comm.Iprobe(self._mpi.ANY_SOURCE, _HERE, status):
             self._comm.Recv([text, self._mpi.BYTE], status.source, _HERE)
             self._heard[status.source] = max(self._heard.get(status.source, 0), int.from_bytes(text))
 
     def is_common(self, mark: bytes, what: str) -> bool:
-        """See Member; so with the others.
+        """See Member, also for the other methods.
 
-        The greatest of all marks, and of their complements, are those of this one where all are the same: one
-        reduction tells it, whose steps are as many as the logarithm of members.
+        All marks are equal if the maximum of all marks, and of their complements, equals this member's. That takes one
+        reduction, with a number of steps logarithmic in the number of members.
         """
         own = np.frombuffer(mark, np.uint64)
         sent, found = np.concatenate([own, ~own]), np.empty(4, np.uint64)
@@ -175,7 +200,7 @@ class MpiMember(Member):
         return [bytes(found[TEXT * rank : TEXT * (rank + 1)]) for rank in range(self.size)]
 
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
-        """Short ones by MPI's own exchange, which takes few messages; long ones from each to each, once copied."""
+        """Short pieces by MPI's own collective, which needs few messages; long ones from each to each, copied once."""
         if max(piece.nbytes for piece in pieces) > _SHORT:
             self._swap_pieces([pieces[self.rank]] * self.size, pieces)
             return

@@ -1,7 +1,7 @@
-"""Members that are processes under mlx.launch, through mlx.distributed, which is loaded when a group is made.
+"""Members that are processes under mlx.launch, through mlx.distributed, which is imported when a group is created.
 
-MLX's rings gather; what members of a pair or a piece each want is taken from what everybody got. MLX waits without end
-and without saying for whom, so that its calls are made in a thread of their own.
+MLX's rings only gather; the pieces that members need are taken from the gathered data. MLX waits without a time limit
+and does not report for whom, so all its calls run in a separate thread.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.members import Member, patience, silence
+from rlx.distributed.members import START, Member, patience, silence
 from rlx.errors import CollectiveError, UnsupportedError
+from rlx.installation import install_command
 
 __all__ = ["RingMember", "ring_member"]
 
@@ -26,12 +27,12 @@ def ring_member(group: str) -> RingMember:
     try:
         core = importlib.import_module("mlx.core")
     except ImportError as error:
-        raise UnsupportedError(f"Processes of mlx.launch need MLX: {error}.", 'pip install "rlx[mlx]"') from None
+        raise UnsupportedError(f"Processes of mlx.launch need MLX: {error}.", install_command("mlx")) from None
     return RingMember(core, group)
 
 
 class _Caller:
-    """A thread that makes all calls of MLX, and that the end of the process does not wait for."""
+    """A thread that makes all calls of MLX. The end of the process does not wait for it."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -49,18 +50,18 @@ class _Caller:
                 future.set_exception(failed)
 
     def __call__(self, call: Callable[[], Any], seconds: float) -> Any:
-        """What a call returns. Raises TimeoutError where it does not within so many seconds."""
+        """The result of a call. Raises TimeoutError if it takes longer than `seconds`."""
         future: Future[Any] = Future()
         self._calls.put((call, future))
         return future.result(seconds)
 
 
 class RingMember(Member):
-    """A process of MLX's group of all processes, which has no groups of some of them."""
+    """A process of MLX's group of all processes, which cannot be divided into groups."""
 
     def __init__(self, core: Any, group: str) -> None:
         self._core, self._call = core, _Caller()
-        seconds = patience()
+        seconds = patience(START)
         place, lost = None, None
         try:
             place = self._call(self._join, seconds)
@@ -95,10 +96,10 @@ class RingMember(Member):
         if isinstance(lost, TimeoutError):
             raise self.failed(silence(self.group, self.rank, others, seconds, what))
         text = f"MLX failed in the group {self.group!r} at rank {self.rank}: {lost}: {what}."
-        raise self.failed(CollectiveError(text, "Look what happened to the other ranks."))
+        raise self.failed(CollectiveError(text, "Check what happened to the other ranks."))
 
     def is_common(self, mark: bytes, what: str) -> bool:
-        """See Member; so with the others."""
+        """See Member, also for the other methods."""
         own = np.frombuffer(mark, np.uint8)
         return bool((self._gathered(own, what) == own).all())
 

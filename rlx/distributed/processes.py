@@ -1,4 +1,4 @@
-"""Which processes compute together: joining them, leaving them, groups of some of them."""
+"""The processes of a program: joining them, leaving them, and groups of some of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from rlx.distributed.arrivals import say_left
 from rlx.distributed.environment import Place, find_place
 from rlx.distributed.members import Member
 from rlx.distributed.message_passing import world_member
@@ -27,18 +28,18 @@ def initialize(
     local_device_ids: Any = None,
     **options: Any,
 ) -> None:
-    """Join the processes that were started together, by MPI, mlx.launch or torchrun. One started alone is alone.
+    """Join the processes that were started together, by MPI, mlx.launch or torchrun. A lone process is a group of one.
 
-    Call it before functions are traced, in every process: those that were jitted before are traced again.
+    Call it in every process before functions are traced; functions that were jitted before are traced again.
 
     Args:
-      coordinator_address: where processes meet, for JAX's sake: MPI knows.
-      num_processes: how many there are; None: as many as MPI, SLURM or torchrun's variables say.
-      process_id: the rank of this one; None: the one that those variables say.
+      coordinator_address: accepted for compatibility with JAX; launchers know it.
+      num_processes: the number of processes; None: from the variables of MPI, SLURM or torchrun.
+      process_id: the rank of this process; None: from the same variables.
       local_device_ids: numbers of its devices: 0, [0] or None.
       options: further options of jax.distributed.initialize, which are about connections.
 
-    Raises: ShardingError for numbers that are not those of the environment, and where it has been called before;
+    Raises: ShardingError for numbers that contradict the environment, and if it has been called before;
       UnsupportedError for more processes than were started, and without mpi4py.
 
     >>> import rlx
@@ -52,7 +53,7 @@ def initialize(
         raise ShardingError("distributed.initialize has been called before.", "Call shutdown() first, or call it once.")
     if local_device_ids not in (None, 0) and list(local_device_ids) != [0]:
         raise UnsupportedError(f"distributed.initialize got local_device_ids={local_device_ids}.", "There is device 0.")
-    place = find_place() or Place(0, 1, "nobody")
+    place = find_place(size=num_processes) or Place(0, 1, "nobody")
     _compare("num_processes", num_processes, place.size, place)
     _compare("process_id", process_id, place.rank, place)
     if place.size > 1:
@@ -61,19 +62,19 @@ def initialize(
             raise UnsupportedError(
                 f"{place.source} says that this is process {place.rank} of {place.size}, MPI that it is {world.rank} of"
                 f" {world.size}: they were not started by this MPI library.",
-                f"{_LAUNCH} (mpiexec of the package mpich where that is installed.)",
+                f"{_LAUNCH} (Use the mpiexec of the package mpich if it is installed.)",
             )
         members.set_global(Members({WORLD: world}))
     _initialized = True
 
 
 def _world(place: Place) -> Member:
-    """The group of all processes, by the engine of who has started them."""
+    """The group of all processes, by the transport of their launcher."""
     if place.source == "MLX":
         return ring_member(WORLD)
-    if place.source == "torchrun" and "MASTER_ADDR" in os.environ:  # without a place to meet they are somebody else's
+    if place.source == "torchrun" and "MASTER_ADDR" in os.environ:  # without an address they belong to another program
         return gloo_member(WORLD, place.size)
-    return world_member(WORLD)
+    return world_member(WORLD, place.rank, place.size)
 
 
 def _compare(name: str, given: int | None, found: int, place: Place) -> None:
@@ -85,12 +86,12 @@ def _compare(name: str, given: int | None, found: int, place: Place) -> None:
             " started.", _LAUNCH,
         )  # fmt: skip
     raise ShardingError(
-        f"distributed.initialize got {name}={given}, but {place.source} says {found}.", "Leave it out, or say the same."
+        f"distributed.initialize got {name}={given}, but {place.source} says {found}.", "Leave it out, or use that one."
     )
 
 
 def is_initialized() -> bool:
-    """Whether `initialize` has been called, and `shutdown` not since.
+    """Whether `initialize` has been called, and `shutdown` has not been called since.
 
     >>> import rlx
     >>> rlx.distributed.is_initialized()
@@ -100,7 +101,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Leave the other processes; from here on this one computes alone. All of them call it, or none.
+    """Leave the other processes; from here on this process computes alone. Either all processes call it, or none.
 
     >>> import rlx
     >>> rlx.distributed.shutdown()
@@ -109,13 +110,14 @@ def shutdown() -> None:
     if _initialized and process_count() > 1:
         barrier()
     members.set_global(Members({WORLD: Alone()}))
+    say_left()
     _initialized = False
 
 
 def process_index(group: str = WORLD) -> int:
     """The rank of this process in a group: 0, 1, 2, ...
 
-    Raises: ShardingError for a group that it does not belong to.
+    Raises: ShardingError for a group that this process does not belong to.
 
     >>> import rlx
     >>> rlx.distributed.process_index()
@@ -125,7 +127,7 @@ def process_index(group: str = WORLD) -> int:
 
 
 def process_count(group: str = WORLD) -> int:
-    """How many processes compute together in a group.
+    """The number of processes in a group.
 
     Raises: ShardingError for a group that this process does not belong to.
 
@@ -139,10 +141,10 @@ def process_count(group: str = WORLD) -> int:
 def barrier(group: str = WORLD, name: str = "") -> None:
     """Wait for all processes of a group.
 
-    Args: group: its name, of `new_group`. name: of the place, which all processes have to give.
+    Args: group: its name, from `new_group`. name: of the barrier, which must be the same in all processes.
 
-    Raises: CollectiveError where one of them does not come within RLX_COLLECTIVE_TIMEOUT seconds (30), or comes
-      with another name.
+    Raises: CollectiveError if a process does not arrive within RLX_COLLECTIVE_TIMEOUT seconds (30), or passes
+      another name.
 
     >>> import rlx
     >>> rlx.distributed.barrier()
@@ -151,11 +153,11 @@ def barrier(group: str = WORLD, name: str = "") -> None:
 
 
 def new_group(ranks: Sequence[int]) -> str:
-    """Make a group of some of all processes, and return its name. All processes call it, in the same order.
+    """Create a group of some of the processes, and return its name. All processes call it, in the same order.
 
-    Args: ranks: those of its members, whose ranks in the group are 0, 1, ... in this order.
+    Args: ranks: the ranks of its members. Their ranks in the group are 0, 1, ... in this order.
 
-    Raises: ShardingError for a rank that there is not, or that is named twice.
+    Raises: ShardingError for a rank that does not exist or is repeated.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -169,7 +171,5 @@ def new_group(ranks: Sequence[int]) -> str:
     size = communicator(WORLD).size
     wanted = [int(rank) for rank in ranks]
     if not wanted or len(set(wanted)) < len(wanted) or not all(0 <= rank < size for rank in wanted):
-        raise ShardingError(
-            f"new_group got the ranks {list(ranks)}.", f"They are different numbers from 0 to {size - 1}."
-        )
+        raise ShardingError(f"new_group got the ranks {list(ranks)}.", f"Pass different numbers from 0 to {size - 1}.")
     return group_among(wanted)

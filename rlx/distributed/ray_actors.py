@@ -1,4 +1,4 @@
-"""Processes that Ray starts: an actor for each rank; they meet at another one, and arrays go by Ray's object store."""
+"""Processes started by Ray: an actor for each rank. They meet at another actor, and arrays use Ray's object store."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ class RayPlace:
         self._actor = actor
 
     def meet(self, request: Request) -> tuple[list[Any], list[int]]:
-        """See Place; so with the others."""
+        """See Place, also for the other methods."""
         ray = _ray()
         try:
             return ray.get(self._actor.meet.remote(request))
         except ray.exceptions.RayError as error:
             lost = error
-        raise CollectiveError(f"The actor at which ranks meet is gone: {lost}", "Look what happened to its node.")
+        raise CollectiveError(f"The actor at which ranks meet was lost: {lost}", "Check what happened to its node.")
 
     def put(self, piece: np.ndarray) -> Any:
         return _ray().put(piece)
 
     def get(self, handle: Any) -> np.ndarray:
-        """See Place; so with the others."""
+        """See Place, also for the other methods."""
         ray = _ray()
         try:
             return ray.get(handle)
         except ray.exceptions.RayError as error:
             lost = error
-        raise CollectiveError(f"A piece is gone: {type(lost).__name__}", "Look what happened to its node.")
+        raise CollectiveError(f"A piece was lost: {type(lost).__name__}", "Check what happened to its node.")
 
 
 class _Rank:
-    """The actor that one rank works in."""
+    """The actor that runs one rank."""
 
     def work(self, meeting: Any, rank: int, count: int, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return work_as(RayPlace(meeting), rank, count, function, args)
@@ -59,16 +59,16 @@ class _Rank:
 def run(
     count: int, function: Callable[..., Any], *args: Any, resources: Mapping[str, float] | None = None
 ) -> list[Any]:
-    """Call a function in so many actors of Ray that are the processes of a group, and return their results by rank.
+    """Call a function in actors of Ray that form a group of `count` processes, and return their results by rank.
 
-    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed are those of a process of its own;
-    `rlx.distributed.initialize` is not called. Ray places them, on as many nodes as it can, once all of them have room.
+    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed work as in a separate process.
+    `rlx.distributed.initialize` is not called. Ray spreads them over the nodes once resources for all are free.
 
     Args:
-      count: how many. function: what each of them calls, which Ray pickles. args: what it is called with.
-      resources: what Ray keeps for each of them; None: {"CPU": 1}.
+      count: the number of processes. function: the function to call, which Ray pickles. args: its arguments.
+      resources: the resources that Ray reserves for each process; None: {"CPU": 1}.
 
-    Raises: what the first of them raised; where one raised and others waited for it, what that one did.
+    Raises: the first exception of a process. If others failed while waiting for it, the original exception.
       UnsupportedError without Ray.
 
     >>> import rlx
@@ -77,7 +77,7 @@ def run(
     [3, 3, 3]
     """
     if count < 1:
-        raise OptionError(f"ray_actors.run got {count} processes.", "There is at least one.")
+        raise OptionError(f"ray_actors.run got {count} processes.", "Pass 1 or more.")
     ray, util = _ray(), importlib.import_module("ray.util")
     bundle = dict(resources or {"CPU": 1})
     scheduling = importlib.import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
@@ -103,11 +103,11 @@ def run(
 
 
 def _outcome(ray: Any, rank: int, reference: Any) -> tuple[Any, BaseException | None]:
-    """What a rank returned, and what it raised."""
+    """The result of a rank, or the exception that it raised."""
     try:
         return ray.get(reference), None
     except ray.exceptions.RayTaskError as error:
         return None, error.cause
     except ray.exceptions.RayError as error:
         lost = error
-    return None, CollectiveError(f"Rank {rank} was lost: {lost}", "Look what happened to its actor.")
+    return None, CollectiveError(f"Rank {rank} was lost: {lost}", "Check what happened to its actor.")

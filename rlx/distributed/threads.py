@@ -1,4 +1,4 @@
-"""Members that are threads of one process: for tests, and to try a program out without starting others."""
+"""Members that are threads of one process: for tests, and for trying a program without starting processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTHING = object()
 
 
 class _Meeting:
-    """Where members of a group meet: everyone brings a value, and goes on with those of all."""
+    """A meeting of the members of a group: every member passes a value and receives all values."""
 
     def __init__(self, group: str, ranks: Sequence[int]) -> None:
         self.group, self.ranks, self.size = group, [*ranks], len(ranks)
@@ -28,11 +28,11 @@ class _Meeting:
         self.values: list[Any] = [_NOTHING] * self.size
         self.finished: list[Any] = []
         self.turn = 0
-        self.gone: dict[int, str] = {}  # members that come no more, and why
+        self.gone: dict[int, str] = {}  # members that have left, and why
         self.inside: dict[str, _Meeting] = {}  # of groups of its members
 
     def meet(self, rank: int, value: Any, what: str) -> list[Any]:
-        """The values of all members. Raises CollectiveError where some do not come within the time."""
+        """The values of all members. Raises CollectiveError if some do not arrive within the time limit."""
         with self.changed:
             turn = self.turn
             self.values[rank] = value
@@ -47,18 +47,18 @@ class _Meeting:
                 lost = [r for r in self.missing() if r in self.gone]
                 if lost:
                     who = f"rank {lost[0]} in the group {self.group!r}, which {self.gone[lost[0]]}"
-                    instead = "All members call the same functions in the same order."
+                    instead = "All members must call the same functions in the same order."
                     raise CollectiveError(f"Rank {rank} waited for {who}: {what}.", instead)
                 if not self.changed.wait(until - time.monotonic()) and self.turn == turn:
                     raise silence(self.group, rank, self.missing(), seconds, what)
             return self.finished
 
     def missing(self) -> list[int]:
-        """Who has not come yet."""
+        """The members that have not arrived yet."""
         return [rank for rank, value in enumerate(self.values) if value is _NOTHING]
 
     def leave(self, rank: int, why: str) -> None:
-        """A member, of this rank among all, comes no more: not to the groups inside, either."""
+        """A member, with this rank among all, has left this group and the groups inside it."""
         with self.changed:
             if rank in self.ranks:
                 self.gone[self.ranks.index(rank)] = why
@@ -84,7 +84,7 @@ class ThreadMember(Member):
         raise self.failed(refused)
 
     def is_common(self, mark: bytes, what: str) -> bool:
-        """See Member; so with the others."""
+        """See Member, also for the other methods."""
         return len(set(self._meet(mark, what))) == 1
 
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
@@ -93,7 +93,7 @@ class ThreadMember(Member):
     def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
         found = self._meet(pieces[self.rank], self._doing)
         self._copy(found, pieces)
-        self._meet(None, self._doing)  # from now on nobody reads the piece
+        self._meet(None, self._doing)  # all members have now read the piece
 
     def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
         found = self._meet(pieces, self._doing)
@@ -126,15 +126,15 @@ class ThreadMember(Member):
 
 
 def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Call a function on `count` threads that are the processes of a group, and return their results by rank.
+    """Call a function on `count` threads that form a group of processes, and return their results by rank.
 
-    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed are those of a process of its own.
-    What they close over they share. jit compiles once for each of them, where it traces.
+    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed work as in a separate process.
+    Captured objects are shared. jit compiles for each thread separately, when it traces.
 
     Args:
-      count: how many. function: what each of them calls. args: what it is called with.
+      count: the number of threads. function: the function to call. args: its arguments.
 
-    Raises: what the first of them raised; where one raised and others waited for it, what that one did.
+    Raises: the first exception of a thread. If others failed while waiting for it, the original exception.
 
     >>> import rlx
     >>> from rlx.distributed import threads
@@ -142,7 +142,7 @@ def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     [3, 3, 3]
     """
     if count < 1:
-        raise OptionError(f"threads.run got {count} threads.", "There is at least one.")
+        raise OptionError(f"threads.run got {count} threads.", "Pass 1 or more.")
     meeting = _Meeting(WORLD, range(count))
     results: list[Any] = [None] * count
     raised: list[tuple[int, BaseException]] = []

@@ -1,7 +1,7 @@
-"""Members that are processes under torchrun, through torch.distributed's gloo, which is loaded when a group is made.
+"""Members that are processes under torchrun, through torch.distributed's gloo, imported when a group is created.
 
-Everything is made of messages from one process to another: whose message does not come is then known by its rank. The
-messages of a group have a tag of their own.
+All collectives are built from point-to-point messages: the rank of a missing sender is then known. Each group's
+messages have a separate tag.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.members import TEXT, Member, patience, silence
+from rlx.distributed.members import START, TEXT, Member, called, patience, silence
 from rlx.errors import CollectiveError, UnsupportedError
 
 __all__ = ["GlooMember", "gloo_member"]
@@ -28,25 +28,38 @@ def gloo_member(group: str, size: int) -> GlooMember:
     except ImportError as error:
         raise UnsupportedError(
             f"Processes of torchrun exchange through torch.distributed: {error}.",
-            "Start this program by the torchrun of a Python that has torch, or under MPI: rlx launch.",
+            "Start this program with the torchrun of a Python that has torch, or under MPI: rlx launch.",
         ) from None
-    seconds, lost = patience(), None
+    seconds, lost, store = patience(START), None, None
     try:
         if dist.is_initialized():  # by the program, for torch
             connections = dist.new_group(backend="gloo")
         else:
-            dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+            wait = timedelta(seconds=seconds)
+            shared, rank, _ = next(dist.rendezvous("env://", timeout=wait))
+            store = dist.PrefixStore("rlx", shared)
+            store.set(f"rank {rank}", "here")
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
             connections = dist.group.WORLD
     except (RuntimeError, ValueError) as error:
         lost = error
     if lost is not None:
-        text = f"torch.distributed found no others within {seconds:g} s: {lost}."
-        raise CollectiveError(text, "Start all processes at once, by torchrun.")
+        who = called(_missing(store, size) or [0]) if store is not None else "the others"
+        text = f"torch.distributed waited {seconds:g} s in rlx.distributed.initialize() for {who}: {lost}."
+        raise CollectiveError(text, f"Check what happened to {who}. Start all processes at once, with torchrun.")
     return GlooMember(torch, connections, group, dist.get_rank(), range(size), [0])
 
 
+def _missing(store: Any, size: int) -> list[int]:
+    """The ranks that have not arrived; none if the process that keeps the store was lost."""
+    try:
+        return [rank for rank in range(size) if not store.check([f"rank {rank}"])]
+    except RuntimeError:
+        return []
+
+
 class GlooMember(Member):
-    """A process of torch.distributed among `ranks`, which are those of all; `made` counts groups, for their tags."""
+    """A process of torch.distributed among `ranks`, given as world ranks; `made` counts groups, for their tags."""
 
     def __init__(
         self, torch: Any, connections: Any, group: str, rank: int, ranks: Sequence[int], made: list[int]
@@ -57,7 +70,7 @@ class GlooMember(Member):
         self._others = [other for other in range(self.size) if other != self.rank]
 
     def _pass(self, sent: Mapping[int, np.ndarray], arriving: Mapping[int, np.ndarray], what: str) -> None:
-        """Bytes go to members, and arrive from members. Raises CollectiveError naming one who does not come."""
+        """Send bytes to members, and receive bytes from members. Raises CollectiveError naming a missing member."""
         dist, seconds = self._torch.distributed, patience()
         begun, lost = time.monotonic(), None
         waited = self.rank
@@ -74,14 +87,14 @@ class GlooMember(Member):
         if time.monotonic() - begun >= seconds:
             raise self.failed(silence(self.group, self.rank, [waited], seconds, what))
         text = f"gloo failed in the group {self.group!r} between ranks {self.rank} and {waited}: {lost}: {what}."
-        raise self.failed(CollectiveError(text, f"Look what happened to rank {waited}."))
+        raise self.failed(CollectiveError(text, f"Check what happened to rank {waited}."))
 
     def _post(self, call: Any, piece: np.ndarray, other: int) -> Any:
         tensor = self._torch.from_numpy(piece if piece.flags.writeable else piece.copy())
         return call(tensor, self._ranks[other], group=self._connections, tag=self._tag)
 
     def _swapped(self, own: bytes, what: str) -> list[np.ndarray]:
-        """The bytes of all members, as many of each."""
+        """The bytes of all members, of equal length."""
         rows = np.empty((self.size, len(own)), np.uint8)
         rows[self.rank] = np.frombuffer(own, np.uint8)
         pieces = [*rows]
@@ -89,7 +102,7 @@ class GlooMember(Member):
         return pieces
 
     def _swap_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray], what: str) -> None:
-        """Piece r goes to member r, and one arrives from it."""
+        """Send piece r to member r, and receive one from it."""
         self._pass({r: pieces[r] for r in self._others}, {r: arriving[r] for r in self._others}, what)
 
     def is_common(self, mark: bytes, what: str) -> bool:

@@ -1,4 +1,4 @@
-"""rlx.experimental: what may still change.
+"""rlx.experimental: functions whose interface may still change.
 
 checkify: conditions at run time. jet: derivatives of high order. ode: differential equations.
 """

@@ -1,8 +1,8 @@
-"""rlx.experimental.checkify: conditions that must hold at run time, in compiled code too.
+"""rlx.experimental.checkify: conditions that must hold at run time, also in compiled code.
 
-`check` states a condition. Run eagerly it raises; `checkify` makes of a function with checks one that raises nothing
-and returns an `Error` beside its result, so that it can be jitted, mapped and differentiated. It can also add checks of
-its own: for NaNs, divisions by zero, and indices out of bounds.
+`check` states a condition. Run eagerly it raises; `checkify` transforms a function with checks into one that raises
+nothing and returns an `Error` with its result, so that it can be jitted, mapped and differentiated. It can also add
+automatic checks: for NaNs, divisions by zero, and indices out of bounds.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ all_checks = automatic_checks | user_checks
 
 @dataclass(frozen=True)
 class Error:
-    """What a checked function found: a tree, so that transforms and loops take and return it.
+    """The findings of a checked function: a tree, so that transforms and loops take and return it.
 
-    code: 0, or the number of the failure that happened first, counted from 1; an array of them after vmap.
+    code: 0, or the number of the failure that happened first, counted from 1; an array of codes after vmap.
     payload: the values that messages are filled with. failures: the messages.
 
     >>> from rlx.experimental import checkify
@@ -87,7 +87,7 @@ class Error:
         return "\n".join(lanes)
 
     def get_exception(self) -> CheckError | None:
-        """What throw raises, or None.
+        """The exception that throw raises, or None.
 
         >>> from rlx.experimental import checkify
         >>> checkify.init_error.get_exception() is None
@@ -100,7 +100,7 @@ class Error:
         return first if not np.shape(self.code) else type(first)(self.get() or "", line=first.line)
 
     def throw(self) -> None:
-        """Raise a CheckError (a ValueError) if a check failed. checkify takes it as a check.
+        """Raise a CheckError (a ValueError) if a check failed. checkify treats this as a check.
 
         >>> from rlx.experimental import checkify
         >>> checkify.init_error.throw()
@@ -108,7 +108,7 @@ class Error:
         check_error(self)
 
     def _found(self) -> list[tuple[tuple[int, ...], CheckError]]:
-        """The failures that happened, with where among the lanes."""
+        """The failures that happened, and their positions among the lanes."""
         codes, payload = np.asarray(self.code), [np.asarray(x) for x in self.payload]
         found = []
         for at in np.ndindex(codes.shape):
@@ -135,13 +135,13 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
 
     Args:
       f: a function that may call `check`.
-      errors: which failures are looked for. user_checks: checks of `f`'s own. nan_checks: operations that return a
+      errors: the kinds of failures to look for. user_checks: `f`'s own checks. nan_checks: operations that return a
         NaN. div_checks: divisors that are zero. index_checks: indices out of bounds, of reads and updates.
-        float_checks, automatic_checks and all_checks are unions of them.
+        float_checks, automatic_checks and all_checks are unions of these sets.
 
     Checks are found in jitted functions, branches and loops. A function with its own derivative or batching rule is
-    checked as it is written, not in its rules. Of a vmapped while_loop whose lanes end at different times the lanes
-    that have ended are looked at too, and vmap refuses a `check` in one: map the checked function instead.
+    checked itself, but not its rules. In a vmapped while_loop whose lanes end at different times, lanes that have ended
+    are also checked, and vmap refuses a `check` in such a loop: map the checked function instead.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -173,8 +173,8 @@ def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], d
     for leaf in leaves:
         if not isinstance(leaf, (Array, np.ndarray, np.generic, bool, int, float, complex)):
             raise InputTypeError(
-                f"{name} got a {type(leaf).__name__} to fill its message with: {leaf!r:.80}.",
-                "Pass arrays or numbers, or put what is known while tracing into the message itself.",
+                f"{name} got a {type(leaf).__name__} as a value of its message: {leaf!r:.80}.",
+                "Pass arrays or numbers, or put values that are known while tracing into the message itself.",
             )
     failure = Failure(FailedCheckError, f"{msg} (`check` failed)", structure, current_origin())
     code = select(as_array(pred), np.int32(0), np.int32(1))
@@ -182,16 +182,16 @@ def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], d
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
-    """A condition that must hold: eagerly an error if it does not; checkify collects it from compiled code.
+    """State a condition. Eagerly it raises an error if it is false; checkify collects it from compiled code.
 
     Args:
       pred: a scalar bool.
-      msg: what to say if it is false: a format string.
-      fmt_args, fmt_kwargs: arrays, or trees of them, that it is formatted with.
-      debug: nothing happens without checkify.
+      msg: the message if it is false: a format string.
+      fmt_args, fmt_kwargs: arrays, or trees of arrays, as arguments of the format string.
+      debug: without checkify the check does nothing.
 
-    Raises: CheckError (a ValueError) if the condition is known to be false, and where a function is compiled whose
-    checks nobody collects; InputTypeError for what is no scalar bool, and for values that are no arrays or numbers.
+    Raises: CheckError (a ValueError) if the condition is known to be false, or if a function is compiled whose
+    checks are not collected; InputTypeError unless pred is a scalar bool, and unless all values are arrays or numbers.
 
     >>> import rlx
     >>> from rlx.experimental import checkify
@@ -217,7 +217,7 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 
 
 def check_error(error: Error) -> None:
-    """Raise what an Error says, if it says something; under checkify it is a check again.
+    """Raise the failure that an Error contains, if there is one; under checkify this is a check again.
 
     >>> import rlx
     >>> from rlx.experimental import checkify

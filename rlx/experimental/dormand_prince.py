@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 def step(rate: Rate, start: Array, slope: Array, time: Array, length: Array) -> Step:
-    """The step of a length from a state (n,) with its slope."""
+    """A step of a given length from a state (n,) with its slope."""
     dtype = start.dtype
     width = convert_to(length, dtype)
 
@@ -74,7 +74,7 @@ def step(rate: Rate, start: Array, slope: Array, time: Array, length: Array) -> 
 
 
 def _quartic(start: Array, middle: Array, end: Array, opening: Array, closing: Array) -> Array:
-    """The polynomial over [0, 1] with three values, and the slopes at both ends."""
+    """The polynomial over [0, 1] through three values, with given slopes at both ends."""
     rise, half = end - start, middle - start
     fourth = 2 * (closing - opening) - 8 * rise + 16 * half
     third = 5 * opening - 3 * closing + 14 * rise - 32 * half
@@ -83,7 +83,7 @@ def _quartic(start: Array, middle: Array, end: Array, opening: Array, closing: A
 
 
 def interpolated(polynomial: Array, share: Array) -> Array:
-    """The state at a part of a step."""
+    """The state at a fraction of a step."""
     share = convert_to(share, polynomial.dtype)
     value = polynomial[0]
     for power in range(1, 5):
@@ -91,7 +91,7 @@ def interpolated(polynomial: Array, share: Array) -> Array:
     return value
 
 
-# ------------------------------------------------------------------ lengths of steps
+# ------------------------------------------------------------------ step lengths
 def _norm(x: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x))))
 
@@ -110,13 +110,13 @@ def first_length(rate: Rate, start: Array, slope: Array, time: Array, rtol: Any,
 
 
 def error_ratio(found: Step, start: Array, rtol: Any, atol: Any) -> Array:
-    """The error as a part of the tolerance: at most 1 is good enough."""
+    """The error as a fraction of the tolerance: a step is accepted up to 1."""
     allowed = atol + rtol * jnp.maximum(jnp.abs(start), jnp.abs(found.end))
     return _norm(found.error / allowed) / np.sqrt(max(start.size, 1))
 
 
 def next_length(length: Array, ratio: Array) -> Array:
-    """The length of the next step after one of a given error ratio; much shorter after one that is NaN."""
+    """The length of the next step after one with the given error ratio; much shorter if the ratio is NaN."""
     ratio = jnp.where(jnp.isfinite(ratio), ratio, jnp.inf)
     least = jnp.where(ratio < 1, 1.0, _LEAST_FACTOR)
     factor = _SAFETY * jnp.where(ratio > 0, ratio, 1) ** (-1 / _ORDER)

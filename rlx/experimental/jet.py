@@ -5,10 +5,10 @@ of order k of an operation is taken from its derivative along the curve,
 
     (d/dt f(x))_(k - 1) = k f(x)_k,
 
-where d/dt f(x) is a program of the primitives themselves: what the primitive's own rule for tangents records. So no
-primitive states a rule for this mode. Equal operations on equal series are one object, and coefficients are computed
-when they are asked for: exp(x), whose derivative is exp(x) dx/dt, thus gives Taylor's recurrence, of quadratic cost.
-Operations that are linear in what moves act on each coefficient, products and quotients by Leibniz' rule.
+where d/dt f(x) is a program of the primitives themselves, recorded by the primitive's own tangent rule. So no
+primitive needs a rule for this mode. Equal operations on equal series are one object, and coefficients are computed
+when they are needed: exp(x), whose derivative is exp(x) dx/dt, thus gives Taylor's recurrence, of quadratic cost.
+Operations that are linear in the varying operands act on each coefficient, products and quotients by Leibniz' rule.
 
 Source: Griewank and Walther, Evaluating Derivatives (2nd edition, 2008), chapter 13.
 """
@@ -32,7 +32,7 @@ from rlx.ops.families import instantiate
 from rlx.trace.flat import FlatFunction, as_array
 from rlx.trace.interpret import origins_of
 from rlx.trace.primitive import Primitive, Zero, type_of
-from rlx.trace.tracing import known_value, trace_program
+from rlx.trace.tracing import trace_program
 from rlx.transforms.programs import jvp_program
 from rlx.trees import tree
 
@@ -42,7 +42,7 @@ _PRODUCTS = (multiply, dot_general, conv_general_dilated)
 
 
 def _sum(terms: Sequence[Any]) -> Any:
-    """The sum of those that are not zero (None); None if all are."""
+    """The sum of the terms that are not zero (None); None if all are zero."""
     total = None
     for term in terms:
         if term is not None:
@@ -69,7 +69,7 @@ class _Series:
 
 
 class _Given(_Series):
-    """Coefficients that are there: an argument, or with one coefficient a constant."""
+    """Known coefficients: an argument, or with one coefficient a constant."""
 
     def __init__(self, value: Any, terms: Sequence[Any] = ()) -> None:
         super().__init__(type_of(value))
@@ -106,7 +106,7 @@ class _Result(_Series):
 
 
 class _Rule(NamedTuple):
-    """How an operation's tangents follow from (operands, tangents of those that move)."""
+    """An operation's tangents as a function of (operands, tangents of the varying operands)."""
 
     program: Program
     kept: tuple[bool, ...]
@@ -131,7 +131,7 @@ class _Operation:
         self.results = [_Result(self, i, t) for i, t in enumerate(types)]
 
     def coefficients(self, order: int) -> tuple[Any, ...]:
-        """Those of all results."""
+        """The coefficients of all results."""
         while len(self.known) <= order:
             self.known.append(self._next(len(self.known)))
         return self.known[order]
@@ -158,20 +158,20 @@ class _Operation:
         return tuple(_integral(next(found), order) if k else None for k in self.rule.kept)
 
     def _linear(self, order: int) -> tuple[Any, ...]:
-        """Linear in what moves: the operation of the coefficients."""
+        """The operation of the coefficients, if it is linear in the varying operands."""
         terms = [x.coefficient(order) for x in self.inputs if x.moving]
         if all(term is None for term in terms):
             return (None,) * len(self.results)
         return self._bind([_explicit(x, order) if x.moving else x.coefficient(0) for x in self.inputs])
 
     def _product(self, order: int) -> Any:
-        """Bilinear, and both factors move: Leibniz' rule."""
+        """Leibniz' rule, if the operation is bilinear and both factors vary."""
         first, second = self.inputs
         pairs = [(first.coefficient(i), second.coefficient(order - i)) for i in range(order + 1)]
         return _sum([self._bind(pair)[0] for pair in pairs if not any(x is None for x in pair)])
 
     def _quotient(self, order: int) -> Any:
-        """What times the denominator gives the numerator, by Leibniz' rule."""
+        """The series that gives the numerator when multiplied by the denominator, by Leibniz' rule."""
         numerator, denominator = self.inputs
         pairs = [(self.known[i][0], denominator.coefficient(order - i)) for i in range(order)]
         taken = _sum([multiply(a, b) for a, b in pairs if a is not None and b is not None])
@@ -188,14 +188,14 @@ def _explicit(series: _Series, order: int) -> Any:
 
 
 def _integral(series: _Series, order: int) -> Any:
-    """The coefficient of what has the given derivative."""
+    """The coefficient of a series with the given derivative."""
     if isinstance(series, _Derivative):
         return series.of.coefficient(order)
     return _times(series.coefficient(order - 1), 1 / order)
 
 
 class _Expansion:
-    """The operations on series so far: equal ones are made once."""
+    """The operations on series so far. Equal operations are created once."""
 
     def __init__(self) -> None:
         self._operations: dict[Hashable, _Operation] = {}
@@ -208,7 +208,7 @@ class _Expansion:
         return self._derivatives.setdefault(id(series), _Derivative(series))
 
     def literal(self, atom: Literal) -> _Given:
-        """A number in the program."""
+        """A number as a series."""
         key = (atom.value.tobytes(), atom.type)
         return self._literals.setdefault(key, _Given(ConcreteArray(atom.value, atom.type.weak)))
 
@@ -226,7 +226,7 @@ class _Expansion:
     def rule(
         self, primitive: Primitive, inputs: Sequence[_Series], params: dict[str, Any], types: Sequence[TensorType]
     ) -> _Rule | None:
-        """The rule for the tangents of an operation, None where no result moves."""
+        """The rule for the tangents of an operation, None if no result varies."""
         moving = tuple(x.moving for x in inputs)
         if not any(moving):
             return None
@@ -236,7 +236,7 @@ class _Expansion:
         return self._rules[key]
 
     def walk(self, program: Program, inputs: Sequence[_Series], orders: int | None = None) -> list[_Series]:
-        """The series of a program's outputs; computed at once up to `orders`, or when asked for."""
+        """The series of a program's outputs; computed at once up to `orders`, or when they are needed."""
         values: dict[Var, _Series] = dict(zip(program.inputs, inputs, strict=True))
         values.update({v: _Given(array) for v, array in program.constants})
 
@@ -259,7 +259,7 @@ class _Expansion:
 
 
 def _key(primitive: Primitive, params: dict[str, Any]) -> tuple[Hashable, ...]:
-    """What tells one operation from another, operands aside; unlike any other where parameters cannot be compared."""
+    """The key of an operation without its operands; unique if the parameters cannot be compared."""
     items = tuple(sorted(params.items()))
     try:
         hash(items)
@@ -275,7 +275,7 @@ def _rule(
     outputs: Sequence[TensorType],
     moving: Sequence[bool],
 ) -> _Rule | None:
-    """What the primitive's own rule for tangents records."""
+    """The rule that the primitive's own tangent rule records."""
     variables, results = [Var(t) for t in inputs], [Var(t) for t in outputs]
     alone = Program(variables, [Equation(primitive, tuple(variables), params, tuple(results))], results)
     moved, kept = jvp_program(alone, moving)
@@ -286,7 +286,7 @@ def _rule(
 
 
 def _acts_on_tangents(program: Program, primitive: Primitive, params: dict[str, Any], moving: Sequence[bool]) -> bool:
-    """Whether the tangents are the operation itself, of tangents in the place of what moves."""
+    """Whether the tangents are the operation itself, applied to tangents instead of the varying operands."""
     if len(program.equations) != 1:
         return False
     (equation,) = program.equations
@@ -304,14 +304,14 @@ def _acts_on_tangents(program: Program, primitive: Primitive, params: dict[str, 
     )
 
 
-# ------------------------------------------------------------------ the user's side
+# ------------------------------------------------------------------ user interface
 def _arguments(primals: Sequence[Any], series: Sequence[Any]) -> tuple[int, list[Any], list[list[Any]]]:
     """The order, and the arguments with the terms of each as arrays of its shape and dtype."""
     orders = {len(terms) for terms in series}
     if len(orders) != 1 or len(primals) != len(series):
         raise TreeMismatchError(
             f"jet got {len(primals)} primals, and series of {[len(terms) for terms in series]} terms.",
-            "Give one series for each primal, all of one length: the order of the result.",
+            "Pass one series for each primal, all of one length: the order of the result.",
         )
     arrays, rows = [], []
     for number, (x, terms) in enumerate(zip(primals, series, strict=True)):
@@ -319,7 +319,7 @@ def _arguments(primals: Sequence[Any], series: Sequence[Any]) -> tuple[int, list
             if not tree.all_leaves([value]):
                 raise TreeMismatchError(
                     f"jet got a {type(value).__name__} for argument {number}, or among its terms.",
-                    "Arguments are arrays: write a function of the leaves.",
+                    "Arguments must be arrays: write a function of the leaves.",
                 )
         array = as_array(x, "a primal of jet")
         row = [as_array(term, "a term of jet's series") for term in terms]
@@ -327,7 +327,7 @@ def _arguments(primals: Sequence[Any], series: Sequence[Any]) -> tuple[int, list
             if term.shape != array.shape:
                 raise ShapeError(
                     f"jet got a term of shape {term.shape} for an argument of shape {array.shape}.",
-                    "A term has the shape of its argument.",
+                    "A term must have the shape of its argument.",
                 )
         arrays.append(array)
         rows.append([t if t.dtype == array.dtype else convert(t, dtype=array.dtype, weak=False) for t in row])
@@ -345,9 +345,9 @@ def jet(
     Args:
       fun: a function of arrays.
       primals: the arguments: the curve's point at t = 0.
-      series: for each argument the curve's derivatives at t = 0 of orders 1, 2, ..., all equally many. Those of
-        integers are not used.
-      factorial_scaled: with False, `series` and the result hold coefficients of powers of t: derivatives divided by
+      series: for each argument the curve's derivatives at t = 0 of orders 1, 2, ..., the same number for all. The
+        derivatives of integers are not used.
+      factorial_scaled: if False, `series` and the result contain coefficients of powers of t: derivatives divided by
         factorials.
 
     Returns: (fun(*primals), derivatives). The derivatives have the structure of the result, with a list of the orders
@@ -364,7 +364,8 @@ def jet(
     order, arrays, rows = _arguments(primals, series)
     _, treedef = tree.flatten((tuple(arrays), {}))
     flat = FlatFunction(fun, treedef)
-    program, captured = trace_program(flat, [x.type for x in arrays], [known_value(x) for x in arrays], flat.name)
+    types = [x.type for x in arrays]
+    program, captured = trace_program(flat, types, arrays, flat.name, arrays, own_only=True, differentiated=True)
     scales = [math.factorial(k) if factorial_scaled else 1 for k in range(order + 1)]
     curves: list[_Series] = [_Given(value) for value in captured]
     for x, terms in zip(arrays, rows, strict=True):

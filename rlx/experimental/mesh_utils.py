@@ -24,12 +24,12 @@ def create_device_mesh(
     """The devices in a grid, for rlx.sharding.Mesh.
 
     Args:
-      mesh_shape: the grid's shape. devices: those to take; all.
-      contiguous_submeshes, allow_split_physical_axes: accepted for JAX's sake: they are about how devices are wired.
+      mesh_shape: the grid's shape. devices: the devices to use; by default all.
+      contiguous_submeshes, allow_split_physical_axes: accepted for JAX's sake: they describe how devices are wired.
 
     Returns: a NumPy array of devices.
 
-    Raises: ShardingError where the number of devices is another one than the grid's.
+    Raises: ShardingError if the number of devices differs from the grid's.
 
     >>> from rlx.experimental import mesh_utils
     >>> mesh_utils.create_device_mesh((1, 1)).shape
@@ -40,7 +40,7 @@ def create_device_mesh(
     if math.prod(shape) != len(given):
         raise ShardingError(
             f"create_device_mesh was asked for a grid of {math.prod(shape)} devices, but was given {len(given)}.",
-            "Their numbers are equal: pass those to take, rlx.devices()[:n], or set RLX_NUM_CPU_DEVICES.",
+            "The numbers must be equal: pass rlx.devices()[:n], or set RLX_NUM_CPU_DEVICES.",
         )
     grid = np.empty(len(given), object)
     grid[:] = given
@@ -56,18 +56,18 @@ def create_hybrid_device_mesh(
     should_sort_granules_by_key: bool = True,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """The devices in a grid of grids, of those that are near to one another; with one process, of one grid.
+    """The devices in a grid of grids of nearby devices; with one process, of one grid.
 
     Args:
-      mesh_shape: the shape of a grid of near devices. dcn_mesh_shape: how many of those along each axis: 1.
-      devices: those to take; all.
-      process_is_granule: devices of one process are near. Without it devices say by `slice_index` which ones are,
-        and rlx's do not.
+      mesh_shape: the shape of a grid of nearby devices. dcn_mesh_shape: the number of grids along each axis: 1.
+      devices: the devices to use; by default all.
+      process_is_granule: devices of one process are near each other. Otherwise devices state by `slice_index` which
+        devices are near, and rlx's do not.
       should_sort_granules_by_key, allow_split_physical_axes: accepted for JAX's sake.
 
     Returns: a NumPy array of devices.
 
-    Raises: ShardingError where devices do not say which ones are near, or the numbers of devices or grids differ.
+    Raises: ShardingError if devices do not state which ones are near, or the numbers of devices or grids differ.
 
     >>> from rlx.experimental import mesh_utils
     >>> mesh_utils.create_hybrid_device_mesh((1, 1), (1, 1), process_is_granule=True).shape
@@ -80,7 +80,7 @@ def create_hybrid_device_mesh(
     groups = {getattr(device, key) for device in given}
     if len(groups) != 1 or math.prod(dcn_mesh_shape) != 1:
         raise ShardingError(
-            f"create_hybrid_device_mesh was asked for {math.prod(dcn_mesh_shape)} grids of near devices, but the"
+            f"create_hybrid_device_mesh was asked for {math.prod(dcn_mesh_shape)} grids of nearby devices, but the"
             f" devices form {len(groups)}.",
             "This process has one device, which is one grid.",
         )

@@ -1,4 +1,4 @@
-"""Exchange between processes, by JAX's names: trees of arrays that all of them have. See rlx.distributed."""
+"""Exchange between processes, by JAX's names: trees of arrays that all processes have. See rlx.distributed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
     Args:
       in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes.
-      is_source: whether this process has the data; None: that of index 0 has.
+      is_source: whether this process has the data; None: the process with index 0 has it.
 
-    Raises: ShardingError where not one process has the data; CollectiveError where processes do not meet.
+    Raises: ShardingError unless exactly one process has the data; CollectiveError if processes do not meet.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.broadcast_one_to_all({"seed": 3})
@@ -46,20 +46,20 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     if is_source is not None:
         sources = np.flatnonzero(np.asarray(arrays.all_gather(bool(is_source))))
         if len(sources) != 1:
-            raise ShardingError(f"broadcast_one_to_all found {len(sources)} sources.", "One process has the data.")
+            raise ShardingError(f"broadcast_one_to_all found {len(sources)} sources.", "Set is_source in one process.")
         root = int(sources[0])
     return tree.map(np.asarray, arrays.broadcast(given, root))
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """The arrays of all processes as NumPy arrays, stacked along a new first axis, or with `tiled` joined.
+    """The arrays of all processes as NumPy arrays, stacked along a new first axis, or concatenated if `tiled`.
 
     Args:
-      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes. Of one over devices of all
-        processes the result is the whole array.
-      tiled: join them along the first axis that they have; numbers, which have none, are stacked.
+      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes. An array over devices of all
+        processes gives the whole array.
+      tiled: concatenate along the existing first axis; numbers, which have none, are stacked.
 
-    Raises: CollectiveError where processes do not meet.
+    Raises: CollectiveError if processes do not meet.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.process_allgather(3), multihost_utils.process_allgather([1.5], tiled=True)
@@ -80,9 +80,9 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes have come here. name: of the place, which all of them have to give.
+    """Wait until all processes have reached this point. name: of the point, equal in all processes.
 
-    Raises: CollectiveError where one does not come, or is at another place.
+    Raises: CollectiveError if a process does not arrive, or is at another point.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.sync_global_devices("start")
@@ -93,7 +93,7 @@ def sync_global_devices(name: str) -> None:
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     """Raises AssertionError unless all processes have equal arrays, without NaN.
 
-    Args: in_tree: a tree of arrays. fail_message: the error's text.
+    Args: in_tree: a tree of arrays. fail_message: the error's message.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.assert_equal({"step": 3})
@@ -108,7 +108,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether processes are about to be stopped, and have all come to this step: nobody stops one process.
+    """Whether processes will be preempted and have reached this step: False, as single processes are not preempted.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.reached_preemption_sync_point(10)
@@ -122,9 +122,9 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
     Args:
       local_inputs: a tree of arrays. global_mesh: the mesh.
-      pspecs: a PartitionSpec, or a tree of them that is a prefix of local_inputs.
+      pspecs: a PartitionSpec, or a tree of specs that is a prefix of local_inputs.
 
-    Raises: ShardingError for specs that do not fit.
+    Raises: ShardingError for incompatible specs.
 
     >>> import rlx
     >>> from rlx.experimental import multihost_utils

@@ -28,7 +28,7 @@ _INT32 = np.dtype("i4")
 
 # ------------------------------------------------------------------ trees as vectors
 class _Layout(NamedTuple):
-    """How a tree of arrays lies in one vector."""
+    """The layout of a tree of arrays in one vector."""
 
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ class _Layout(NamedTuple):
         return sum(math.prod(shape) for shape in self.shapes)
 
     def vector(self, value: Any) -> Array:
-        """The leaves in a row; ShapeError where there are more or fewer numbers than in the state."""
+        """The leaves in a row; ShapeError if their number of elements is not the state's."""
         leaves = [as_array(operand(x, "odeint")) for x in tree.leaves(value)]
         flat = [jnp.ravel(convert_to(x, self.dtype)) for x in leaves]
         if sum(x.size for x in leaves) != self.size:
@@ -70,7 +70,7 @@ class _Layout(NamedTuple):
 
 # ------------------------------------------------------------------ integration
 class _Tolerance(NamedTuple):
-    """When a step is good enough, how many there may be, and how long each."""
+    """The tolerance of a step, the maximum number of steps, and the longest one."""
 
     rtol: Any
     atol: Any
@@ -79,7 +79,7 @@ class _Tolerance(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """Where the integration is: the last step's end, and what is between its beginning and its end."""
+    """The state of an integration: the last step's end, and the interpolation over that step."""
 
     state: Array
     slope: Array
@@ -90,7 +90,7 @@ class _Progress(NamedTuple):
 
 
 def _integrate(rate: Callable[[Array, Array], Array], start: Array, times: Array, tolerance: _Tolerance) -> Array:
-    """The states at all times, (len(times), n); NaN where the steps did not get there."""
+    """The states at all times, (len(times), n); NaN at times that the steps did not reach."""
 
     def advance(progress: _Progress, target: Array) -> tuple[_Progress, Array]:
         def go_on(carry: Any) -> Array:
@@ -145,7 +145,7 @@ def _adjoint(
 ) -> Any:
     """The cotangents of start, times and args, by integrating them back in time (Chen et al. 2018, appendix B).
 
-    That of the first time needs no integration: starting later is starting from where the flow comes from.
+    The cotangent of the first time needs no integration: a later start is a start from the flow's state at that time.
     Derivatives of higher order go through the steps of this integration.
     """
     layout = _Layout.of((states[0], states[0], args))
@@ -191,13 +191,13 @@ def odeint(
       t: ascending times, (n,), of a floating dtype.
       args: arrays, or trees of them.
       rtol, atol: the error of a step may be atol + rtol * abs(y) in each number.
-      mxstep: at most so many steps from one time to the next.
+      mxstep: the maximum number of steps from one time to the next.
       hmax: longest step.
 
     Returns: a tree like y0 with a leading axis for the times. NaN at times that the steps did not reach.
-    Differentiable in reverse mode, by integrating the adjoint equation back, with respect to y0, t, args and
-    what func closes over; not in forward mode.
-    Raises: DtypeError for times that are not floats, ShapeError for times that are no vector, or a func that
+    Differentiable in reverse mode, by integrating the adjoint equation backwards, with respect to y0, t, args and
+    the values that func closes over; not in forward mode.
+    Raises: DtypeError for times that are not floats, ShapeError unless the times are a vector, and if func
     returns more or fewer numbers than the state has.
 
     >>> import rlx, rlx.numpy as jnp

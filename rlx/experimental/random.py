@@ -24,9 +24,10 @@ __all__ = ["StatefulPRNG", "stateful_rng"]
 @partial(tree.register_dataclass, data_fields=["base_key", "counter"], meta_fields=[])
 @dataclass(frozen=True)
 class StatefulPRNG:
-    """A generator that makes a new key for each draw: of its key and of how many draws there were, in a Ref.
+    """A generator that makes a new key for each draw, from its key and the number of draws so far, in a Ref.
 
-    Functions under jit, scan and their kin close over one, or get it as an argument; vmap maps over what `split` gives.
+    Functions under jit, scan and other transforms close over one, or take it as an argument; vmap maps over the result
+    of `split`.
 
     >>> from rlx.experimental.random import stateful_rng
     >>> rng = stateful_rng(42)
@@ -38,9 +39,9 @@ class StatefulPRNG:
     counter: Ref
 
     def key(self, shape: int | Sequence[int] = ()) -> Array:
-        """A key that nobody has had, or an array of them of a shape.
+        """A new key, or an array of new keys.
 
-        Raises: ShapeError for a generator that was split, and is not mapped over.
+        Raises: ShapeError for a generator that was split and is not mapped over.
         """
         if self.base_key.shape:
             raise ShapeError(
@@ -58,7 +59,7 @@ class StatefulPRNG:
     def uniform(
         self, low: Any = 0, high: Any = 1, size: int | Sequence[int] | None = None, *, dtype: Any = float
     ) -> Array:
-        """Uniform floats from `low` up to `high`, of shape `size`, or of that of the bounds."""
+        """Uniform floats from `low` up to `high`, of shape `size`, or of the shape of the bounds."""
         return random.uniform(self.key(), _shape(size, low, high), minval=low, maxval=high, dtype=dtype)
 
     def normal(
@@ -71,7 +72,7 @@ class StatefulPRNG:
     def integers(
         self, low: Any, high: Any = None, size: int | Sequence[int] | None = None, *, dtype: Any = int
     ) -> Array:
-        """Integers from `low` up to but not including `high`; from 0 up to `low` without it."""
+        """Integers from `low` up to but not including `high`; from 0 up to `low` if `high` is None."""
         low, high = (0, low) if high is None else (low, high)
         return random.randint(self.key(), _shape(size, low, high), minval=low, maxval=high, dtype=dtype)
 
@@ -91,7 +92,7 @@ class StatefulPRNG:
 
 
 def _shape(size: int | Sequence[int] | None, *others: Any) -> tuple[int, ...]:
-    """A size as a shape; that to which the others broadcast where there is none."""
+    """A size as a shape; by default the shape that the others broadcast to."""
     if size is None:
         return np.broadcast_shapes(*map(np.shape, others))
     return tuple(map(operator.index, size)) if isinstance(size, Sequence) else (operator.index(size),)
@@ -100,7 +101,7 @@ def _shape(size: int | Sequence[int] | None, *others: Any) -> tuple[int, ...]:
 def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     """A random generator with state, as numpy.random.default_rng.
 
-    seed: an integer; a new one each time if left out. impl: the generator of bits, as for rlx.random.key.
+    seed: an integer; by default a new one each time. impl: the generator of bits, as for rlx.random.key.
 
     >>> import rlx
     >>> from rlx.experimental.random import stateful_rng

@@ -1,4 +1,4 @@
-"""shard_map as it was called before it was rlx.shard_map."""
+"""shard_map with its interface from before rlx.shard_map."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def shard_map(
     check_rep: bool = True,
     auto: frozenset[Any] = frozenset(),
 ) -> Callable[..., Any]:
-    """rlx.shard_map with its arguments by position, and the axes that `f` does not see in place of those it sees.
+    """rlx.shard_map with positional arguments, and the automatic axes instead of the manual ones.
 
     Args:
-      f, mesh, in_specs, out_specs: as of rlx.shard_map. check_rep: its check_vma.
+      f, mesh, in_specs, out_specs: as for rlx.shard_map. check_rep: its check_vma.
       auto: the axes of the mesh that are left to the compiler.
 
     >>> import rlx

@@ -1,6 +1,6 @@
-"""Functions as files: `rlx.export(f)(*types)`, `rlx.load_exported(path)`; under JAX's names, too.
+"""Functions as files: `rlx.export(f)(*types)`, `rlx.load_exported(path)`; also under JAX's names.
 
-`rlx.export` is this module, and can be called: `rlx.export(f)` is `rlx.export.export(f)`.
+`rlx.export` is this module, which is callable: `rlx.export(f)` is `rlx.export.export(f)`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """A module that is called as the function of its name."""
+    """A module that can be called like the function of the same name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """rlx.export.export."""

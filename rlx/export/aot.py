@@ -1,4 +1,4 @@
-"""rlx.aot: programs compiled ahead of time, as files. The names of bundles, over rlx.export."""
+"""rlx.aot: programs compiled ahead of time, as files. Names for bundles on top of rlx.export."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def save(
     vjp_order: int = 0,
     object_code: bool | None = None,
 ) -> Exported:
-    """Trace and compile a function for types of arguments, and write it to a file.
+    """Trace and compile a function for argument types, and write it to a file.
 
     Args:
       f: a function of arrays.
-      types: of its arguments, as rlx.export takes them: arrays, numbers or rlx.ShapeDtypeStruct; sizes may be names.
+      types: the argument types, as for rlx.export: arrays, numbers or rlx.ShapeDtypeStruct; sizes may be names.
       path: the file.
-      params: the first argument of `f`, which is saved with it: `types` are those that follow. The file's function
-        takes them alone. None: there is no such argument.
-      vjp_order: how many derivatives the file has.
-      object_code: whether the file has this processor's code, which `load(path, trust=True)` takes; None: if all sizes
-        are numbers, as there is none for others.
+      params: the first argument of `f`, which is saved in the file; `types` are those of the other arguments, and the
+        loaded function takes only these. None: there is no such argument.
+      vjp_order: the number of derivatives in the file.
+      object_code: whether the file contains this processor's code, which `load(path, trust=True)` uses; None: if all
+        sizes are numbers, as only these can have object code.
 
-    Returns what was written. Raises as rlx.export and Exported.save do.
+    Returns the exported function. Raises the errors of rlx.export and Exported.save.
 
     >>> import pathlib, rlx, rlx.numpy as jnp, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -53,14 +53,14 @@ def _with_parameters(f: Callable[..., Any], params: Any) -> Callable[..., Any]:
     def bound(*args: Any) -> Any:
         return f(params, *args)
 
-    del bound.__wrapped__  # whose signature has one argument more
+    del bound.__wrapped__  # its signature has one more argument
     return bound
 
 
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> Exported:
-    """The function that `save` wrote; nothing is traced, and with `trust` nothing compiled where its code fits.
+    """The function that `save` wrote; nothing is traced, nor compiled with `trust` if its code fits.
 
-    Args, what it raises: as rlx.load_exported.
+    Arguments and errors: as for rlx.load_exported.
 
     >>> import pathlib, rlx, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

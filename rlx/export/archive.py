@@ -1,11 +1,11 @@
-"""The file of an exported function: a zip archive whose members are stored as they are, and are never unpacked.
+"""The file of an exported function: a zip archive with uncompressed members, which are never unpacked.
 
     manifest.json        versions, functions, their trees and types; size and checksum of every other member
-    0.mir, 1.mir, ...    programs as text: the function, its derivative, that one's derivative
-    weights.safetensors  arrays that the programs name; mapped, so that what nobody reads takes no memory
-    native/*/*.o         object code, in a folder for each processor and version of the compiler
+    0.mir, 1.mir, ...    programs as text: the function, its derivative, its second derivative
+    weights.safetensors  arrays that the programs refer to; mapped, so that unread arrays take no memory
+    native/*/*.o         object code, one folder per processor and compiler version
 
-Members begin at multiples of 64 bytes. A reader checks names, places and checksums before it believes anything.
+Members begin at multiples of 64 bytes. A reader checks names, offsets and checksums before it uses anything.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ __all__ = ["FORMAT", "MANIFEST", "Member", "read_archive", "write_archive"]
 
 MANIFEST = "manifest.json"
 FORMAT = "rlx.exported"
-VERSION = (1, 1)  # another first number: another format; a larger second one: additions
+VERSION = (1, 1)  # (incompatible change, addition)
 ALIGNMENT = 64
 MOST_MEMBERS = 100_000
 MOST_MANIFEST = 1 << 26
 _MEMBER = re.compile(r"[A-Za-z0-9_\-]+(/[A-Za-z0-9_\-]+)*\.[a-z0-9]+")
-_PADDING = 0xD935  # the number of an extra field that says nothing, as Android's zipalign uses it
+_PADDING = 0xD935  # the ID of an empty extra field, as in Android's zipalign
 _LOCAL = struct.Struct("<4s5H3I2H")
 _ZIP64_EXTRA = 20
 
 
 class Member(NamedTuple):
-    """A part of a file: how many bytes it takes, and what writes them."""
+    """A part of a file: its size in bytes, and the function that writes it."""
 
     size: int
     write: Callable[[BinaryIO], None]
 
     @classmethod
     def of(cls, data: bytes) -> Member:
-        """A part whose bytes are there."""
+        """A part from its bytes."""
         return cls(len(data), lambda file: _write(file, data))
 
 
@@ -54,7 +54,7 @@ def _write(file: BinaryIO, data: bytes) -> None:
 
 
 class _Hashing(io.RawIOBase):
-    """Hands on what is written, and takes its checksum."""
+    """Forwards writes to a file and computes their checksum."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -69,7 +69,7 @@ class _Hashing(io.RawIOBase):
 
 
 def write_archive(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Member]) -> None:
-    """Write a file: its members, then the manifest, which has their checksums."""
+    """Write a file: its members, then the manifest with their checksums."""
     listed: dict[str, Any] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, member in members.items():
@@ -84,8 +84,8 @@ def write_archive(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[
 
 
 def _open(archive: zipfile.ZipFile, file: BinaryIO, name: str, size: int) -> Any:
-    """A member to write to, placed such that its bytes are aligned."""
-    info = zipfile.ZipInfo(name)  # of 1980: equal programs are equal files
+    """A member to write to, with its bytes aligned."""
+    info = zipfile.ZipInfo(name)  # dated 1980: equal programs give equal files
     info.file_size = size
     wide = _ZIP64_EXTRA if size * 1.05 > zipfile.ZIP64_LIMIT else 0
     start = file.tell() + _LOCAL.size + len(name.encode()) + wide + 4
@@ -95,17 +95,17 @@ def _open(archive: zipfile.ZipFile, file: BinaryIO, name: str, size: int) -> Any
 
 # ------------------------------------------------------------------ reading
 def read_archive(data: memoryview) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """The manifest of a file and its members. Raises Broken unless all is as it should be."""
+    """The manifest of a file and its members. Raises Broken unless the file is valid."""
     members = _members(data)
     if MANIFEST not in members:
         raise Broken("it has no manifest")
     if len(members[MANIFEST]) > MOST_MANIFEST:
-        raise Broken("its manifest is enormous")
+        raise Broken("its manifest is too large")
     manifest = parsed_object(bytes(members.pop(MANIFEST)), "manifest")
     _check_version(manifest)
     listed = manifest.get("members")
     if not isinstance(listed, dict) or listed.keys() != members.keys():
-        raise Broken("its manifest lists other members than it has")
+        raise Broken("its manifest does not match its members")
     for name, body in members.items():
         entry = listed[name] if isinstance(listed[name], dict) else {}
         if entry.get("bytes") != len(body):
@@ -120,19 +120,19 @@ def _check_version(manifest: Mapping[str, Any]) -> None:
         raise Broken(f"it is a file of {manifest.get('format')!r:.40}")
     version = manifest.get("version")
     if not (isinstance(version, list) and len(version) == 2 and all(type(n) is int for n in version)):
-        raise Broken("its manifest says no version")
+        raise Broken("its manifest has no version")
     if version[0] != VERSION[0]:
-        found = f"it is of version {version[0]} of the format, this rlx reads {VERSION[0]}"
+        found = f"it has version {version[0]} of the format, this rlx reads {VERSION[0]}"
         raise Broken(f"{found} (it was written by rlx {manifest.get('rlx')!r:.20})")
 
 
 def _members(data: memoryview) -> dict[str, memoryview]:
-    """The bytes of every member, where they lie."""
+    """The bytes of every member, without a copy."""
     found: dict[str, memoryview] = {}
     for info in _listed(data):
         name = info.filename
         if not _MEMBER.fullmatch(name):
-            raise Broken(f"it has a member called {name!r:.80}, which leads elsewhere or is no name")
+            raise Broken(f"it has a member called {name!r:.80}, which is not a valid name")
         if name in found:
             raise Broken(f"it has two members called {name}")
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
@@ -153,24 +153,24 @@ def _listed(data: memoryview) -> list[zipfile.ZipInfo]:
             return listed
         reason = f"it has {len(listed)} members"
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError, struct.error, IndexError) as error:
-        reason = f"it is no archive, or was cut off ({error})"
+        reason = f"it is not an archive, or is truncated ({error})"
     raise Broken(reason)
 
 
 def _body(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """The bytes of a member: behind its local header, of which only the lengths count."""
+    """The bytes of a member, after its local header; of the header only the lengths matter."""
     start = info.header_offset
     if start < 0 or start + _LOCAL.size > len(data):
-        raise Broken(f"its member {info.filename} lies outside of it")
+        raise Broken(f"its member {info.filename} is outside the file")
     signature, *_, name, extra = _LOCAL.unpack_from(data, start)
     begin = start + _LOCAL.size + name + extra
     if signature != b"PK\3\4" or begin + info.file_size > len(data) or info.file_size != info.compress_size:
-        raise Broken(f"its member {info.filename} lies outside of it")
+        raise Broken(f"its member {info.filename} is outside the file")
     return data[begin : begin + info.file_size]
 
 
 class _Bytes(io.RawIOBase):
-    """A file over memory, without a copy of it."""
+    """A file that reads memory without a copy."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.at = data, 0

@@ -1,4 +1,4 @@
-"""rlx.export: functions as files that another process calls without their Python."""
+"""rlx.export: functions as files that other processes call without their Python code."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = ["Exported", "deserialize", "export", "load_exported"]
 
 
 class Exported:
-    """A function as a program, with the types of its arguments and results: called, saved, differentiated.
+    """A function as a program, with the types of its arguments and results. It can be called, saved and differentiated.
 
-    Made by rlx.export(f)(*types), and by rlx.load_exported. Calls take arguments of the exported structure, shapes and
-    dtypes; where a shape has names of sizes, any numbers. Under jit, vmap and grad it is a function like others; it is
-    differentiated in reverse mode, if the derivative was exported with it.
+    Created by rlx.export(f)(*types) and by rlx.load_exported. Arguments must have the exported structure, shapes and
+    dtypes; a symbolic size accepts any number. Under jit, vmap and grad it is a function like any other. It can be
+    differentiated in reverse mode if the derivative was exported with it.
 
     >>> import rlx, rlx.numpy as jnp
     >>> exported = rlx.export(lambda x: jnp.sin(x).sum())(rlx.ShapeDtypeStruct((3,), "float32"))
@@ -65,10 +65,10 @@ class Exported:
         self._derivative: Exported | None = None
         self._traceable: dict[tuple[int, ...], Callable[..., Any]] = {}
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ signature
     @property
     def fun_name(self) -> str:
-        """What the function was called."""
+        """The function's name."""
         return self._functions[0].name
 
     @property
@@ -78,7 +78,7 @@ class Exported:
 
     @property
     def in_avals(self) -> tuple[ShapeDtypeStruct, ...]:
-        """Types of the leaves of (args, kwargs); sizes that are not known by name."""
+        """Types of the leaves of (args, kwargs); unknown sizes as names."""
         return self._functions[0].in_avals
 
     @property
@@ -88,21 +88,21 @@ class Exported:
 
     @property
     def out_avals(self) -> tuple[ShapeDtypeStruct, ...]:
-        """Types of the leaves of the result; sizes that are not known as expressions."""
+        """Types of the leaves of the result; unknown sizes as expressions."""
         return self._functions[0].out_avals
 
     @property
     def vjp_order(self) -> int | None:
-        """How many times it can be differentiated; None: as often as anybody wants, the function is there."""
+        """The highest order of derivatives; None: no limit, as the traced function is available."""
         return None if self._source is not None else len(self._functions) - 1
 
     def program(self, **sizes: int) -> Program:
-        """The program, for given values of the sizes.
+        """The program for given values of the sizes.
 
         >>> import rlx
         >>> x = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("b, 3"), "float32")
-        >>> rlx.export(lambda x: x.sum(axis=1))(x).program(b=5)
-        <Program lambda: (float32[5,3]) -> (float32[5]), 1 equations>
+        >>> rlx.export(lambda x: x.sum(axis=1))(x).program(b=5).input_types
+        (float32[5,3],)
         """
         function = self._functions[0]
         if set(sizes) != set(function.unknowns.names):
@@ -112,17 +112,17 @@ class Exported:
         return function.program(sizes)
 
     def as_text(self) -> str:
-        """The program as it is saved: Python by its looks, read and never run."""
+        """The program as saved: Python syntax that is parsed and never executed."""
         return self._functions[0].text
 
     def stablehlo(self, **sizes: int) -> str:
-        """The program as StableHLO text, for given values of the sizes: a module with a function `main`.
+        """The program as StableHLO text for given values of the sizes: a module with a function `main`.
 
-        Its arguments and results are the leaves in order. Compilers of XLA's family read it (PJRT, IREE); special
-        functions are operations of CHLO, which come with it.
+        Its arguments and results are the leaves in order. XLA-based compilers read it (PJRT, IREE); special functions
+        are CHLO operations, which these include.
 
-        Raises UnsupportedError, with the user's line, for operations that StableHLO lacks: factorisations but
-        Cholesky's, most special functions, callbacks; and where random keys are arguments or results.
+        Raises UnsupportedError, with the user's line, for operations that StableHLO lacks: factorisations other than
+        Cholesky's, most special functions and callbacks; also if random keys are arguments or results.
 
         >>> import rlx
         >>> print(rlx.export(lambda x: x + x)(rlx.ShapeDtypeStruct((3,), "float32")).stablehlo())
@@ -134,7 +134,7 @@ class Exported:
         }
         <BLANKLINE>
         """
-        writing = importlib.import_module("rlx.stablehlo.writing")  # processes that only run programs do without
+        writing = importlib.import_module("rlx.stablehlo.writing")  # not needed by processes that only run programs
         return writing.write_program(self.program(**sizes), self.fun_name)
 
     def mlir_module(self) -> str:
@@ -158,7 +158,7 @@ class Exported:
             raise InputTypeError(
                 f"{self.fun_name} was exported for arguments of structure {function.in_tree},"
                 f" and called with {in_tree}.",
-                "The first part is the tuple of arguments, the second the dict of keywords.",
+                "The first part is the tuple of positional arguments, the second the dict of keyword arguments.",
             )
         arrays = [shared_array(x, f"an argument of {self.fun_name}") for x in leaves]
         sizes = self._sizes(arrays)
@@ -170,7 +170,7 @@ class Exported:
         return tree.unflatten(function.out_tree, outs)
 
     def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
-        """The sizes that arguments have. Raises InputTypeError, with a list, where they are others."""
+        """The sizes in the arguments. Raises InputTypeError, with a list, if they do not match."""
         function = self._functions[0]
         sizes = bind_sizes([t.shape for t in function.in_avals], [x.shape for x in arrays], function.unknowns.names)
         wrong = [
@@ -183,7 +183,7 @@ class Exported:
                      for n, (x, t) in enumerate(zip(arrays, function.in_avals, strict=True))]  # fmt: skip
             listed = "\n  ".join(wrong or given)
             raise InputTypeError(
-                f"{self.fun_name} was called with other types than it was exported for:\n  {listed}",
+                f"{self.fun_name} was called with types for which it was not exported:\n  {listed}",
                 "Convert with .astype and .reshape, or export the function again for these types.",
             )
         self._check_sizes(sizes)
@@ -199,11 +199,11 @@ class Exported:
             )
 
     def _recorded(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
-        """The function of leaves while a program is recorded: a call of its program, with its derivative."""
+        """A function of leaves for use during tracing: a call of the program, with its derivative."""
         key = tuple(sizes.values())
         found = self._traceable.get(key)
         if found is None:
-            if self._source is not None:  # with its own rules for derivatives
+            if self._source is not None:  # with its custom derivative rules
                 found = partial(_called, self._source(sizes), self.fun_name)
             else:
                 found = _differentiable(self, self._functions[0].program(sizes))
@@ -216,10 +216,10 @@ class Exported:
         return self._source is not None or len(self._functions) > 1
 
     def vjp(self) -> Exported:
-        """The derivative: a function of the leaves of the arguments and then cotangents of the results, those of real
-        or complex dtype, that returns a tuple of cotangents of the arguments of such dtype.
+        """The derivative: a function of the argument leaves, followed by the cotangents of the results of real or
+        complex dtype, that returns a tuple with the cotangents of the arguments of such dtypes.
 
-        Raises UnsupportedError if it was not saved with it.
+        Raises UnsupportedError if the derivative was not saved.
 
         >>> import rlx
         >>> exported = rlx.export(lambda x, y: x * y)(2.0, 3.0)
@@ -249,9 +249,9 @@ class Exported:
         return Exported([function], source, self.platforms)
 
     def _through(self, order: int) -> list[Function]:
-        """The function, its derivative, that one's derivative, ... to an order."""
+        """The function and its derivatives up to an order."""
         if order < 0:
-            raise OptionError(f"vjp_order is {order}.", "Write 0 for no derivative, 1 for gradients, 2 for their own.")
+            raise OptionError(f"vjp_order is {order}.", "Write 0 for none, 1 for gradients, 2 for second derivatives.")
         found, exported = [self._functions[0]], self
         for _ in range(order):
             exported = exported.vjp()
@@ -260,25 +260,25 @@ class Exported:
 
     # ------------------------------------------------------------------ files
     def serialize(self, vjp_order: int = 0, *, object_code: bool = False) -> bytearray:
-        """The bytes of a file, with derivatives up to an order. See `save`."""
+        """The file's bytes, with derivatives up to an order. See `save`."""
         file = io.BytesIO()
         self._write(file, *self._parts(vjp_order, object_code))
         return bytearray(file.getbuffer())
 
     def save(self, path: str | os.PathLike[str], vjp_order: int = 0, *, object_code: bool = False) -> None:
-        """Write a file that `rlx.load_exported` reads, in this version of rlx and later ones.
+        """Write a file that `rlx.load_exported` of this and later versions of rlx can read.
 
-        It is a zip archive: programs as text, arrays that the function closed over as safetensors, types and
-        structures and checksums as JSON. No pickle, and nothing that is run.
+        It is a zip archive: programs as text, captured arrays as safetensors, and types, structures and checksums as
+        JSON. It contains no pickle, and nothing in it is executed.
 
         Args:
-          path: the file, which is replaced when the new one is whole.
+          path: the file; it is replaced once the new one is complete.
           vjp_order: derivatives to save with it: 1 for gradients, 2 for gradients of gradients.
-          object_code: put this processor's plans and object code in, too; `load_exported(path, trust=True)` then
-            lowers and compiles nothing on such a processor. Not where sizes are not known.
+          object_code: also save this processor's plans and object code; `load_exported(path, trust=True)` then lowers
+            and compiles nothing on such a processor. Not supported with unknown sizes.
 
         Raises: OptionError for a vjp_order below 0; UnsupportedError for more derivatives than it has, and for
-          object_code with sizes that are not known; OSError where the file cannot be written.
+          object_code with unknown sizes; OSError if the file cannot be written.
 
         >>> import rlx, rlx.numpy as jnp, tempfile, pathlib
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -300,21 +300,21 @@ class Exported:
     def _object_code(self, functions: Sequence[Function]) -> Mapping[str, bytes]:
         if functions[0].unknowns.names:
             raise UnsupportedError(
-                f"{self.fun_name} has sizes that are not known, for which there is no object code.",
+                f"{self.fun_name} has unknown sizes, for which there is no object code.",
                 "Export it for sizes that are numbers, or leave object_code out: the code is cached on disk.",
             )
         return native_members(functions)
 
 
 def _called(program: Program, name: str, *leaves: Any) -> tuple[Any, ...]:
-    """A program's results for leaves of arguments, as an equation of its own."""
+    """A program's results for argument leaves, as a single equation."""
     constants = [value for _, value in program.constants]
     open_program = program.replace(inputs=[*(v for v, _ in program.constants), *program.inputs], constants=())
     return tuple(call(*constants, *leaves, program=open_program, name=name))
 
 
 def _differentiable(exported: Exported, program: Program) -> Callable[..., Any]:
-    """The program as a function of leaves whose derivative is the one that was exported."""
+    """The program as a function of leaves with the exported derivative."""
 
     def run(*leaves: Any) -> tuple[Any, ...]:
         return _called(program, exported.fun_name, *leaves)
@@ -347,7 +347,7 @@ def _shape_fits(shape: Sequence[int], expected: Sequence[Any], sizes: Mapping[st
 
 
 def _dtype_fits(type: TensorType, expected: ShapeDtypeStruct) -> bool:
-    """Whether an argument may stand for an exported one: of its dtype, or a number of Python that can be."""
+    """Whether an argument has the exported dtype, or is a Python number that converts to it."""
     if type.dtype == expected.dtype:
         return True
     kinds = "biufc"
@@ -356,31 +356,30 @@ def _dtype_fits(type: TensorType, expected: ShapeDtypeStruct) -> bool:
 
 
 def _fitting(x: Array, expected: ShapeDtypeStruct) -> Any:
-    """An argument in the dtype, and as weak as the program has it."""
+    """Convert an argument to the program's dtype and weak type."""
     if x.type.dtype == expected.dtype and x.type.weak == expected.weak_type:
         return x
     return convert(x, dtype=expected.dtype, weak=expected.weak_type)
 
 
-# ------------------------------------------------------------------ making and loading
+# ------------------------------------------------------------------ export and loading
 def export(
-    fun: Callable[..., Any], *, platforms: Sequence[str] | None = None, disabled_checks: Sequence[Any] = ()
+    fun_jit: Callable[..., Any], *, platforms: Sequence[str] | None = None, disabled_checks: Sequence[Any] = ()
 ) -> Callable[..., Exported]:
-    """`fun` as a program that can be saved, and called without its Python: rlx.export(f)(*types).
+    """Export `fun_jit` as a program that can be saved and called without its Python code: rlx.export(f)(*types).
 
-    The types are arrays, numbers or rlx.ShapeDtypeStruct, in trees as f takes them. Shapes may have names of sizes,
-    made by rlx.export.symbolic_shape: then f is traced for several sizes, and its programs have to be one but for
-    numbers.
+    The types are arrays, numbers or rlx.ShapeDtypeStruct, in trees as for f. Shapes may contain the symbolic sizes of
+    rlx.export.symbolic_shape. Then f is traced for several sizes, and the programs must be equal except for numbers.
 
     Args:
-      fun: a function of arrays, jitted or not; f's static arguments are given as they are.
-      platforms: accepted for JAX's sake, and remembered: programs run on every device.
-      disabled_checks: accepted for JAX's sake.
+      fun_jit: a function of arrays, jitted or not; pass f's static arguments as they are.
+      platforms: accepted for compatibility with JAX, and recorded: programs run on every device.
+      disabled_checks: accepted for compatibility with JAX.
 
-    Returns: a function of types that gives an Exported.
+    Returns: a function of types that returns an Exported.
 
-    Raises (when given types): UnsupportedError, with the user's line, for callbacks; ShapeError where programs of two
-      sizes differ; the errors of tracing.
+    Raises (when called with types): UnsupportedError, with the user's line, for callbacks; ShapeError if the
+      programs of two sizes differ; the errors of tracing.
 
     >>> import rlx, rlx.numpy as jnp
     >>> x = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("batch, 3"), "float32")
@@ -390,7 +389,7 @@ def export(
     >>> exported(jnp.ones((2, 3))).tolist(), exported(jnp.ones((1, 3))).tolist()
     ([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], [[1.0, 1.0, 1.0]])
     """
-    jitted: Any = fun if isinstance(fun, Jitted) else jit(fun)
+    jitted: Any = fun_jit if isinstance(fun_jit, Jitted) else jit(fun_jit)
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
         return _exported(jitted, args, kwargs, tuple(platforms or ()))
@@ -419,7 +418,7 @@ def _exported(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], pla
     first = source(points_of(unknowns, jitted.name)[0])
     in_avals = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in first.input_types]
     if unknowns.names:
-        # static arguments are no leaves of the program: those that are follow in order
+        # static arguments are not leaves of the program: match the others in order
         given = [x for x in leaves if hasattr(x, "shape")]
         in_avals = given if len(given) == len(in_avals) else _with_names(leaves, in_avals)
         in_avals = [_as_struct(x, t) for x, t in zip(in_avals, first.input_types, strict=True)]
@@ -432,12 +431,12 @@ def _as_struct(leaf: Any, type: TensorType) -> ShapeDtypeStruct:
 
 
 def _with_names(leaves: Sequence[Any], in_avals: Sequence[ShapeDtypeStruct]) -> list[Any]:
-    """The leaves that are arguments of the program; numbers are, unless they are static."""
+    """The leaves that are arguments of the program, including numbers unless they are static."""
     arrays = [x for x in leaves if not isinstance(x, str)]
     if len(arrays) != len(in_avals):
         raise UnsupportedError(
-            "Sizes that are not known cannot be together with static arguments.",
-            "Export a function that has them inside: rlx.export(lambda x: f(x, 3)).",
+            "Unknown sizes cannot be combined with static arguments.",
+            "Export a function that contains the static arguments: rlx.export(lambda x: f(x, 3)).",
         )
     return arrays
 
@@ -447,18 +446,18 @@ def _concrete(leaf: ShapeDtypeStruct, sizes: Mapping[str, int]) -> ShapeDtypeStr
 
 
 def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Exported:
-    """The function that `Exported.save` wrote.
+    """Load a function that `Exported.save` wrote.
 
     Args:
-      path: the file. Its arrays are mapped: they take memory when something reads them.
-      trust: take plans and object code from the file, which is native code that this process then runs: for files
-        that you have made. Without it, and on other processors, programs are compiled here, or found in the cache.
+      path: the file. Its arrays are mapped: they take memory only when read.
+      trust: use plans and object code from the file. This process then runs native code from the file, so use it only
+        for files that you created. Without it, and on other processors, programs are compiled, or read from the cache.
 
-    Nothing of the file is run or unpickled: programs are a text that is read, checksums are compared, and types are
-    derived anew from the operations.
+    Nothing in the file is executed or unpickled: programs are parsed from text, checksums are compared, and types are
+    inferred again from the operations.
 
-    Raises: FileFormatError for a file that is broken, cut off, of another format or of a newer version, or that needs
-      operations which are not defined here; OSError where it cannot be read.
+    Raises: FileFormatError for a file that is broken, truncated, of another format or a newer version, or that needs
+      operations that are not defined here; OSError if it cannot be read.
 
     >>> import rlx, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -475,7 +474,7 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Expor
 
 
 def deserialize(blob: bytes | bytearray | memoryview, *, trust: bool = False) -> Exported:
-    """The function that `Exported.serialize` made bytes of. See `load_exported`.
+    """Load a function from the bytes of `Exported.serialize`. See `load_exported`.
 
     >>> import rlx
     >>> saved = rlx.export(lambda x: x + 1.0)(1.0).serialize()
@@ -494,7 +493,7 @@ def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
         reason = str(broken)
     if not functions:
         instead = "rlx.export(f)(*types).save(path) makes one."
-        raise FileFormatError(f"{what} is no exported function: {reason}.", instead)
+        raise FileFormatError(f"{what} is not an exported function: {reason}.", instead)
     if trust and native:
         functions = with_native_members(functions, native)
     return Exported(functions, None, platforms)

@@ -1,4 +1,4 @@
-"""What a file holds of a function: programs for all sizes, as text, and how to call them."""
+"""The functions of a file: programs for all sizes, as text, and how to call them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Source = Callable[[Sizes], Program]  # the traced program for given sizes
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function as text: its program, with expressions where sizes are not known, and the arrays that it names.
+    """A function as text: its program, with expressions for unknown sizes, and the arrays that it refers to.
 
-    optimized: the text is MIR that the passes have seen. planned: what may know the program's plan.
+    optimized: the text is optimised MIR. planned: returns the program's stored plan, if there is one.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Function:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def program(self, sizes: Sizes) -> Program:
-        """The program for given sizes. Raises FileFormatError where the text is none."""
+        """The program for given sizes. Raises FileFormatError if the text is not a program."""
         key = tuple(sizes[name] for name in self.unknowns.names)
         found = self._programs.get(key)
         if found is None:
@@ -68,7 +68,7 @@ class Function:
         return found
 
     def caller(self, sizes: Sizes) -> Callable[[Sequence[Any]], list[Any]]:
-        """What runs the program for given sizes, compiled once for each backend."""
+        """A callable that runs the program for given sizes, compiled once for each backend."""
         key = tuple(sizes[name] for name in self.unknowns.names)
         found = self._calls.get(key)
         if found is None:
@@ -85,7 +85,7 @@ def function_of(
     in_avals: Sequence[ShapeDtypeStruct],
     out_tree: Callable[[], TreeDef],
 ) -> Function:
-    """The function whose programs a source gives. Raises UnsupportedError for what no text can hold."""
+    """The function for a source of programs. Raises UnsupportedError if text cannot represent them."""
     types: list[Any]
     program: Program | None = None
     if not unknowns.names:
@@ -102,19 +102,19 @@ def function_of(
     out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
     found = Function(name, text, constants, unknowns, in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
     if program is not None:
-        found._programs[()] = program  # which knows the user's lines, as its text does not
+        found._programs[()] = program  # knows the user's lines, unlike its text
     return found
 
 
 def exported_form(program: Program) -> Program:
-    """The program that is saved: optimised MIR; where it has keys, whose words are a compiler's matter, MIR alone."""
+    """The program that is saved: optimised MIR, or, if it has keys, whose words only a compiler knows, plain MIR."""
     inlined = inline_calls(program)
     refuse_host(inlined)
     return inlined if _has_keys(inlined) else walk(inlined, passes)[-1].program
 
 
 def refuse_host(program: Program) -> None:
-    """Raise UnsupportedError where a program calls Python, which no file holds."""
+    """Raise UnsupportedError if a program calls Python, which a file cannot contain."""
     for value in show_bindings(program).values():
         if not isinstance(value, ConcreteArray) and not hasattr(value, "dtype"):
             equation = _holder(program, value)
@@ -122,14 +122,14 @@ def refuse_host(program: Program) -> None:
             caller = "something" if equation is None else equation.primitive.name
             called = getattr(value, "__name__", type(value).__name__)
             raise UnsupportedError(
-                f"{program.name} cannot be exported: {caller} calls {called!r}, and a file holds no Python.",
+                f"{program.name} cannot be exported: {caller} calls {called!r}, and a file cannot contain Python.",
                 "Leave callbacks (pure_callback, io_callback, debug.print, numba functions) out of what you export.",
                 line,
             )
 
 
 def _holder(program: Program, thing: Any) -> Equation | None:
-    """The equation whose parameters have a thing somewhere."""
+    """The equation whose parameters contain `thing` at any depth."""
     for equation in program.equations:
         inner = [v for p in equation.params.values() for v in (p if isinstance(p, tuple) else (p,))]
         regions = [v for v in inner if isinstance(v, Program)]
@@ -150,7 +150,7 @@ def _has_keys(program: Program) -> bool:
 
 
 def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
-    """The text for all sizes, and the arrays that it names, which have to be the same ones."""
+    """The text for all sizes, and the arrays that it refers to, which must not depend on the sizes."""
     seen: list[dict[str, Any]] = []
 
     def render(sizes: Sizes) -> str:
@@ -164,8 +164,8 @@ def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, d
     for other in seen[1:]:
         if other.keys() != first.keys() or any(_differ(first[k], other[k]) for k in first):
             raise UnsupportedError(
-                f"{name} has arrays that depend on sizes which are not known.",
-                "Make them of rlx.numpy inside the function (rlx.numpy.arange(x.shape[0])), not of NumPy.",
+                f"{name} has arrays that depend on unknown sizes.",
+                "Create them with rlx.numpy inside the function (rlx.numpy.arange(x.shape[0])), not with NumPy.",
             )
     return text, first
 

@@ -1,4 +1,4 @@
-"""What a file holds for one kind of processor: plans, and the object code that they and what runs them need."""
+"""The processor-specific part of a file: plans, and the object code that they need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DIGEST = 32  # bytes of a checksum
 
 
 def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
-    """Plans and object code of functions on this processor, by names that say for which."""
+    """Plans and object code of functions for this processor; the names identify the processor."""
     backend = backend_named("cpu")
     context = Context.of(backend)
     compiled = [CompiledProgram(f.program({}), backend, optimized=f.optimized) for f in functions]
@@ -32,7 +32,7 @@ def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
     for number, found in enumerate(compiled):
         if found.executable is not None:
-            with suppress(Unwritable):  # lowered again where it is read
+            with suppress(Unwritable):  # lowered again on loading
                 members[_plan_name(number, context)] = _sealed(
                     write_plan(found.executable.plan, _constants(found.core))
                 )
@@ -40,7 +40,7 @@ def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
 
 
 def with_native_members(functions: Sequence[Function], members: Mapping[str, bytes]) -> list[Function]:
-    """Functions that use what `native_members` gave, where this is such a processor; for members that are trusted."""
+    """Functions that use the (trusted) result of `native_members`, if it is for this processor."""
     take_object_code(members)
     return [replace(f, planned=_planned(number, members)) for number, f in enumerate(functions)]
 
@@ -48,7 +48,7 @@ def with_native_members(functions: Sequence[Function], members: Mapping[str, byt
 def _planned(number: int, members: Mapping[str, bytes]) -> Planned:
     def planned(program: Program, context: Context) -> Plan | None:
         data = members.get(_plan_name(number, context))
-        with suppress(ValueError):  # as with object code, what cannot be read is made anew
+        with suppress(ValueError):  # as with object code, unreadable plans are made again
             return None if data is None else read_plan(_opened(data), _constants(program))
         return None
 
@@ -56,14 +56,14 @@ def _planned(number: int, members: Mapping[str, bytes]) -> Planned:
 
 
 def _sealed(data: bytes) -> bytes:
-    """Data behind its checksum. It tells accidents, as that of object code; against malice there is `trust`."""
+    """Data after its checksum. As for object code, it detects accidents; `trust` is the guard against malice."""
     return hashlib.blake2b(data, digest_size=_DIGEST).digest() + data
 
 
 def _opened(sealed: bytes) -> bytes:
     data = sealed[_DIGEST:]
     if _sealed(data) != sealed:
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum does not match")
     return data
 
 
@@ -72,5 +72,5 @@ def _plan_name(number: int, context: Context) -> str:
 
 
 def _constants(program: Program) -> list[np.ndarray]:
-    """What a program closes over, as plans hold it."""
+    """A program's captured constants, as stored in plans."""
     return [array.numpy() for _, array in program.constants]

@@ -1,4 +1,4 @@
-"""Sizes that a call decides: names and expressions of them in the shapes of an exported function."""
+"""Symbolic sizes, set by a call: names and expressions in the shapes of an exported function."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _RESERVED = re.compile(r"[xcv]\d+|array|complex|dtype|inf|nan|ndarray|ops|program|tensor|weak")
-_PROBES = (2, 3, 5)  # a size is found by what an expression is at such values
+_PROBES = (2, 3, 5)  # a size is solved from the values of an expression at these sizes
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
 _STRICTLY = {">=": operator.gt, "<=": operator.lt, "==": operator.eq}
-# what JAX writes as functions
+# JAX writes these operators as functions
 _FUNCTIONS: dict[str, type[ast.operator]] = {"mod": ast.Mod, "floordiv": ast.FloorDiv}
 
 
 class Size:
-    """A size that is known when an exported function is called: a name, or an expression like `2*b + 1`.
+    """A size that is known only when an exported function is called: a name, or an expression like `2*b + 1`.
 
-    It has no value while the function is exported; sums and products of sizes and numbers are sizes.
+    It has no value during export; sums and products of sizes and numbers are sizes.
 
     >>> import rlx
     >>> (b,) = rlx.export.symbolic_shape("b")
@@ -58,14 +58,14 @@ class Size:
         names = {n.id for n in ast.walk(found) if isinstance(n, ast.Name)} if found is not None else set()
         if found is None or not all(map(_is_part, ast.walk(found))):
             instead = "Write a name, a number, or what +, -, *, // and % make of them."
-            raise ShapeError(f"{text!r:.80} is no size.", instead)
+            raise ShapeError(f"{text!r:.80} is not a size.", instead)
         if taken := [name for name in sorted(names) if _RESERVED.fullmatch(name)]:
-            raise ShapeError(f"A size is called {taken[0]!r}, as something in programs.", "Call it otherwise: 'batch'.")
+            raise ShapeError(f"The name {taken[0]!r} is reserved in programs.", "Name the size otherwise: 'batch'.")
         self.text = ast.unparse(found)
         self.names = frozenset(names)
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """The number, where the sizes of the names are known.
+        """The number, if the sizes of the names are known.
 
         >>> import rlx
         >>> rlx.export.symbolic_shape("2*b + 1")[0].evaluate({"b": 3})
@@ -106,7 +106,7 @@ class Size:
 
     def __index__(self) -> NoReturn:
         raise InconclusiveDimensionOperation(
-            f"The size {self} has no value yet.", "Only an exported function takes it, as part of a ShapeDtypeStruct."
+            f"The size {self} has no value yet.", "Use it only in a ShapeDtypeStruct for an exported function."
         )
 
     def __eq__(self, other: object) -> bool:
@@ -132,7 +132,7 @@ class _Functions(ast.NodeTransformer):
 
 
 class Constraint(NamedTuple):
-    """What sizes have to fulfil: an inequality or an equation of expressions of them."""
+    """A condition on sizes: an inequality or an equation of expressions."""
 
     left: Size
     relation: str
@@ -140,15 +140,15 @@ class Constraint(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Constraint:
-        """The constraint that a text is: "a >= b", "2*a == b + 1". Raises ShapeError for another."""
+        """Parse a constraint: "a >= b", "2*a == b + 1". Raises ShapeError for other strings."""
         for relation in _RELATIONS:
             left, found, right = text.partition(relation)
             if found:
                 return cls(Size(left), relation, Size(right))
-        raise ShapeError(f"{text!r:.80} is no constraint of sizes.", "Write expressions and >=, <= or == between them.")
+        raise ShapeError(f"{text!r:.80} is not a constraint.", "Write expressions and >=, <= or == between them.")
 
     def holds(self, sizes: Mapping[str, int], strictly: bool = False) -> bool:
-        """Whether sizes fulfil it; `strictly`: and an inequality not as an equation."""
+        """Whether sizes satisfy it; `strictly`: an inequality must not hold with equality."""
         relations = _STRICTLY if strictly else _RELATIONS
         return relations[self.relation](self.left.evaluate(sizes), self.right.evaluate(sizes))
 
@@ -157,7 +157,7 @@ class Constraint(NamedTuple):
 
 
 class SymbolicScope:
-    """The constraints that some sizes have in common.
+    """The constraints shared by some sizes.
 
     >>> import rlx
     >>> scope = rlx.export.SymbolicScope(["a >= b"])
@@ -174,7 +174,7 @@ class SymbolicScope:
         self.constraints = tuple(map(Constraint.of, given))
 
     def _and(self, other: SymbolicScope) -> SymbolicScope:
-        """The scope of what is made of two sizes."""
+        """The scope of an expression of two sizes."""
         if other is self or not other.constraints:
             return self
         found = SymbolicScope()
@@ -186,7 +186,7 @@ class SymbolicScope:
 
 
 def _is_part(node: ast.AST) -> bool:
-    """Whether a node may stand in a size."""
+    """Whether a node is allowed in a size."""
     if isinstance(node, ast.Constant):
         return type(node.value) is int
     parts = (ast.Name, ast.Load, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.UnaryOp, ast.USub)
@@ -200,17 +200,17 @@ def symbolic_shape(
     scope: SymbolicScope | None = None,
     like: Sequence[int | None] | None = None,
 ) -> tuple[int | Size, ...]:
-    """The shape that a text describes: numbers, names of sizes that a call decides, and expressions of them.
+    """Parse a shape: numbers, names of sizes that a call sets, and expressions of these names.
 
     Args:
-      shape_spec: the text. With `like`, `_` stands for its size there, and `...` at the end for the rest of it; None is
-        all of it.
-      constraints: what the sizes fulfil: texts with >=, <= or == between two expressions. Functions are traced for such
-        sizes only, and calls with others are refused.
-      scope: the constraints of other sizes, instead: `size.scope`, or a SymbolicScope.
+      shape_spec: the string. With `like`, `_` means the corresponding size of `like`, and `...` at the end its
+        remaining sizes; None means its whole shape.
+      constraints: conditions on the sizes: strings with >=, <= or == between two expressions. Functions are traced only
+        for sizes that satisfy them, and calls with other sizes raise an error.
+      scope: the constraints of other sizes instead: `size.scope`, or a SymbolicScope.
       like: a shape.
 
-    Raises ShapeError for another text, and where it does not fit `like`.
+    Raises ShapeError for an invalid string, and if it does not fit `like`.
 
     >>> import rlx
     >>> rlx.export.symbolic_shape("batch, 2*channels, 64", constraints=["batch >= 2"])
@@ -222,7 +222,7 @@ def symbolic_shape(
     text = "..." if shape_spec is None else shape_spec.strip().removeprefix("(").removesuffix(")")
     head, dots, rest = text.partition("...")
     if rest.strip():
-        raise ShapeError(f"In the shape {text!r} something follows the dots.", "The dots come last: 'b, ...'.")
+        raise ShapeError(f"In the shape {text!r} something follows the dots.", "The dots must be last: 'b, ...'.")
     parts = [part.strip() for part in head.split(",")]
     if parts and parts[-1] == "":
         parts.pop()
@@ -234,18 +234,18 @@ def symbolic_shape(
     sizes = [known[at] if part == "_" else _plain(Size(part, scope)) for at, part in enumerate(parts)]
     sizes += known[len(parts) :] if dots else ()
     if None in sizes:
-        raise ShapeError(f"The shape {text!r} takes a size from {known} that is None.", "Name it.")
+        raise ShapeError(f"The shape {text!r} refers to a size of {known} that is None.", "Name it.")
     return tuple(size for size in sizes if size is not None)
 
 
 def _one_scope(constraints: Sequence[str], scope: SymbolicScope | None) -> SymbolicScope:
     if constraints and scope is not None:
-        raise ShapeError("Sizes got constraints and a scope.", "A scope has its own: SymbolicScope(texts).")
+        raise ShapeError("Sizes got both constraints and a scope.", "A scope has its own: SymbolicScope(texts).")
     return scope or SymbolicScope(constraints)
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether something is a size that a call decides.
+    """Whether `p` is a symbolic size.
 
     >>> import rlx
     >>> list(map(rlx.export.is_symbolic_dim, rlx.export.symbolic_shape("b, 3")))
@@ -261,15 +261,15 @@ def _plain(size: Size) -> int | Size:
 def symbolic_args_specs(
     args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
 ) -> Any:
-    """Arguments as types whose shapes are written as texts.
+    """Arguments as types with symbolic shapes.
 
     Args:
-      args: a tree of arrays, or of what has .shape and .dtype.
-      shapes_specs: a tree of texts, or a prefix of that tree: "b, 64", or "b, ..." where what follows is as in the
-        array, and `_` for one size of the array; None where all of the shape is.
+      args: a tree of arrays, or of objects with .shape and .dtype.
+      shapes_specs: a tree of strings, or a prefix of that tree: "b, 64"; "b, ..." if the rest is as in the array; `_`
+        for one size of the array; None for the whole shape of the array.
       constraints, scope: see symbolic_shape.
 
-    Returns: a tree of ShapeDtypeStruct. Raises ShapeError where a text does not fit its array.
+    Returns: a tree of ShapeDtypeStruct. Raises ShapeError if a string does not fit its array.
 
     >>> import rlx, numpy as np
     >>> rlx.export.symbolic_args_specs((np.ones((4, 3)), np.ones(3)), ("b, ...", None))[0]
@@ -290,18 +290,18 @@ def _specified(leaf: Any, text: str | None, scope: SymbolicScope) -> ShapeDtypeS
 
 # ------------------------------------------------------------------ values
 class Unknowns(NamedTuple):
-    """The names of the sizes that calls of a function decide, and what they have to fulfil."""
+    """The names of a function's symbolic sizes, and their constraints."""
 
     names: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
 
     def broken(self, sizes: Mapping[str, int], strictly: bool = False) -> tuple[Constraint, ...]:
-        """The constraints that sizes do not fulfil."""
+        """The constraints that sizes do not satisfy."""
         return tuple(c for c in self.constraints if not c.holds(sizes, strictly))
 
 
 def unknowns_in(types: Iterable[Any]) -> Unknowns:
-    """The unknown sizes in the shapes of types, in order, and the constraints of these alone."""
+    """The unknown sizes in the shapes of types, in order, and the constraints that involve only these."""
     sizes = [size for t in types for size in t.shape if isinstance(size, Size)]
     names = tuple(dict.fromkeys(name for size in sizes for name in sorted(size.names)))
     constraints = tuple(dict.fromkeys(c for size in sizes for c in size.scope.constraints))
@@ -317,7 +317,7 @@ def evaluate_shape(shape: Sequence[int | Size], sizes: Mapping[str, int]) -> tup
 def bind_sizes(
     expected: Sequence[Sequence[int | Size]], given: Sequence[Sequence[int]], names: Sequence[str]
 ) -> dict[str, int] | None:
-    """The sizes for which expected shapes are the given ones; None if there are none."""
+    """The sizes for which the expected shapes equal the given shapes; None if there are none."""
     if any(len(e) != len(g) for e, g in zip(expected, given, strict=True)):
         return None
     pairs = [(e, g) for es, gs in zip(expected, given, strict=True) for e, g in zip(es, gs, strict=True)]
@@ -333,7 +333,7 @@ def bind_sizes(
 
 
 def _solved(pairs: Sequence[tuple[Size, int]], sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes that follow from an expression with one unknown, where that is linear in it."""
+    """Sizes that follow from expressions that are linear in a single unknown."""
     for size, value in pairs:
         unknown = size.names - sizes.keys()
         if len(unknown) != 1:

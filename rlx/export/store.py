@@ -1,4 +1,4 @@
-"""Functions to the members of a file, and back."""
+"""Conversion of functions to the members of a file, and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_CONSTRAINTS = 64
 def write_functions(
     file: BinaryIO, functions: Sequence[Function], platforms: Sequence[str], native: Mapping[str, bytes] | None = None
 ) -> None:
-    """Write a function and its derivatives; `native`: object code by the names that the backend gives."""
+    """Write a function and its derivatives; `native`: object code by the backend's names."""
     names: dict[int, str] = {}
     arrays: dict[str, Any] = {}
     for array in (array for f in functions for array in f.constants.values()):
@@ -63,16 +63,16 @@ def write_functions(
 
 
 def _identity(array: Any) -> Any:
-    """What two arrays share that are one: the memory of NumPy's array."""
+    """The identity of an array: the memory of its NumPy array."""
     return array.numpy() if isinstance(array, ConcreteArray) else array
 
 
 def _contents(arrays: Mapping[str, Any]) -> tuple[Contents, dict[str, Any]]:
-    """Arrays as safetensors have them; of dtypes that the format lacks the bytes, and which dtype they are of."""
+    """Arrays as safetensors stores them; for dtypes that the format lacks, their bytes and the dtype."""
     contents = contents_of(dict(arrays))
     dtypes: dict[str, str] = {}
     plain: dict[str, np.ndarray] = {}
-    # widest first, so that all lie where their elements may
+    # widest first, so that all are aligned
     for name, array in sorted(contents.arrays.items(), key=lambda item: -item[1].dtype.itemsize):
         if safetensors.holds(array.dtype):
             plain[name] = array
@@ -91,7 +91,7 @@ def _aval(aval: ShapeDtypeStruct) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ reading
 def read_functions(data: memoryview) -> tuple[list[Function], tuple[str, ...], dict[str, bytes]]:
-    """The functions of a file, its platforms, and its object code, of which nothing has been believed."""
+    """The functions of a file, its platforms, and its object code, which has not been used."""
     manifest, members = read_archive(data)
     weights = members.get(WEIGHTS)
     arrays = {} if weights is None else arrays_of(safetensors.read(weights))
@@ -109,14 +109,14 @@ def read_functions(data: memoryview) -> tuple[list[Function], tuple[str, ...], d
 def _entry(entries: Any, name: str, kind: type) -> Any:
     found = entries.get(name) if isinstance(entries, dict) else None
     if not isinstance(found, kind):
-        raise Broken(f"its manifest has no {name}, or not what it should be: {brief(found)}")
+        raise Broken(f"its manifest has no valid {name}: {brief(found)}")
     return found
 
 
 def _of_bytes(name: str, array: Any, dtype: Any) -> ConcreteArray:
     kind = _dtype(dtype)
     if array is None or array.dtype != np.uint8 or array.ndim == 0 or array.shape[-1] != kind.itemsize:
-        raise Broken(f"its array {name!r:.80} holds no {kind}")
+        raise Broken(f"its array {name!r:.80} does not contain {kind}")
     return wrap(np.require(array.numpy(), None, "C").view(kind)[..., 0])
 
 
@@ -134,9 +134,9 @@ def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays
         in_avals, out_avals = (tuple(map(_aval_of, _entry(entry, k, list))) for k in ("in_avals", "out_avals"))
         in_tree, out_tree = (structure_of(entry.get(k)) for k in ("in_tree", "out_tree"))
         if in_tree.num_leaves != len(in_avals) or out_tree.num_leaves != len(out_avals):
-            raise Broken("its trees have other numbers of leaves than it has types")
+            raise Broken("the numbers of leaves of its trees and of its types differ")
         if not all(isinstance(n, str) and n.isidentifier() for n in names):
-            raise Broken(f"its sizes are called {brief(names)}")
+            raise Broken(f"its sizes have the names {brief(names)}")
         unknowns = Unknowns(tuple(names), _constraints(entry.get("constraints", []), names))
         held = {name: arrays[at] for name, at in constants.items()}
         name = _entry(entry, "name", str)
@@ -152,19 +152,19 @@ def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays
 
 
 def _constraints(texts: Any, names: Sequence[str]) -> tuple[Constraint, ...]:
-    """What a manifest says of its sizes; version 1.0 has nothing."""
+    """The constraints in a manifest; version 1.0 has none."""
     if not isinstance(texts, list) or len(texts) > MOST_CONSTRAINTS or not all(isinstance(t, str) for t in texts):
-        raise Broken(f"its sizes fulfil {brief(texts)}")
+        raise Broken(f"its sizes have the constraints {brief(texts)}")
     found = tuple(map(Constraint.of, texts))
     if any(not c.left.names | c.right.names <= set(names) for c in found):
-        raise Broken(f"its constraints name other sizes than {brief(names)}")
+        raise Broken(f"its constraints refer to sizes other than {brief(names)}")
     return found
 
 
 def _aval_of(entry: Any) -> ShapeDtypeStruct:
     shape = _entry(entry, "shape", list)
     if not all(type(size) in (int, str) for size in shape):
-        raise Broken(f"a shape has other sizes than numbers and names: {brief(shape)}")
+        raise Broken(f"a shape has sizes other than numbers and names: {brief(shape)}")
     sizes: Any = tuple(Size(size) if isinstance(size, str) else size for size in shape)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise Broken(f"a shape has a negative size: {brief(shape)}")

@@ -1,4 +1,4 @@
-"""Structures of trees as JSON."""
+"""Tree structures as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class _Node(NamedTuple):
-    """A class of nodes that files name: how its own data become bytes, and a node of data and children."""
+    """A node class with a name in files: converts its auxiliary data to bytes, and data and children to a node."""
 
     kind: type
     write: Callable[[Any], bytes]
@@ -34,9 +34,9 @@ _names: dict[type, str] = {}
 
 
 def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
-    """Let structures with this named tuple be saved, under a name; -> the class.
+    """Register a named tuple class for saving, under a name; -> the class.
 
-    Whoever loads the file registers a class under the same name.
+    To load the file, register a class under the same name.
 
     >>> import rlx, typing
     >>> class Point(typing.NamedTuple):
@@ -58,15 +58,15 @@ def register_pytree_node_serialization(
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> type:
-    """Let structures with a node of your own be saved, under a name; -> the class.
+    """Register a custom node class for saving, under a name; -> the class.
 
     Args:
       nodetype: a class registered with rlx.tree.register_node.
-      serialized_name: what files call it; whoever loads them registers a class under the same name.
-      serialize_auxdata, deserialize_auxdata: the node's own data to bytes, and back.
-      from_children: makes a node of its data and its children; by default as the class was registered.
+      serialized_name: the name in files; to load them, register a class under the same name.
+      serialize_auxdata, deserialize_auxdata: convert the node's auxiliary data to bytes, and back.
+      from_children: creates a node from its data and its children; by default as the class was registered.
 
-    Raises TreeMismatchError for a name that another class has.
+    Raises TreeMismatchError if another class has the name.
 
     >>> import rlx
     >>> class Pair:
@@ -92,14 +92,14 @@ def register_pytree_node_serialization(
 def _register(name: str, node: _Node) -> type:
     found = _nodes.get(name)
     if found is not None and found.kind is not node.kind and found.kind.__qualname__ != node.kind.__qualname__:
-        raise TreeMismatchError(f"Files name another class {name!r}: {found.kind.__name__}.", "Choose another name.")
+        raise TreeMismatchError(f"The name {name!r} is taken by: {found.kind.__name__}.", "Choose another name.")
     _nodes[name], _names[node.kind] = node, name
     return node.kind
 
 
 # ------------------------------------------------------------------ to JSON
 def described(treedef: TreeDef) -> Any:
-    """A structure as JSON: null for a leaf. Raises TreeMismatchError for a node that files have no name for."""
+    """A structure as JSON: null for a leaf. Raises TreeMismatchError for a node class without a name."""
     root = treedef.node_data()
     if root is None:
         return None
@@ -114,15 +114,15 @@ def described(treedef: TreeDef) -> Any:
     if kind in _names:
         return {"node": [_names[kind], _nodes[_names[kind]].write(data).hex(), *parts]}
     raise TreeMismatchError(
-        f"The arguments or the result have a node of type {kind.__name__}, which files have no name for.",
-        "Use dicts with texts as keys, lists and tuples, or register the class:"
+        f"The arguments or the result have a node of type {kind.__name__}, which is not registered for files.",
+        "Use dicts with strings as keys, lists and tuples, or register the class:"
         " rlx.export.register_pytree_node_serialization, register_namedtuple_serialization.",
     )
 
 
 # ------------------------------------------------------------------ from JSON
 def structure_of(description: Any) -> TreeDef:
-    """The structure that `described` gave. Raises ValueError for another text."""
+    """The structure for a result of `described`. Raises ValueError for invalid descriptions."""
     return tree.structure(_example(description))
 
 
@@ -131,7 +131,7 @@ def _example(description: Any) -> Any:
     if description is None:
         return 0
     if not isinstance(description, dict) or len(description) != 1:
-        raise ValueError("a description of a tree is none")
+        raise ValueError("a description of a tree is invalid")
     ((kind, parts),) = description.items()
     if not isinstance(parts, list):
         raise ValueError("a description of a tree has no list of parts")
@@ -147,8 +147,8 @@ def _example(description: Any) -> Any:
         node = _nodes.get(parts[0])
         if node is None:
             raise ValueError(
-                f"it has nodes called {parts[0]!r:.80}, whose class nobody has registered here with"
+                f"it has nodes called {parts[0]!r:.80}, whose class is not registered with"
                 " rlx.export.register_pytree_node_serialization or register_namedtuple_serialization"
             )
         return node.make(node.read(bytes.fromhex(parts[1])), [_example(part) for part in parts[2:]])
-    raise ValueError(f"a tree has a node of a kind {kind!r:.80} that this version does not know")
+    raise ValueError(f"a tree has a node of an unknown kind {kind!r:.80}")

@@ -1,8 +1,8 @@
 """One text for the programs of all sizes.
 
-A function is traced for several values of its sizes. The programs are the same text but for numbers, and each number
-is an expression of the sizes that gives all the values seen: a polynomial of degree two, or, for windows and strides,
-what `//` and `%` make of a linear one. Nothing in the function has to know of it.
+A function is traced for several values of its sizes. The texts of the programs must be equal except for numbers, and
+each number must be an expression of the sizes that gives all observed values: a polynomial of degree two, or, for
+windows and strides, `//` or `%` of a linear expression. The function needs no changes for this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlx.export.sizes import Unknowns
 
 __all__ = ["points_of", "template"]
 
-# a number, unless it is part of a name
+# a number that is not part of a name
 _NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
 _FEW = (2, 3, 5, 11, 17, 37, 64, 131, 18, 7, 23, 29, 41, 13, 53)
 _MANY = (*_FEW, *range(24, 41), 48, 59, 61, 72, 100)
@@ -34,12 +34,12 @@ def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> s
     """The text of a program for any values of sizes.
 
     Args:
-      render: the text for given values.
+      render: returns the text for given values.
       unknowns: the sizes.
-      what: whose program it is, for messages.
+      what: the name of the program, for messages.
 
-    Raises ShapeError where programs of two sizes differ in more than numbers, or a number follows no rule, and where
-    too few sizes fulfil their constraints.
+    Raises ShapeError if the programs of two sizes differ in more than numbers, if a number follows no rule, and if too
+    few sizes satisfy their constraints.
     """
     refused = ""
     for thorough in (False, True):
@@ -51,25 +51,25 @@ def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> s
         if found.final:
             break
     raise ShapeError(
-        f"{what} has no one program for all sizes: {refused}.",
-        "What a function does may depend on the size of a batch only through shapes, without `if`, Python loops over it"
-        " or arrays made of it with NumPy. Otherwise export one function for each size.",
+        f"{what} has no single program for all sizes: {refused}.",
+        "A function may depend on the size of a batch only through shapes, without `if`, Python loops over it or NumPy"
+        " arrays computed from it. Otherwise export one function for each size.",
     )
 
 
 class _Refusal:
-    """Why texts are no text of sizes. `final`: more of them would not help."""
+    """The reason why texts have no common template. `final`: more texts would not help."""
 
     def __init__(self, why: str, final: bool) -> None:
         self.why, self.final = why, final
 
 
 def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dict[str, int]]:
-    """Values for all names, such that none follows from another and constraints are fulfilled."""
+    """Values for all names such that none follows from another and all constraints hold."""
     names, values = unknowns.names, _MANY if thorough else _FEW
     if len(names) > MOST_NAMES:
-        raise ShapeError(f"{what} has {len(names)} sizes that are not known.", f"There may be {MOST_NAMES} names.")
-    least = 1 + (len(names) + 1) * (len(names) + 2) // 2  # one more than a polynomial has coefficients
+        raise ShapeError(f"{what} has {len(names)} unknown sizes.", f"At most {MOST_NAMES} names are supported.")
+    least = 1 + (len(names) + 1) * (len(names) + 2) // 2  # one more than the number of a polynomial's coefficients
     count = len(values) if thorough else 2 + least
     found = [
         {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
@@ -77,21 +77,21 @@ def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dic
     ]
     if not any(unknowns.broken(point, strictly=True) for point in found):
         return found
-    # sizes near the numbers of the constraints, too
+    # include sizes near the numbers in the constraints
     near = [int(n) + v for c in unknowns.constraints for n in re.findall(r"\d+", str(c)) for v in (-1, 0, *_FEW[:6])]
     tried = dict.fromkeys((*(range(1, 33) if len(names) < 3 else _FEW), *(n for n in near if n > 0)))
     every = [dict(zip(names, at, strict=True)) for at in itertools.product(tried, repeat=len(names))]
     allowed = [point for point in every if not unknowns.broken(point)]
-    # where two sizes are equal a function may leave out what it does elsewhere
+    # if two sizes are equal, a function may take a shortcut
     inside = [point for point in allowed if not unknowns.broken(point, strictly=True)]
     allowed = inside if len(inside) >= least else allowed
     if len(allowed) < least:
         listed = ", ".join(map(str, unknowns.constraints))
         raise ShapeError(
-            f"{what} has sizes with {listed}, and {len(allowed)} of {len(every)} tried fulfil that.",
-            "Write weaker constraints; instead of an equation write one size as an expression of the others.",
+            f"{what} has sizes with {listed}, which only {len(allowed)} of {len(every)} candidates satisfy.",
+            "Weaken the constraints; instead of an equation, write one size as an expression of the others.",
         )
-    # far from one another in the list, whose last names change fastest
+    # spread over the list, in which the last names change fastest
     stride = next(s for s in range(max(1, len(allowed) // count), len(allowed) + 1) if gcd(s, len(allowed)) == 1)
     return [allowed[turn * stride % len(allowed)] for turn in range(min(count, len(allowed)))]
 
@@ -123,7 +123,7 @@ def _said(point: Sizes) -> str:
 
 # ------------------------------------------------------------------ expressions
 def _expression(numbers: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | None:
-    """An expression that has these values at the points."""
+    """An expression with these values at the points."""
     if all(re.fullmatch(r"-?\d+", n) for n in numbers):
         values = list(map(int, numbers))
         return _polynomial(values, points) or (_quotient(values, points) if thorough else None)
@@ -166,7 +166,7 @@ def _term(factor: int, monomial: Sequence[str]) -> str:
 
 
 def _solve(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """The one solution of linear equations, of which there are more than unknowns; None if there is none."""
+    """The unique solution of an overdetermined linear system; None if there is none."""
     count = len(rows[0]) - 1
     for column in range(count):
         pivot = next((r for r in range(column, len(rows)) if rows[r][column]), None)
@@ -197,7 +197,7 @@ def _quotient(values: Sequence[int], points: Sequence[Sizes]) -> str | None:
 
 
 def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
-    """Whole numbers a and b with y = a x + b for all pairs, a not zero."""
+    """Integers a and b with y = a x + b for all pairs, a not zero."""
     at = next((n for n, x in enumerate(xs) if x != xs[0]), None)
     if at is None:
         return None

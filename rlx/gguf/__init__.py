@@ -1,7 +1,7 @@
 """GGUF files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): models with packed weights and a tokenizer.
 
-Reading maps the file; tensors are decoded where they are asked for, by compiled functions, to the bits of the format's
-reference implementation. Nothing of rlx's core knows of this package, which `import rlx` does not load.
+Reading maps the file; tensors are decoded on access by compiled functions, bit for bit as by the format's
+reference implementation. The rest of rlx does not depend on this package, and `import rlx` does not load it.
 """
 
 from rlx.gguf.blocks import dequantize, quantize

@@ -1,4 +1,4 @@
-"""Arrays to packed blocks and back, row by row, whatever their shape."""
+"""Conversion between arrays of any shape and packed blocks, row by row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlx.gguf.types import LAYOUTS, StorageType, bytes_shape, elements_shape, pl
 
 __all__ = ["dequantize", "encoded", "quantize", "swapped"]
 
-_CHUNK = 1 << 16  # elements that are encoded at once: their temporaries stay in the cache
+_CHUNK = 1 << 16  # elements encoded at once, so that their temporaries stay in the cache
 _decoded = jit(decode_blocks, static_argnums=1)
 
 _T = StorageType
-# (start, width, count) of the numbers in a block that have more than one byte
+# (start, width, count) of the multi-byte numbers in a block
 _WORDS: dict[StorageType, tuple[tuple[int, int, int], ...]] = {
     _T.BF16: ((0, 2, 1),),
     **{kind: ((0, dtype.itemsize, 1),) for kind in _T if (dtype := plain_dtype(kind)) is not None},
@@ -40,18 +40,18 @@ _WORDS: dict[StorageType, tuple[tuple[int, int, int], ...]] = {
 
 
 def dequantize(packed: Any, kind: StorageType | str | int) -> Any:
-    """The numbers that packed bytes hold.
+    """Decode packed bytes.
 
     Args:
-      packed: uint8 array of shape [..., bytes of a row], of one of GGUF's storage types, little endian; it may be
+      packed: uint8 array of shape [..., bytes of a row], in one of GGUF's storage types, little endian; may be
         traced.
       kind: the storage type, its name or its number.
 
-    Returns a float32 array of shape [..., elements of a row], the same to the last bit as the format's reference
-    implementation makes. I64 and F64 are rounded to float32, too.
+    Returns a float32 array of shape [..., elements of a row], bit for bit the result of the format's reference
+    implementation. I64 and F64 are rounded to float32.
 
-    Raises DtypeError for another dtype and for a type that there is not, ShapeError for rows that are no whole blocks,
-    UnsupportedError for the IQ types with tables where the gguf package is not installed.
+    Raises DtypeError for another dtype or an unknown storage type, ShapeError if the rows are not whole blocks,
+    UnsupportedError for the IQ types with tables if the gguf package is not installed.
 
     >>> import numpy as np
     >>> from rlx import gguf
@@ -73,20 +73,20 @@ def dequantize(packed: Any, kind: StorageType | str | int) -> Any:
 
 
 def quantize(array: Any, kind: StorageType | str | int, importance: Any = None) -> np.ndarray:
-    """The packed bytes of an array, in one of GGUF's storage types.
+    """Encode an array in one of GGUF's storage types.
 
     Args:
       array: numbers of shape [..., n]; n is a multiple of the type's elements per block.
       kind: the storage type, its name or its number.
-      importance: how much each of the n columns matters, positive numbers of shape [n]; IQ2_XXS, IQ2_XS and IQ1_S
-        need it. With it the libgguf package encodes, as it does for all IQ types.
+      importance: the weight of each of the n columns, positive numbers of shape [n]; required for IQ2_XXS, IQ2_XS and
+        IQ1_S. The libgguf package encodes all IQ types, and all types with an importance.
 
-    Returns a uint8 array of shape [..., bytes of a row]. The bytes are those that the format's reference
-    implementation makes.
+    Returns a uint8 array of shape [..., bytes of a row], equal to the output of the format's reference
+    implementation.
 
-    Raises ShapeError for rows that are no whole blocks, DtypeOverflowError for NaN, infinities and scales beyond
-    float16 in types of blocks, OptionError for an importance that is missing or not to be used, UnsupportedError where
-    libgguf would be needed and is not installed.
+    Raises ShapeError if the rows are not whole blocks, DtypeOverflowError for NaN, infinities and scales beyond
+    float16 in block types, OptionError for an importance that is missing or not supported, UnsupportedError if
+    libgguf is needed and not installed.
 
     >>> import numpy as np
     >>> from rlx import gguf
@@ -101,7 +101,7 @@ def quantize(array: Any, kind: StorageType | str | int, importance: Any = None) 
 
 
 def encoded(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None = None) -> np.ndarray:
-    """Rows of numbers as rows of packed bytes."""
+    """Encode rows of numbers as rows of packed bytes."""
     shape = bytes_shape(rows.shape, kind)
     plain = plain_dtype(kind)
     if plain is not None and kind is not _T.F16:
@@ -111,7 +111,7 @@ def encoded(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None =
         numbers = np.ascontiguousarray(rows, np.float32)
     if kind not in (_T.F16, _T.BF16) and not np.isfinite(numbers).all():
         raise DtypeOverflowError(
-            f"The array holds NaN or an infinity, which blocks of {kind.name} have no pattern for.",
+            f"The array holds NaN or an infinity, which {kind.name} blocks cannot represent.",
             "Store it as F32, F16 or BF16, or replace these numbers with rlx.numpy.nan_to_num.",
         )
     if importance is not None or kind not in ENCODERS:
@@ -127,12 +127,12 @@ def encoded(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None =
 
 
 def _plain(rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Rows in a plain dtype. Raises DtypeError for numbers that integers do not hold."""
+    """Rows in a plain dtype. Raises DtypeError for numbers that an integer dtype cannot represent."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = np.ascontiguousarray(rows, dtype)
     if dtype.kind == "i" and not np.array_equal(found, rows):
         raise DtypeOverflowError(
-            f"The array holds numbers that are no {dtype}.", "Round or clip it, or store it as F32."
+            f"The array holds numbers that {dtype} cannot represent.", "Round or clip it, or store it as F32."
         )
     return found
 
@@ -141,12 +141,12 @@ def _checked_importance(importance: Any, shape: tuple[int, ...], kind: StorageTy
     if importance is None:
         if kind in NEEDS_IMPORTANCE:
             raise OptionError(
-                f"{kind.name} has so few bits that columns cannot be treated alike.",
-                "Give importance=: for each column e.g. the mean square of the inputs that it is multiplied with.",
+                f"{kind.name} has too few bits to weight all columns equally.",
+                "Give importance=, for example the mean square of the inputs of each column.",
             )
         return None
     if plain_dtype(kind) is not None or kind is _T.BF16:
-        raise OptionError(f"{kind.name} keeps every number: it takes no importance.", "Leave importance out.")
+        raise OptionError(f"{kind.name} is lossless and takes no importance.", "Leave importance out.")
     found = np.ascontiguousarray(importance, np.float32)
     if found.shape != shape[-1:]:
         raise ShapeError(f"quantize got an importance of shape {list(found.shape)} for rows of shape {list(shape)}.")
@@ -156,10 +156,10 @@ def _checked_importance(importance: Any, shape: tuple[int, ...], kind: StorageTy
 
 
 def swapped(packed: np.ndarray, kind: StorageType) -> np.ndarray:
-    """Packed bytes with every number of theirs in the other byte order."""
+    """Packed bytes with the byte order of every number reversed."""
     if kind not in _WORDS:
         raise UnsupportedError(
-            f"The format does not say how blocks of {kind.name} lie in a big-endian file.",
+            f"The format does not define the layout of {kind.name} blocks in a big-endian file.",
             "Write the file in little endian, or store the tensor as another type.",
         )
     blocks = packed.reshape(-1, LAYOUTS[kind].nbytes).copy()

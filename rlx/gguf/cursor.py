@@ -1,4 +1,4 @@
-"""Reading numbers, texts and arrays from bytes, with every length held against what is there."""
+"""A cursor that reads numbers, strings and arrays from bytes and checks every length against the file's size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ARRAY", "KINDS", "ORDERS", "STRING", "Cursor", "Kind", "Order"]
 
 
 class Kind(NamedTuple):
-    """A kind of metadata value; `dtype` in little endian, None for texts and arrays."""
+    """A kind of metadata value; `dtype` in little endian, None for strings and arrays."""
 
     name: str
     dtype: np.dtype | None
@@ -22,15 +22,15 @@ class Kind(NamedTuple):
 
 Order = Literal["<", ">"]
 _NAMES = "uint8 int8 uint16 int16 uint32 int32 float32 bool string array uint64 int64 float64".split()
-# the numbers of the format are the positions here
+# the index is the number in the format
 KINDS = tuple(Kind(n, None if n in ("string", "array") else np.dtype(n).newbyteorder("<")) for n in _NAMES)
 STRING, ARRAY = _NAMES.index("string"), _NAMES.index("array")
 ORDERS: tuple[Order, Order] = ("<", ">")
-_DEPTH = 8  # of arrays in arrays
+_DEPTH = 8  # of nested arrays
 
 
 class Cursor:
-    """A place in the bytes of a file, in its byte order; version 1 has counts of 32 bits, others of 64."""
+    """A position in the bytes of a file, in its byte order; counts have 32 bits in version 1, otherwise 64."""
 
     def __init__(
         self, data: memoryview, path: os.PathLike[str] | str, order: Order, version: int, place: int = 0
@@ -42,19 +42,19 @@ class Cursor:
         self._long = struct.Struct(order + "Q")
 
     def at(self, place: int) -> Cursor:
-        """The same at another place."""
+        """A cursor at another position."""
         return Cursor(self.data, self.path, self.order, self.version, place)
 
     def refuse(self, what: str, at: int | None = None) -> NoReturn:
-        """Raise FileFormatError for what was met at a byte."""
+        """Raise FileFormatError for a problem at a byte."""
         place = self.place if at is None else at
         raise FileFormatError(
-            f"{os.fspath(self.path)} is no GGUF file that can be read: {what}, at byte {place}.",
-            "Fetch or write the file anew.",
+            f"{os.fspath(self.path)} is not a readable GGUF file: {what}, at byte {place}.",
+            "Download or write the file again.",
         )
 
     def need(self, length: int, what: str) -> int:
-        """Step over `length` bytes, which have to be there; returns where they began."""
+        """Skip `length` bytes, which must exist; returns the position where they began."""
         start = self.place
         if length > self.size - start:
             self.refuse(f"{what} has {length} bytes, and {max(self.size - start, 0)} are left")
@@ -70,43 +70,43 @@ class Cursor:
         return self._long.unpack_from(self.data, self.need(8, what))[0]
 
     def count(self, what: str) -> int:
-        """A count or length, as wide as the version has them."""
+        """A count or length, in the width of the version."""
         return self._count.unpack_from(self.data, self.need(self._count.size, what))[0]
 
     def bounded(self, what: str, smallest: int) -> int:
-        """A count of things that have at least `smallest` bytes each. Raises FileFormatError for more than fit."""
+        """A count of elements of at least `smallest` bytes. Raises FileFormatError if they cannot fit."""
         start = self.place
         count = self.count(what)
         if count > (self.size - self.place) // smallest:
-            self.refuse(f"the {what} is {count}, more than the file has room for", start)
+            self.refuse(f"the {what} is {count}, more than fit in the file", start)
         return count
 
     @property
     def count_size(self) -> int:
-        """The bytes of a count."""
+        """The size of a count in bytes."""
         return self._count.size
 
     def text(self, what: str) -> str:
-        """A text in UTF-8, behind its length."""
+        """A UTF-8 string preceded by its length."""
         length = self.count(f"the length of {what}")
         start = self.need(length, what)
         try:
             return str(self.data[start : self.place], "utf-8")
         except UnicodeDecodeError:
-            pass  # what is raised outside of the handler shows nothing of it
+            pass  # raised outside the handler, so that the traceback omits this exception
         self.refuse(f"{what} is not UTF-8", start)
 
     def kind(self, what: str) -> int:
-        """The number of a kind of value."""
+        """The number of a value's kind."""
         start = self.place
         number = self.word(f"the kind of {what}")
         if number >= len(KINDS):
-            self.refuse(f"{what} has the kind {number}, and there are 0 to {len(KINDS) - 1}", start)
+            self.refuse(f"{what} has the kind {number}; valid kinds are 0 to {len(KINDS) - 1}", start)
         return number
 
     # ------------------------------------------------------------ values
     def skip(self, kind: int, what: str, depth: int = 0) -> None:
-        """Step over a value, whose lengths are checked and whose texts are not read."""
+        """Skip a value: its lengths are checked, its strings are not read."""
         if kind == STRING:
             self.need(self.count(f"the length of {what}"), what)
         elif kind != ARRAY:
@@ -122,7 +122,7 @@ class Cursor:
                 self.need(count * _itemsize(items), what)
 
     def value(self, kind: int, what: str, depth: int = 0) -> Any:
-        """A value: a Python number or text, a NumPy array of numbers, a list of texts or arrays."""
+        """A value: a Python number or string, a NumPy array of numbers, or a list of strings or arrays."""
         if kind == STRING:
             return self.text(what)
         if kind != ARRAY:
@@ -135,15 +135,15 @@ class Cursor:
         return self._numbers(items, count, what)
 
     def array_head(self, what: str, depth: int = 0) -> tuple[int, int]:
-        """The kind of an array's items, and how many there are: no more than the file has room for."""
+        """The kind and number of an array's elements, which must fit in the file."""
         if depth == _DEPTH:
-            self.refuse(f"{what} holds arrays more than {_DEPTH} deep")
-        kind = self.kind(f"the items of {what}")
+            self.refuse(f"{what} nests arrays more than {_DEPTH} deep")
+        kind = self.kind(f"the elements of {what}")
         smallest = {STRING: self.count_size, ARRAY: 4 + self.count_size}
-        return kind, self.bounded(f"number of items of {what}", smallest.get(kind) or _itemsize(kind))
+        return kind, self.bounded(f"number of elements of {what}", smallest.get(kind) or _itemsize(kind))
 
     def _texts(self, count: int, what: str) -> list[str]:
-        """Texts behind one another, whose lengths were checked when they were stepped over."""
+        """Consecutive strings, whose lengths were checked when they were skipped."""
         found: list[str] = []
         data, unpack, width, start, stop = self.data, self._count.unpack_from, self.count_size, 0, self.place
         try:
@@ -154,7 +154,7 @@ class Cursor:
         except UnicodeDecodeError:
             pass
         if len(found) < count:
-            self.refuse(f"text {len(found)} of {what} is not UTF-8", start)
+            self.refuse(f"string {len(found)} of {what} is not UTF-8", start)
         self.place = stop
         return found
 
@@ -165,10 +165,10 @@ class Cursor:
                 place += width + unpack(data, place)[0]
                 if place > size:
                     break
-        except struct.error:  # fewer bytes than a length has
+        except struct.error:  # fewer bytes than a length needs
             place = size + 1
         if place > size:
-            self.refuse(f"a text of {what} ends behind the file")
+            self.refuse(f"a string of {what} extends past the end of the file")
         self.place = place
 
     def _numbers(self, kind: int, count: int, what: str) -> np.ndarray:
@@ -177,7 +177,7 @@ class Cursor:
         start = self.need(count * dtype.itemsize, what)
         raw = np.frombuffer(self.data[start : self.place], np.uint8)
         if dtype == np.bool_ and raw.max(initial=0) > 1:
-            self.refuse(f"{what} holds a bool that is neither 0 nor 1", start)
+            self.refuse(f"{what} contains a bool that is neither 0 nor 1", start)
         found = raw.view(dtype.newbyteorder(self.order)).astype(dtype.newbyteorder("="))
         found.flags.writeable = False
         return found

@@ -1,7 +1,7 @@
 """Packed blocks to float32, by a rule for each storage type: bytes of shape [blocks, bytes] in, [blocks, elements] out.
 
-The rules are written in rlx.numpy, so that they run compiled here and can be traced into a program elsewhere. Products
-and sums are made in the order of the format's reference implementation: results are the same to the last bit.
+The rules are written in rlx.numpy, so that they are compiled here and can be traced into a program elsewhere. They
+multiply and add in the same order as the format's reference implementation, so results are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
 
 # ---------------------------------------------------------------- fields
 def _uint16(b: Any, start: int, count: int = 1) -> Any:
-    """Little-endian uint16 numbers from a byte on: [blocks, count]."""
+    """Little-endian uint16 numbers starting at a byte: [blocks, count]."""
     low, high = (b[:, start + k : start + 2 * count : 2].astype(jnp.uint16) for k in (0, 1))
     return low | (high << 8)
 
@@ -36,7 +36,7 @@ def _uint32(b: Any, start: int, count: int = 1) -> Any:
 
 
 def float_of_half(bits: Any) -> Any:
-    """The float32 of the bits of a float16; NaNs keep theirs, which a conversion would not promise."""
+    """The float32 of the bits of a float16; NaNs keep their payload, which a conversion does not guarantee."""
     magnitude = (bits & 0x7FFF).astype(jnp.uint32) << 13
     finite = lax.bitcast_convert_type(magnitude, jnp.float32) * np.float32(2.0**112)
     special = bits & 0x7C00 == 0x7C00
@@ -58,7 +58,7 @@ def _signed(x: Any) -> Any:
 
 
 def _less(x: Any, middle: int) -> Any:
-    """Numbers counted from a middle; the subtraction is made in bytes, of which a register holds most."""
+    """Numbers minus a middle; the subtraction uses bytes, since a register holds more bytes than wider integers."""
     return _signed(x - np.uint8(middle))
 
 
@@ -88,7 +88,7 @@ def _scaled(scales: Any, numbers: Any) -> Any:
 
 
 def _affine(scales: Any, numbers: Any, offsets: Any) -> Any:
-    """The same less an offset for each group."""
+    """As _scaled, minus an offset for each group."""
     groups = scales.shape[1]
     scaled = scales[:, :, None] * numbers.reshape(len(numbers), groups, -1)
     return (scaled - offsets[:, :, None]).reshape(len(numbers), -1)
@@ -125,7 +125,7 @@ def _q8_1(b: Any) -> Any:
 
 def _q1_0(b: Any) -> Any:
     d = lax.bitcast_convert_type(_half(b, 0), jnp.uint32)
-    quiet = jnp.where(d & 0x7FFFFFFF > 0x7F800000, d | 0x00400000, d)  # what arithmetic makes of a signalling NaN
+    quiet = jnp.where(d & 0x7FFFFFFF > 0x7F800000, d | 0x00400000, d)  # arithmetic makes a signalling NaN quiet
     return lax.bitcast_convert_type(jnp.where(_bits(b[:, 2:]) == 1, quiet, quiet ^ 0x80000000), jnp.float32)
 
 
@@ -172,7 +172,7 @@ def _q8_k(b: Any) -> Any:
 
 def _tq1_0(b: Any) -> Any:
     def digits(x: Any, count: int) -> Any:
-        """The ternary digits of bytes that hold a fraction of 256: the carry of three times what is left."""
+        """The ternary digits of bytes that hold a fraction of 256: the carry of three times the remainder."""
         left = (x[:, None, :] * _POWERS[:count, None]).astype(jnp.uint16)
         return (left * 3 >> 8).astype(jnp.uint8).reshape(len(x), -1)
 
@@ -204,7 +204,7 @@ def _mxfp4(b: Any) -> Any:
 
 
 def ue4m3_table() -> np.ndarray:
-    """Half the value of each byte as an unsigned E4M3 scale; the pattern of NaN is 0, the highest bit says nothing."""
+    """Half the value of each byte as an unsigned E4M3 scale; NaN becomes 0, the highest bit is ignored."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
@@ -231,7 +231,7 @@ def _signed_by(bits: Any, numbers: Any) -> Any:
 
 
 def _even_signs(words: Any) -> Any:
-    """Sign bits of 32 elements for each word: four times seven, and an eighth that makes their number even."""
+    """Sign bits of 32 elements for each word: four times seven, and an eighth that makes the parity even."""
     sevens = ((words[:, :, None] >> np.array([0, 7, 14, 21], np.uint32)) & 127).astype(jnp.uint8)
     return _with_parity(sevens.reshape(len(words), -1))
 
@@ -282,7 +282,7 @@ def _iq3_s(b: Any) -> Any:
 
 
 def _shifted(points: Any, delta: Any) -> Any:
-    """Points of eight dimensions and a distance that each is moved by: [blocks, 256], [blocks, 32]."""
+    """Points of eight dimensions plus an offset for each: [blocks, 256], [blocks, 32]."""
     return (points.reshape(len(points), 32, 8) + delta[:, :, None]).reshape(len(points), 256)
 
 
@@ -303,7 +303,7 @@ def _iq1_m(b: Any) -> Any:
     high = _nibbles(b[:, 32:48])
     delta = jnp.where(high & 8 == 0, np.float32(0.125), np.float32(-0.125))
     index = b[:, :32].astype(jnp.uint16) | ((high & 7).astype(jnp.uint16) << 8)
-    # a point has eight elements: behind the barrier its index is computed once, which takes half the time
+    # a point has eight elements: the barrier makes its index be computed once, which halves the time
     points = _points("IQ1_S", lax.optimization_barrier(index))
     return _scaled(d * _float(2 * threes + 1), _shifted(points, delta))
 
@@ -351,5 +351,5 @@ DECODERS: dict[StorageType, Callable[[Any], Any]] = {
 
 
 def decode_blocks(blocks: Any, kind: StorageType) -> Any:
-    """The numbers in blocks of a type: uint8[blocks, bytes] to float32[blocks, elements]; may be traced."""
+    """Decode blocks of a type: uint8[blocks, bytes] to float32[blocks, elements]; may be traced."""
     return DECODERS[kind](blocks)

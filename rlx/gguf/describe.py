@@ -1,4 +1,4 @@
-"""A file as a table that people read."""
+"""A file as a human-readable table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rlx.gguf.file import GGUFFile
 
 __all__ = ["describe"]
 
-_WIDTH = 60  # characters of a value
-_SHOWN = 4  # items of an array
+_WIDTH = 60  # characters per value
+_SHOWN = 4  # elements per array
 
 
 def describe(path: str | os.PathLike[str]) -> str:
-    """What a GGUF file holds, as text: its head, its metadata and a line for each tensor.
+    """Describe a GGUF file as text: its header, its metadata and a line for each tensor.
 
     Args:
-      path: a file, or any part of one that was split.
+      path: a file, or any part of a split file.
 
-    Returns the table. Raises as GGUFFile does.
+    Returns the table. Raises the same errors as GGUFFile.
 
     >>> import numpy as np, tempfile, pathlib
     >>> from rlx import gguf
@@ -74,11 +74,11 @@ def _item(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    """One line of printable characters."""
+    """The string as one line of printable characters."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: _WIDTH + 1])
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Aligned rows, each of one line."""
+    """Align rows, one line each."""
     return ["  " + line for line in aligned([_cut(cell) for cell in row] for row in rows)]

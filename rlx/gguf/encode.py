@@ -16,6 +16,7 @@ from rlx.errors import DtypeOverflowError, UnsupportedError
 from rlx.gguf.decode import E2M1, ue4m3_table
 from rlx.gguf.searches import affine_search, nearest, symmetric_descent, symmetric_search
 from rlx.gguf.types import StorageType
+from rlx.installation import install_command
 
 __all__ = ["ENCODERS", "NEEDS_IMPORTANCE", "encode_foreign"]
 
@@ -25,19 +26,19 @@ _DIGITS = np.array([81, 27, 9, 3, 1], np.uint8)
 
 # ---------------------------------------------------------------- fields
 def _half_bytes(x: np.ndarray) -> np.ndarray:
-    """Scales as float16, in bytes. Raises DtypeOverflowError where one is too large."""
+    """Scales as float16, in bytes. Raises DtypeOverflowError if one is too large."""
     with np.errstate(over="ignore"):
         half = x.astype("<f2")
     if not np.isfinite(half).all():
         raise DtypeOverflowError(
-            f"A block's scale is {np.abs(x).max():.3g}, and it is kept in float16.",
+            f"A block's scale is {np.abs(x).max():.3g}, which float16 cannot represent.",
             "Scale the array down, or store it as F32 or BF16.",
         )
     return half.view(np.uint8).reshape(len(x), -1)
 
 
 def _rounded(x: np.ndarray) -> np.ndarray:
-    """The scales as they will be read."""
+    """The scales as a reader will see them."""
     with np.errstate(over="ignore"):
         return x.astype(np.float16).astype(_F)
 
@@ -60,7 +61,7 @@ def _away(x: np.ndarray) -> np.ndarray:
 
 
 def _planes(q: np.ndarray, count: int, bits: int, width: int) -> np.ndarray:
-    """Numbers of a few bits to bytes: the inverse of the decoder's function of this name."""
+    """Pack numbers of a few bits into bytes: the inverse of the decoder's function of this name."""
     parts = q.astype(np.uint8).reshape(len(q), -1, count, width)
     packed = parts[:, :, 0].copy()
     for plane in range(1, count):
@@ -78,7 +79,7 @@ def _joined(*fields: np.ndarray) -> np.ndarray:
 
 # ---------------------------------------------------------------- blocks of 32
 def _centred(x: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray]:
-    """A scale that takes the largest element to -half, and the numbers, counted from 0."""
+    """A scale that maps the largest element to -half, and the numbers, counted from 0."""
     d = _largest(x) / _F(-half)
     return d, np.clip(np.trunc(x * _inverse(d) + _F(half + 0.5)), 0, 2 * half - 1)
 
@@ -147,7 +148,7 @@ def _rows(q: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def _requantized(x: np.ndarray, d: np.ndarray, offsets: np.ndarray, found: np.ndarray, low: int, high: int) -> Any:
-    """The nearest numbers for scales as they will be read; what the search `found` where a scale is 0.
+    """The nearest numbers for the scales as a reader will see them; the search's `found` where a scale is 0.
 
     x, found: [blocks, groups, width]; d, offsets: [blocks, groups].
     """
@@ -158,7 +159,7 @@ def _requantized(x: np.ndarray, d: np.ndarray, offsets: np.ndarray, found: np.nd
 
 
 def _affine_blocks(x: np.ndarray, width: int, top: int, steps: tuple[float, int], magnitude: bool) -> Any:
-    """What the search for scales and offsets finds: scales, offsets [blocks, groups], numbers [.., width]."""
+    """The result of the search for scales and offsets: scales, offsets [blocks, groups], numbers [.., width]."""
     columns = _groups(x, width)
     weights = np.abs(columns)
     if not magnitude:
@@ -211,7 +212,7 @@ def _q5_k(x: np.ndarray) -> np.ndarray:
 
 
 def _shared_scale(scales: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """One scale for the scales of a block, which takes the largest to -top, and their numbers."""
+    """One scale for the scales of a block, which maps the largest to -top, and their numbers."""
     inverse = np.where(np.abs(_largest(scales)) < 1e-15, _F(0), _F(-top) * _inverse(_largest(scales)))
     return _inverse(inverse), nearest(inverse * scales)
 
@@ -266,7 +267,7 @@ def _tq2_0(x: np.ndarray) -> np.ndarray:
 
 # ---------------------------------------------------------------- four-bit floats
 def _nearest_e2m1(x: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """The code of the value nearest to each element, the first of those that are equally near."""
+    """The code of the value nearest to each element, the first one on a tie."""
     best, error = np.zeros(x.shape, np.uint8), np.abs(d * E2M1[0] - x)
     for code in range(1, 16):
         other = np.abs(d * E2M1[code] - x)
@@ -285,7 +286,7 @@ def _mxfp4(x: np.ndarray) -> np.ndarray:
 
 
 def _ue4m3(x: np.ndarray) -> np.ndarray:
-    """Positive numbers to unsigned E4M3: small ones to multiples of 2^-9; all that round to 256 and more to 448."""
+    """Positive numbers to unsigned E4M3: small ones to multiples of 2^-9; those that round to 256 or more to 448."""
     x = np.minimum(x, _F(448))
     bits = x.view(np.uint32)
     exponent = (bits >> 23).astype(np.int32) - 120
@@ -308,7 +309,7 @@ def _f16(x: np.ndarray) -> np.ndarray:
 
 
 def _bf16(x: np.ndarray) -> np.ndarray:
-    """Rounded to nearest, ties to even; NaNs stay NaNs."""
+    """Round to nearest, ties to even; NaNs stay NaNs."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     nan = bits & 0x7FFFFFFF > 0x7F800000
     rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
@@ -341,13 +342,13 @@ NEEDS_IMPORTANCE = frozenset({_T.IQ2_XXS, _T.IQ2_XS, _T.IQ1_S})
 
 
 def encode_foreign(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None) -> np.ndarray:
-    """Rows [rows, n] to their bytes by the libgguf package. Raises UnsupportedError where it is not installed."""
+    """Encode rows [rows, n] with the libgguf package. Raises UnsupportedError if it is not installed."""
     try:
         libgguf = importlib.import_module("libgguf")
     except ImportError:
         raise UnsupportedError(
-            f"Encoding {kind.name}{' by importance' if importance is not None else ''} is done by the libgguf package,"
+            f"Encoding {kind.name}{' by importance' if importance is not None else ''} requires the libgguf package,"
             " which is not installed.",
-            'Run pip install "rlx[gguf]", or choose a type such as Q4_K, which needs no other package.',
+            f"Run {install_command('gguf')}, or choose a type such as Q4_K, which needs no extra package.",
         ) from None
     return libgguf.quantize_rows(rows, int(kind), importance)

@@ -1,4 +1,4 @@
-"""Files as users see them: metadata and tensors of a file or of all its parts."""
+"""The user's view of GGUF files: metadata and tensors of a file or of all its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 
 
 class GGUFTensor:
-    """A tensor of a file: what is said of it, and its bytes, which are read when they are touched.
+    """A tensor of a file: its description, and its bytes, which are read on access.
 
     Attributes:
       name: its name.
@@ -52,9 +52,9 @@ class GGUFTensor:
     name = property(lambda self: self._place.name, doc="Its name.")
     shape = property(lambda self: self._place.shape, doc="Its shape in NumPy's order.")
     kind = property(lambda self: self._place.kind, doc="Its storage type.")
-    nbytes = property(lambda self: self._place.nbytes, doc="The bytes that it has in the file.")
-    offset = property(lambda self: self._place.start, doc="Where in its file its bytes begin.")
-    path = property(lambda self: self._header.path, doc="The file that it is in.")
+    nbytes = property(lambda self: self._place.nbytes, doc="Its size in the file, in bytes.")
+    offset = property(lambda self: self._place.start, doc="The offset of its bytes in the file.")
+    path = property(lambda self: self._header.path, doc="The file that contains it.")
 
     @property
     def ndim(self) -> int:
@@ -74,31 +74,31 @@ class GGUFTensor:
 
     @property
     def raw(self) -> np.ndarray:
-        """The bytes as they lie in the file: uint8 of shape [..., bytes of a row], mapped and read-only."""
+        """The bytes as stored in the file: uint8 of shape [..., bytes of a row], mapped and read-only."""
         shape = self.shape or (1,)
         return bytes_of(self._header, self._place).reshape(bytes_shape(shape, self.kind))
 
     @property
     def packed(self) -> np.ndarray:
-        """The same in little endian, as `dequantize` wants them: mapped, or a copy where the file is big-endian."""
+        """The bytes in little endian, as `dequantize` expects them: mapped, or a copy if the file is big-endian."""
         return swapped(self.raw, self.kind) if self._header.order == "big" else self.raw
 
     def numpy(self) -> np.ndarray:
-        """Its numbers, read-only: plain types in a dtype of their own and mapped, all others decoded to float32."""
+        """Its numbers, read-only: plain types are mapped in their own dtype, all others are decoded to float32."""
         plain = plain_dtype(self.kind)
         if plain is None:
             return np.asarray(self.dequantize())
         stored = plain.newbyteorder(">" if self._header.order == "big" else "<")
         found = np.require(self.raw.view(stored).reshape(self.shape), plain, "A")
-        found.flags.writeable = False  # where it is a copy, too
+        found.flags.writeable = False  # even if it is a copy
         return found
 
     def dequantize(self) -> Any:
-        """Its numbers as a float32 array, decoded as the format's reference implementation does, to the last bit."""
+        """Its numbers as a float32 array, equal bit for bit to the result of the format's reference implementation."""
         return self._decoded(...).reshape(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
-        """Rows along the first axis, as float32: only they are decoded; with any other index the whole is, first."""
+        """Rows along the first axis, as float32: only they are decoded. Any other index decodes the whole tensor."""
         if self.ndim < 2 or index is None or index is Ellipsis or isinstance(index, tuple):
             return self.dequantize()[index]
         return self._decoded(index)
@@ -116,21 +116,21 @@ class GGUFTensor:
 
 
 class GGUFFile(Mapping[str, GGUFTensor]):
-    """A GGUF file, or one that was split into parts: its metadata, and its tensors by name.
+    """A GGUF file, whole or split into parts: its metadata, and its tensors by name.
 
-    Opening reads the head only: tensors are mapped, and read where they are touched. Of a split file any part may be
-    named. The map lives as long as the file object or an array over it does.
+    Opening reads only the header: tensors are mapped and read on access. Any part of a split file may be given. The
+    mapping lives as long as the file object or an array that uses it.
 
     Args:
       path: the file.
 
     Attributes:
-      metadata: values by key (Metadata); of a split file those of the first part.
-      version, byte_order, alignment: of the (first) file; "little" or "big".
+      metadata: values by key (Metadata); a split file has the metadata of its first part.
+      version, byte_order ("little" or "big"), alignment: of the (first) file.
       paths: the file, or all its parts.
 
-    Raises FileFormatError, with the file and the byte, for anything but a whole GGUF file; OSError where it cannot be
-    read.
+    Raises FileFormatError, with the file and the byte, unless the file is a complete GGUF file; OSError if it cannot
+    be read.
 
     >>> import numpy as np, tempfile, pathlib
     >>> from rlx import gguf
@@ -155,7 +155,7 @@ class GGUFFile(Mapping[str, GGUFTensor]):
 
     @property
     def architecture(self) -> str | None:
-        """What `general.architecture` says, such as "llama"."""
+        """The value of `general.architecture`, such as "llama"."""
         return self.metadata.get("general.architecture")
 
     @property
@@ -169,12 +169,12 @@ class GGUFFile(Mapping[str, GGUFTensor]):
         return sum(tensor.nbytes for tensor in self.values())
 
     def types(self) -> dict[StorageType, int]:
-        """How many tensors are of each storage type, the most frequent first."""
+        """The number of tensors of each storage type, the most frequent first."""
         return dict(Counter(tensor.kind for tensor in self.values()).most_common())
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer's data. Raises FileFormatError where the file has none, or where it does not fit together."""
+        """The tokenizer's data. Raises FileFormatError if the file has none or it is inconsistent."""
         return tokenizer_of(self.path, self.metadata)
 
     def __getitem__(self, name: str) -> GGUFTensor:
@@ -203,21 +203,21 @@ class GGUFFile(Mapping[str, GGUFTensor]):
 
 # ---------------------------------------------------------------- parts
 def part_path(path: Path, number: int, count: int) -> Path:
-    """The name of a part, counted from 0, of a file `path` without an ending."""
+    """The name of a part, counted from 0, of a file `path` without a suffix."""
     return path.with_name(f"{path.name}-{number + 1:05d}-of-{count:05d}.gguf")
 
 
 def _parts(path: Path, header: Header) -> list[Header]:
-    """The heads of all parts of a file, in order; of a file that is not split, its own."""
+    """The headers of all parts of a file, in order; of an unsplit file, its own header."""
     count = _number(path, header.metadata, "split.count", 1)
     if count <= 1:
         return [header]
     named = _PART.fullmatch(path.name)
     if named is None or int(named["count"]) != count:
         raise FileFormatError(
-            f"{path} is one of {count} parts of a file and is not called so.",
-            f"Call it {part_path(Path('NAME'), _number(path, header.metadata, 'split.no', 0), count)}, and its other"
-            " parts likewise.",
+            f"{path} is one of {count} parts of a file, but its name does not say so.",
+            f"Name it {part_path(Path('NAME'), _number(path, header.metadata, 'split.no', 0), count)}, and its other"
+            " parts accordingly.",
         )
     stem = path.with_name(named["stem"])
     return [_part(part_path(stem, number, count), number, count) for number in range(count)]
@@ -225,18 +225,18 @@ def _parts(path: Path, header: Header) -> list[Header]:
 
 def _part(path: Path, number: int, count: int) -> Header:
     if not path.exists():
-        raise FileFormatError(f"{path} is not there, part {number + 1} of {count}.", "Put all parts into one folder.")
+        raise FileFormatError(f"{path}, part {number + 1} of {count}, is missing.", "Put all parts into one folder.")
     header = read_header(path)
     says = tuple(_number(path, header.metadata, key, -1) for key in ("split.no", "split.count"))
     if says != (number, count):
-        raise FileFormatError(f"{path} says that it is part {says[0]} of {says[1]}.", "Fetch the parts anew.")
+        raise FileFormatError(f"{path} claims to be part {says[0]} of {says[1]}.", "Download the parts again.")
     return header
 
 
 def _number(path: Path, metadata: Metadata, key: str, default: int) -> int:
     value = metadata.get(key, default)
     if type(value) is not int or not -1 <= value < 2**31:
-        raise FileFormatError(f"{path} has {key} = {value!r:.40}, which is no number of parts.", "Fetch the file anew.")
+        raise FileFormatError(f"{path} has {key} = {value!r:.40}, not a number of parts.", "Download the file again.")
     return value
 
 
@@ -244,8 +244,8 @@ def _check_parts(path: Path, headers: list[Header], distinct: int) -> None:
     total = sum(len(header.tensors) for header in headers)
     expected = _number(path, headers[0].metadata, "split.tensors.count", total)
     if len({header.order for header in headers}) > 1:
-        raise FileFormatError(f"The parts of {path} differ in byte order.", "Fetch the parts anew.")
+        raise FileFormatError(f"The parts of {path} differ in byte order.", "Download the parts again.")
     if distinct != total:
-        raise FileFormatError(f"Two parts of {path} have a tensor of the same name.", "Fetch the parts anew.")
+        raise FileFormatError(f"Two parts of {path} have a tensor of the same name.", "Download the parts again.")
     if expected != total:
-        raise FileFormatError(f"The parts of {path} have {total} tensors instead of {expected}.", "Fetch them anew.")
+        raise FileFormatError(f"The parts of {path} have {total} tensors instead of {expected}.", "Get them again.")

@@ -1,4 +1,4 @@
-"""The points that the IQ types choose from: tables of the format, kept in the gguf package."""
+"""The codebooks of the IQ types: tables of the format, which the gguf package contains."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib
 import numpy as np
 
 from rlx.errors import UnsupportedError
+from rlx.installation import install_command
 
 __all__ = ["grid"]
 
@@ -19,8 +20,8 @@ def grid(name: str) -> np.ndarray:
         quants = importlib.import_module("gguf.quants")
     except ImportError:
         raise UnsupportedError(
-            f"Blocks of {name} point into a table that the gguf package holds, and it is not installed.",
-            'Run pip install "rlx[gguf]".',
+            f"Blocks of {name} index a table in the gguf package, which is not installed.",
+            f"Run {install_command('gguf')}",
         ) from None
     owner = getattr(quants, name)
     owner.init_grid()

@@ -1,4 +1,4 @@
-"""What the head of one file says: its metadata and where its tensors lie, every claim held against the file's size."""
+"""The header of one file, its metadata and the position of its tensors, checked against the file's size."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlx.gguf.types import LAYOUTS, REMOVED, StorageType
 __all__ = ["ALIGNMENT", "MAGIC", "Header", "Metadata", "Place", "read_header"]
 
 MAGIC = b"GGUF"
-ALIGNMENT = 32  # where a file does not say another
+ALIGNMENT = 32  # unless the file specifies another
 MAX_RANK = 4
 _LARGEST = 2**63 - 1
 
 
 class Place(NamedTuple):
-    """What a file says of a tensor; `start`: of its bytes, in the file."""
+    """A tensor's description in a file; `start`: the offset of its bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,9 +36,9 @@ class Place(NamedTuple):
 
 
 class Metadata(Mapping[str, Any]):
-    """The metadata of a file, by key; a value is read when it is asked for.
+    """The metadata of a file, by key; a value is read on access.
 
-    Numbers and texts are Python's, arrays of numbers are NumPy arrays, arrays of texts or of arrays are lists.
+    Numbers and strings are Python's, arrays of numbers are NumPy arrays, arrays of strings or of arrays are lists.
 
     >>> import tempfile, pathlib
     >>> from rlx import gguf
@@ -69,14 +69,14 @@ class Metadata(Mapping[str, Any]):
         return key in self._places
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default: nobody is told which keys are near."""
+        """The value of a key, or the default; does not search for similar keys."""
         return self[key] if key in self else default
 
     def __repr__(self) -> str:
         return f"Metadata({len(self)} keys)"
 
     def kind(self, key: str) -> str:
-        """The kind of a value as the file has it: "uint32", "string", "array[float32]", ...
+        """The kind of a value in the file: "uint32", "string", "array[float32]", ...
 
         >>> from rlx import gguf
         >>> gguf.Metadata.kind.__name__
@@ -86,7 +86,7 @@ class Metadata(Mapping[str, Any]):
         return self._kind_text(kind, self._cursor.at(start))
 
     def length(self, key: str) -> int | None:
-        """How many items an array has, without reading them; None for other values.
+        """The number of elements of an array, without reading them; None for other values.
 
         >>> from rlx import gguf
         >>> gguf.Metadata.length.__name__
@@ -110,7 +110,7 @@ class Metadata(Mapping[str, Any]):
 
 
 class Header(NamedTuple):
-    """The head of one file; `data`: its bytes, mapped."""
+    """The header of one file; `data`: its bytes, mapped."""
 
     path: Path
     version: int
@@ -122,15 +122,15 @@ class Header(NamedTuple):
 
 
 def mapped(path: Path) -> memoryview:
-    """The bytes of a file, read when they are touched. Raises FileFormatError for a file of none."""
+    """The bytes of a file, read on access. Raises FileFormatError for an empty file."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
-            raise FileFormatError(f"{path} is no GGUF file: it is empty.", "Fetch or write the file anew.")
+            raise FileFormatError(f"{path} is not a GGUF file: it is empty.", "Download or write the file again.")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_header(path: Path) -> Header:
-    """The head of a file. Raises FileFormatError, which says at which byte, for every other file."""
+    """Read the header of a file. Raises FileFormatError, with the byte, if it is invalid."""
     data = mapped(path)
     cursor = _opened(data, path)
     tensors = cursor.bounded("number of tensors", 3 * 4 + cursor.count_size)
@@ -146,7 +146,7 @@ def read_header(path: Path) -> Header:
 
 
 def _opened(data: memoryview, path: Path) -> Cursor:
-    """A cursor behind magic and version, in the byte order that the version has."""
+    """A cursor after magic and version, in the byte order of the version."""
     cursor = Cursor(data, path, "<", 3)
     if bytes(data[:4]) != MAGIC:
         cursor.refuse(f"it begins with {bytes(data[:4])!r} instead of {MAGIC!r}")
@@ -156,17 +156,17 @@ def _opened(data: memoryview, path: Path) -> Cursor:
         (version,) = struct.unpack_from(order + "I", data, start)
         if 1 <= version <= 3:
             return Cursor(data, path, order, version, cursor.place)
-    return cursor.refuse(f"its version is {struct.unpack_from('<I', data, start)[0]}, and 1, 2 and 3 are known", start)
+    return cursor.refuse(f"its version is {struct.unpack_from('<I', data, start)[0]}; 1, 2 and 3 are known", start)
 
 
 def _pairs(cursor: Cursor, count: int) -> dict[str, tuple[int, int]]:
-    """Kind and place of every value, by key."""
+    """Kind and position of every value, by key."""
     found: dict[str, tuple[int, int]] = {}
     for number in range(count):
         start = cursor.place
         key = cursor.text(f"the key of metadata {number}")
         if key in found:
-            cursor.refuse(f"the metadata {key!r:.80} are there twice", start)
+            cursor.refuse(f"the metadata {key!r:.80} occur twice", start)
         what = f"the value of {key!r:.80}"
         kind = cursor.kind(what)
         found[key] = kind, cursor.place
@@ -184,7 +184,7 @@ def _alignment(cursor: Cursor, metadata: Metadata) -> int:
     return value
 
 
-_Fields = tuple[int, str, tuple[int, ...], int, int]  # place, name, sizes innermost first, type, offset
+_Fields = tuple[int, str, tuple[int, ...], int, int]  # position, name, sizes innermost first, type, offset
 
 
 def _described(cursor: Cursor) -> _Fields:
@@ -193,7 +193,7 @@ def _described(cursor: Cursor) -> _Fields:
     what = f"the tensor {name!r:.80}"
     rank = cursor.word(f"the rank of {what}")
     if rank > MAX_RANK:
-        cursor.refuse(f"{what} has {rank} dimensions, and {MAX_RANK} are the most", start)
+        cursor.refuse(f"{what} has {rank} dimensions, but at most {MAX_RANK} are allowed", start)
     sizes = tuple(cursor.count(f"a size of {what}") for _ in range(rank))
     return start, name, sizes, cursor.word(f"the type of {what}"), cursor.long(f"the offset of {what}")
 
@@ -203,29 +203,29 @@ def _placed(
 ) -> Place:
     what = f"the tensor {name!r:.80}"
     if number in REMOVED:
-        cursor.refuse(f"{what} is of the type {REMOVED[number]}, which the format no longer has", at)
+        cursor.refuse(f"{what} is of the type {REMOVED[number]}, which was removed from the format", at)
     if number not in LAYOUTS:
         cursor.refuse(f"{what} has the unknown type {number}", at)
     kind = StorageType(number)
     block = LAYOUTS[kind]
-    if 8 * math.prod(n or 1 for n in sizes) > _LARGEST:  # NumPy's bound, of any dtype, which knows no zeros
+    if 8 * math.prod(n or 1 for n in sizes) > _LARGEST:  # NumPy's bound, for any dtype; it ignores zeros
         cursor.refuse(f"{what} has more elements than can be counted", at)
     if (sizes[0] if sizes else 1) % block.elements:
-        cursor.refuse(f"the rows of {what} are no whole blocks of {kind.name}", at)
+        cursor.refuse(f"the rows of {what} are not whole blocks of {kind.name}", at)
     nbytes = math.prod(sizes) // block.elements * block.nbytes
     if offset % alignment:
-        cursor.refuse(f"{what} lies at {offset}, which is no multiple of {alignment}", at)
+        cursor.refuse(f"{what} is at {offset}, which is not a multiple of {alignment}", at)
     if data + offset + nbytes > cursor.size and nbytes:
-        cursor.refuse(f"{what} ends {data + offset + nbytes - cursor.size} bytes behind the file", at)
+        cursor.refuse(f"{what} ends {data + offset + nbytes - cursor.size} bytes past the end of the file", at)
     return Place(name, sizes[::-1], kind, data + offset, nbytes)
 
 
 def _check_layout(cursor: Cursor, places: tuple[Place, ...], starts: list[int]) -> None:
-    """Names are there once, and no two tensors share a byte."""
+    """Check that names are unique and that tensors do not overlap."""
     seen: set[str] = set()
     for place, at in zip(places, starts, strict=True):
         if place.name in seen:
-            cursor.refuse(f"the tensor {place.name!r:.80} is there twice", at)
+            cursor.refuse(f"the tensor {place.name!r:.80} occurs twice", at)
         seen.add(place.name)
     for before, after in pairwise(sorted((p for p in places if p.nbytes), key=lambda p: p.start)):
         if before.start + before.nbytes > after.start:
@@ -233,7 +233,7 @@ def _check_layout(cursor: Cursor, places: tuple[Place, ...], starts: list[int]) 
 
 
 def bytes_of(header: Header, place: Place) -> np.ndarray:
-    """The bytes of a tensor, as they lie in the file; read when they are touched."""
+    """The bytes of a tensor as stored in the file, read on access."""
     if not place.nbytes:
         return np.zeros(0, np.uint8)
     return np.frombuffer(header.data[place.start : place.start + place.nbytes], np.uint8)

@@ -1,7 +1,7 @@
-"""The scales that K types choose for a group: searches over candidates, for all groups at once.
+"""The search for the scales of K types over candidates, for all groups at once.
 
-Groups are columns, [width, groups]: reductions run over the first axis, element by element in a group's order, so that
-sums are rounded as in the format's reference implementation.
+Groups are columns, [width, groups]: reductions run over the first axis, element by element in a group's order, so
+that sums are rounded as in the format's reference implementation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 __all__ = ["affine_search", "nearest", "symmetric_descent", "symmetric_search"]
 
 _F = np.float32
-_NOTHING = _F(1e-15)  # a group whose elements are all below this in magnitude has the scale 0
+_NOTHING = _F(1e-15)  # a group whose elements are all smaller in magnitude has the scale 0
 
 
 def nearest(x: np.ndarray) -> np.ndarray:
-    """Rounded to the nearest integer, ties to even."""
+    """Round to the nearest integer, ties to even."""
     return np.rint(x)
 
 
@@ -26,10 +26,10 @@ def _sum(x: np.ndarray) -> np.ndarray:
 def affine_search(
     x: np.ndarray, weights: np.ndarray, top: int, first: float, steps: int, magnitude: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scales s, offsets m >= 0 and numbers q from 0 to top that make the weighted error of s q - m small.
+    """Find scales s, offsets m >= 0 and numbers q from 0 to top with a small weighted error of s q - m.
 
-    Tries `steps` + 1 ranges, a tenth of a number apart, and for each the least squares of its numbers.
-    `magnitude`: the error is that of magnitudes, not of squares. Returns s, m: [groups], q: [width, groups].
+    Tries `steps` + 1 ranges in steps of a tenth of a number, and for each the least squares of its numbers.
+    `magnitude`: minimise magnitudes of the error, not squares. Returns s, m: [groups], q: [width, groups].
     """
 
     def numbers(inverse: np.ndarray, low: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def affine_search(
     total, total_x = _sum(weights), _sum(weights * x)
     low, high = np.minimum(x.min(axis=0), 0), x.max(axis=0)
     flat = high == low
-    with np.errstate(all="ignore"):  # of flat groups, whose results are replaced
+    with np.errstate(all="ignore"):  # for flat groups, whose results are replaced
         inverse = _F(top) / (high - low)
         scale, q = _F(1) / inverse, numbers(inverse, low)
         best = error(scale, q, low)
@@ -67,9 +67,9 @@ def _first_largest(x: np.ndarray) -> np.ndarray:
 
 
 def symmetric_search(x: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scales s and numbers q from 0 to 2 half - 1 that make the error of s (q - half), weighted by x^2, small.
+    """Find scales s and numbers q from 0 to 2 half - 1 with a small error of s (q - half), weighted by x^2.
 
-    Tries 19 ranges, a tenth of a number apart. Returns s: [groups], q: [width, groups].
+    Tries 19 ranges in steps of a tenth of a number. Returns s: [groups], q: [width, groups].
     """
     largest = _first_largest(x)
     empty = np.abs(largest) < _NOTHING
@@ -79,7 +79,7 @@ def symmetric_search(x: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray]:
         q = np.clip(nearest(inverse * x), -half, half - 1)
         return q, _sum(weights * x * q), _sum(weights * q * q)
 
-    with np.errstate(all="ignore"):  # of empty groups, whose results are replaced
+    with np.errstate(all="ignore"):  # for empty groups, whose results are replaced
         q, xq, qq = sums(_F(-half) / largest)
         scale = np.where(qq != 0, xq / qq, _F(0))
         best = scale * xq
@@ -93,11 +93,11 @@ def symmetric_search(x: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def symmetric_descent(x: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same by changing one number after another while that helps, in at most five rounds."""
+    """As symmetric_search, by coordinate descent over the numbers in at most five rounds."""
     largest = _first_largest(x)
     empty = np.abs(largest) < _NOTHING
     weights = x * x
-    with np.errstate(all="ignore"):  # of empty groups, and of numbers that are not taken
+    with np.errstate(all="ignore"):  # for empty groups, and for rejected numbers
         q = np.clip(nearest(_F(-half) / largest * x), -half, half - 1)
         xq, qq = _sum(weights * x * q), _sum(weights * q * q)
         for _ in range(5):

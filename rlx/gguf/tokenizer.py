@@ -1,4 +1,4 @@
-"""The tokenizer that a file carries, as data: tokens, scores, types, merges and special tokens."""
+"""The tokenizer stored in a file, as data: tokens, scores, types, merges and special tokens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["TOKEN_TYPES", "Tokenizer", "byte_alphabet", "tokenizer_of"]
 TOKEN_TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "user", 5: "unused", 6: "byte"}
 _SPECIAL = "bos eos eot eom unknown seperator separator padding cls mask".split()  # "seperator": sic, in the format
 _FLAGS = "add_bos_token add_eos_token add_sep_token add_space_prefix remove_extra_whitespaces".split()
-_SPACE = "\u2581"  # what models after SentencePiece write for a space
+_SPACE = "\u2581"  # the space of SentencePiece models
 
 
 class Tokenizer(NamedTuple):
-    """What a file says of its tokenizer.
+    """The tokenizer data of a file.
 
     Fields:
       model: the kind of tokenizer: "llama" (SentencePiece), "gpt2" (byte-level BPE), "bert", "t5", "rwkv", ...
-      pre: the name of the rule that cuts text into words, or None.
-      tokens: the texts of the tokens, as the model writes them.
+      pre: the name of the rule that splits text into words, or None.
+      tokens: the strings of the tokens, as in the model.
       scores: float32[tokens], or None.
       types: int32[tokens], the keys of TOKEN_TYPES, or None.
-      merges: pairs of tokens "a b" in order of rank; empty for models without.
+      merges: pairs of tokens "a b" in order of rank; empty for models without merges.
       special: ids by role: "bos", "eos", "unknown", "padding", ...
       flags: "add_bos_token", "add_space_prefix", ...
       chat_template: the template in Jinja, or None.
@@ -66,7 +66,7 @@ class Tokenizer(NamedTuple):
         return text.replace(_SPACE, " ").encode() if self.model in ("llama", "t5") else text.encode()
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; bytes that are no UTF-8 become the replacement character.
+        """Decode tokens to text; invalid UTF-8 becomes the replacement character.
 
         >>> from rlx.gguf import Tokenizer
         >>> Tokenizer("gpt2", tokens=["Hi"]).decode([0])
@@ -76,7 +76,7 @@ class Tokenizer(NamedTuple):
 
 
 def byte_alphabet() -> str:
-    """The characters that byte-level BPE writes for the bytes 0 to 255.
+    """The characters that represent the bytes 0 to 255 in byte-level BPE.
 
     >>> from rlx.gguf.tokenizer import byte_alphabet
     >>> byte_alphabet()[32], byte_alphabet()[65]
@@ -91,7 +91,7 @@ _CHARACTERS = {character: byte for byte, character in enumerate(byte_alphabet())
 
 
 def _is_byte(text: str) -> bool:
-    """Whether a token is spelt <0x0A>."""
+    """Whether a token is written as <0x0A>."""
     return (
         len(text) == 6
         and text.startswith("<0x")
@@ -102,11 +102,11 @@ def _is_byte(text: str) -> bool:
 
 # ---------------------------------------------------------------- from metadata
 def tokenizer_of(path: os.PathLike[str], metadata: Metadata) -> Tokenizer:
-    """The tokenizer in a file's metadata. Raises FileFormatError where its parts do not fit together."""
+    """The tokenizer in a file's metadata. Raises FileFormatError if it is inconsistent."""
     read = _Reader(path, metadata)
     if "tokenizer.ggml.model" not in metadata:
         raise FileFormatError(
-            f"{os.fspath(path)} carries no tokenizer.", "Take the tokenizer from the model's own folder."
+            f"{os.fspath(path)} contains no tokenizer.", "Take the tokenizer from the model's own folder."
         )
     tokens = read.texts("tokens")
     found = Tokenizer(
@@ -128,14 +128,14 @@ def tokenizer_of(path: os.PathLike[str], metadata: Metadata) -> Tokenizer:
 
 
 class _Reader:
-    """Typed looks into metadata."""
+    """Typed access to metadata."""
 
     def __init__(self, path: os.PathLike[str], metadata: Metadata) -> None:
         self.path, self.metadata = path, metadata
 
     def refuse(self, key: str, why: str) -> NoReturn:
         raise FileFormatError(
-            f"{os.fspath(self.path)}: tokenizer.ggml.{key} {why}.", "Fetch or convert the model anew."
+            f"{os.fspath(self.path)}: tokenizer.ggml.{key} {why}.", "Download or convert the model again."
         )
 
     def text(self, key: str) -> str | None:
@@ -149,7 +149,7 @@ class _Reader:
         if isinstance(value, np.ndarray) and not value.size:
             return []
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            self.refuse(key, "is no array of texts")
+            self.refuse(key, "is not an array of strings")
         return value
 
     def numbers(self, key: str, kinds: str, dtype: Any, length: int) -> np.ndarray | None:
@@ -157,9 +157,9 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
-            self.refuse(key, "is no array of numbers")
+            self.refuse(key, "is not an array of numbers")
         if len(value) != length:
-            self.refuse(key, f"has {len(value)} items for {length} tokens")
+            self.refuse(key, f"has {len(value)} elements for {length} tokens")
         return value.astype(dtype)
 
     def token(self, key: str, length: int) -> int | None:
@@ -167,7 +167,7 @@ class _Reader:
         if value is None:
             return None
         if type(value) is not int:
-            self.refuse(key, "is no whole number")
+            self.refuse(key, "is not an integer")
         return value if 0 <= value < length else None if value in (-1, 2**32 - 1) else self.refuse(key, f"is {value}")
 
     def flag(self, key: str) -> bool | None:

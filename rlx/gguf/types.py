@@ -1,4 +1,4 @@
-"""The storage types of a GGUF file: their numbers, and how many elements lie in how many bytes."""
+"""The storage types of a GGUF file: their numbers and their block sizes in elements and bytes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Layout(NamedTuple):
 
 
 class StorageType(enum.IntEnum):
-    """How the numbers of a tensor lie in a file: plainly, or packed in blocks with scales.
+    """The storage format of a tensor's numbers: plain, or packed in blocks with scales.
 
-    Members have the names and the numbers of the format. Functions of `rlx.gguf` take a member, its name or its number.
+    Members have the format's names and numbers. Functions of `rlx.gguf` take a member, its name or its number.
 
     >>> from rlx.gguf import StorageType
     >>> StorageType.Q4_0, int(StorageType.Q4_0), StorageType.Q4_0.bits
@@ -119,7 +119,7 @@ LAYOUTS: dict[StorageType, Layout] = {
     _T.MXFP4: Layout(32, 17),
     _T.NVFP4: Layout(64, 36),
 }
-# numbers that the format once gave to types which no reader knows any more
+# numbers of types that were removed from the format
 REMOVED = {
     4: "Q4_2",
     5: "Q4_3",
@@ -133,7 +133,7 @@ REMOVED = {
 
 
 def storage_type(value: StorageType | str | int) -> StorageType:
-    """The storage type that a name or a number says. Raises DtypeError where there is none."""
+    """The storage type with a name or a number. Raises DtypeError if there is none."""
     if isinstance(value, str) and value.upper() in StorageType.__members__:
         return StorageType[value.upper()]
     if isinstance(value, int) and value in LAYOUTS:
@@ -142,7 +142,7 @@ def storage_type(value: StorageType | str | int) -> StorageType:
 
 
 def layout(kind: StorageType | str | int) -> Layout:
-    """How many elements a block of a storage type has, and how many bytes.
+    """The number of elements and bytes in a block of a storage type.
 
     >>> from rlx.gguf import layout
     >>> layout("Q4_K")
@@ -152,27 +152,27 @@ def layout(kind: StorageType | str | int) -> Layout:
 
 
 def plain_dtype(kind: StorageType) -> np.dtype | None:
-    """The NumPy dtype whose bytes a storage type has, None for bfloat16 and blocks."""
+    """The NumPy dtype with the byte format of a storage type; None for bfloat16 and blocks."""
     return PLAIN.get(kind)
 
 
 def bytes_shape(shape: tuple[int, ...], kind: StorageType) -> tuple[int, ...]:
-    """The shape of the bytes of an array. Raises ShapeError where rows are no whole blocks."""
+    """The shape of the bytes of an array. Raises ShapeError if rows are not whole blocks."""
     block = LAYOUTS[kind]
     if not shape or shape[-1] % block.elements:
         raise ShapeError(
-            f"Rows of {list(shape)} are no whole blocks of {kind.name}, which have {block.elements} elements.",
+            f"Rows of {list(shape)} are not whole {kind.name} blocks of {block.elements} elements.",
             "Pad the last axis, or store it as F16.",
         )
     return (*shape[:-1], shape[-1] // block.elements * block.nbytes)
 
 
 def elements_shape(shape: tuple[int, ...], kind: StorageType) -> tuple[int, ...]:
-    """The shape of the array that bytes of a shape hold. Raises ShapeError where rows are no whole blocks."""
+    """The shape of the array encoded in bytes of a shape. Raises ShapeError if rows are not whole blocks."""
     block = LAYOUTS[kind]
     if not shape or shape[-1] % block.nbytes:
         raise ShapeError(
-            f"Rows of {shape[-1] if shape else 0} bytes are no whole blocks of {kind.name}, which have {block.nbytes}.",
+            f"Rows of {shape[-1] if shape else 0} bytes are not whole {kind.name} blocks of {block.nbytes}.",
             "Give the bytes of whole rows, one row of the tensor along the last axis.",
         )
     return (*shape[:-1], shape[-1] // block.nbytes * block.elements)

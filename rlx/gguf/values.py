@@ -1,4 +1,4 @@
-"""Metadata values as bytes, and which kind of the format a Python value is."""
+"""Encoding of metadata values as bytes, and the format's kind of a Python value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTEGERS = ("uint32", "int32", "uint64", "int64")  # tried in this order
 
 
 def kind_of(key: str, value: Any) -> str:
-    """The kind that a value is written as unless another is asked for: see GGUFWriter.add_metadata."""
+    """The default kind of a value: see GGUFWriter.add_metadata."""
     if isinstance(value, str):
         return "string"
     if isinstance(value, (bool, np.bool_)):
@@ -32,7 +32,7 @@ def kind_of(key: str, value: Any) -> str:
         return "float32"
     dtype = getattr(value, "dtype", None)
     if dtype is None or dtype.name not in _NUMBERS:
-        refuse(key, value, "is nothing that metadata hold")
+        refuse(key, value, "cannot be stored in metadata")
     depth = getattr(value, "ndim", 0)
     return "array[" * depth + dtype.name + "]" * depth
 
@@ -55,14 +55,14 @@ def _kind_of_items(key: str, values: Sequence[Any]) -> str:
         return _integer_kind(key, min(values), max(values))
     if kinds <= {*_INTEGERS, "float32"}:
         return "float32"
-    refuse(key, values, "has items of several kinds")
+    refuse(key, values, "has elements of several kinds")
 
 
 def refuse(key: str, value: Any, why: str) -> NoReturn:
     """Raise DtypeError for a value."""
     raise DtypeError(
         f"The metadata {key!r:.80} = {brief(value)} {why}.",
-        "Values are numbers, bools, texts, arrays of numbers, and lists of one of these or of such lists.",
+        "Values are numbers, bools, strings, arrays of numbers, and (nested) lists of a single kind.",
     )
 
 
@@ -78,16 +78,16 @@ def kind_word(order: Order, kind: str) -> bytes:
 
 
 def text_bytes(order: Order, version: int, text: str) -> bytes:
-    """A text behind its length. Raises DtypeError for one that has no UTF-8."""
+    """A string preceded by its length. Raises DtypeError if UTF-8 cannot encode it."""
     try:
         found = text.encode()
     except UnicodeEncodeError:
-        raise DtypeError(f"The text {brief(text)} has no UTF-8.", "Replace its lone surrogates.") from None
+        raise DtypeError(f"The string {brief(text)} is not valid Unicode.", "Replace its lone surrogates.") from None
     return count_bytes(order, version, len(found)) + found
 
 
 def value_bytes(order: Order, version: int, key: str, kind: str, value: Any) -> bytes:
-    """A value of a kind, without the kind's number. Raises DtypeError where the kind does not hold it."""
+    """A value of a kind, without the kind's number. Raises DtypeError if the kind cannot represent it."""
     if kind == "string":
         return text_bytes(order, version, value) if isinstance(value, str) else refuse(key, value, "is no text")
     if not kind.startswith("array"):

@@ -1,4 +1,4 @@
-"""Writing GGUF files: one, or several parts; each replaces what was there when it is whole."""
+"""Writing GGUF files: one file or several parts, each replacing the old file once it is complete."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from rlx.serialization.atomic import replace
 
 __all__ = ["GGUFWriter"]
 
-_NAME_LIMIT = 63  # bytes of a tensor's name that llama.cpp takes
-_PARTS_LIMIT = 65535  # what split.count holds
-_CHUNK = 1 << 22  # elements that are encoded before they are written
+_NAME_LIMIT = 63  # bytes of a tensor's name that llama.cpp accepts
+_PARTS_LIMIT = 65535  # the range of split.count
+_CHUNK = 1 << 22  # elements encoded per write
 
 
 class _Tensor(NamedTuple):
-    """A tensor to be written; `rows(start, stop)`: the packed bytes of some rows, in little endian."""
+    """A tensor to be written; `rows(start, stop)`: the packed bytes of those rows, in little endian."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,11 +42,11 @@ class _Tensor(NamedTuple):
 
 
 class GGUFWriter:
-    """A GGUF file to be: metadata and tensors are added, and `write` writes them.
+    """A builder for GGUF files: add metadata and tensors, then call `write`.
 
     Args:
       architecture: `general.architecture`, such as "llama"; None leaves it out.
-      alignment: a power of two at whose multiples tensors lie.
+      alignment: the alignment of tensors, a power of two.
       byte_order: "little" or "big".
       version: 1, 2 or 3; counts and lengths of version 1 have 32 bits.
 
@@ -87,15 +87,15 @@ class GGUFWriter:
             self.add_metadata("general.alignment", alignment)
 
     def add_metadata(self, key: str, value: Any, kind: str | None = None) -> GGUFWriter:
-        """Add a value.
+        """Add a metadata value.
 
         Args:
-          key: its key; one that is there is replaced.
-          value: a number, bool, text, array of numbers, or list of texts, numbers or lists.
-          kind: "uint32", "float64", "array[int8]", ...; without it NumPy's dtypes say so, a Python int is uint32, or
-            the next of int32, uint64, int64 that holds it, a Python float float32.
+          key: its key; an existing one is replaced.
+          value: a number, bool, text, array of numbers, or list of strings, numbers or lists.
+          kind: "uint32", "float64", "array[int8]", ... The default follows NumPy's dtypes; a Python int is the first of
+            uint32, int32, uint64, int64 that can represent it, a Python float is float32.
 
-        Returns the writer. Raises DtypeError for a value that the format or the kind does not hold.
+        Returns the writer. Raises DtypeError for a value that the format or the kind cannot represent.
 
         >>> from rlx import gguf
         >>> writer = gguf.GGUFWriter().add_metadata("llama.rope.freq_base", 10000.0)
@@ -103,12 +103,12 @@ class GGUFWriter:
         if key == "general.alignment" and value != self._alignment:
             raise OptionError("The alignment is an argument of the writer.", f"Write GGUFWriter(alignment={value}).")
         kind = ("uint32" if key == "general.alignment" else kind_of(key, value)) if kind is None else kind
-        value_bytes(self._order, self._version, key, kind, value)  # refuses now what cannot be written
+        value_bytes(self._order, self._version, key, kind, value)  # raises now if it cannot be written
         self._metadata[key] = kind, value
         return self
 
     def add_all_metadata(self, metadata: Mapping[str, Any]) -> GGUFWriter:
-        """Add all values of a mapping; those of a file's Metadata keep their kinds, `split.` keys are left out.
+        """Add all values of a mapping. Values of a file's Metadata keep their kinds, `split.` keys are omitted.
 
         >>> from rlx import gguf
         >>> writer = gguf.GGUFWriter().add_all_metadata({"general.name": "Tiny", "llama.block_count": 2})
@@ -124,13 +124,13 @@ class GGUFWriter:
         """Add a tensor.
 
         Args:
-          name: its name, of at most 63 bytes; one that is there is replaced.
-          value: an array, or a GGUFTensor, whose bytes are copied where its type is the one wanted.
-          kind: the storage type; without it that of the GGUFTensor, or of the array's dtype.
-          importance: as that of `quantize`.
+          name: its name, of at most 63 bytes; an existing one is replaced.
+          value: an array, or a GGUFTensor, whose bytes are copied if it has the requested storage type.
+          kind: the storage type; the default is the GGUFTensor's, or the array's dtype.
+          importance: as in `quantize`.
 
-        Returns the writer. Raises ShapeError for more than four axes and for rows that are no whole blocks,
-        DtypeError for other arrays.
+        Returns the writer. Raises ShapeError for more than four axes and for rows that are not whole blocks,
+        DtypeError for unsupported dtypes.
 
         >>> import numpy as np
         >>> from rlx import gguf
@@ -147,7 +147,7 @@ class GGUFWriter:
         )
 
     def add_packed(self, name: str, packed: np.ndarray, kind: StorageType | str | int) -> GGUFWriter:
-        """Add a tensor whose packed bytes, uint8 of shape [..., bytes of a row], are there already.
+        """Add a tensor from its packed bytes, uint8 of shape [..., bytes of a row].
 
         >>> import numpy as np
         >>> from rlx import gguf
@@ -161,22 +161,22 @@ class GGUFWriter:
     def _add(self, tensor: _Tensor) -> GGUFWriter:
         if len(tensor.shape) > MAX_RANK:
             axes = len(tensor.shape)
-            raise ShapeError(f"The tensor {tensor.name!r} has {axes} axes, and GGUF has {MAX_RANK}.", "Reshape it.")
-        bytes_shape(tensor.shape or (1,), tensor.kind)  # refuses rows that are no whole blocks
+            raise ShapeError(f"The tensor {tensor.name!r} has {axes} axes; GGUF allows {MAX_RANK}.", "Reshape it.")
+        bytes_shape(tensor.shape or (1,), tensor.kind)  # raises if rows are not whole blocks
         if len(tensor.name.encode()) > _NAME_LIMIT:
             raise TreeMismatchError(f"The name {tensor.name!r} has more than {_NAME_LIMIT} bytes.", "Shorten it.")
         self._tensors[tensor.name] = tensor
         return self
 
     def write(self, path: str | os.PathLike[str], part_bytes: int | None = None) -> None:
-        """Write the file; what was there is replaced when the new one, written beside it, is whole and on the disk.
+        """Write the file. It is written under another name, and replaces an existing file once it is on the disk.
 
         Args:
-          path: where.
-          part_bytes: split the file into parts whose tensors have at most so many bytes, but one tensor at least;
-            they are called NAME-00001-of-00003.gguf, and so on. The first, with the metadata, is written last.
+          path: the file.
+          part_bytes: split the file into parts with at most this number of tensor bytes, but at least one tensor; they
+            are named NAME-00001-of-00003.gguf, and so on. The first, with the metadata, is written last.
 
-        Raises what `quantize` raises for the numbers of a tensor, and OSError where nothing can be written.
+        Raises the errors of `quantize` for the numbers of a tensor, and OSError if the file cannot be written.
 
         >>> import tempfile, pathlib
         >>> from rlx import gguf
@@ -231,12 +231,12 @@ def _matrix(array: np.ndarray) -> np.ndarray:
 
 
 def _packed_rows(packed: Callable[[], np.ndarray]) -> Callable[[int, int], np.ndarray]:
-    """Rows of bytes that are there already."""
+    """Rows of existing bytes."""
     return lambda start, stop: _matrix(packed())[start:stop]
 
 
 def _chunks(tensor: _Tensor) -> Iterator[np.ndarray]:
-    """The packed bytes of a tensor, some rows at a time."""
+    """The packed bytes of a tensor, a few rows at a time."""
     *outer, width = tensor.shape or (1,)
     rows = math.prod(outer) if width else 0
     step = max(1, _CHUNK // max(width, 1))
@@ -251,11 +251,11 @@ def _kind_of_array(name: str, array: np.ndarray) -> StorageType:
     for kind, dtype in PLAIN.items():
         if array.dtype == dtype:
             return kind
-    raise DtypeError(f"The tensor {name!r} is of {array.dtype}, which GGUF has no type for.", "Give kind=.")
+    raise DtypeError(f"The tensor {name!r} has the dtype {array.dtype}, for which GGUF has no type.", "Give kind=.")
 
 
 def _divided(tensors: list[_Tensor], limit: int) -> list[list[_Tensor]]:
-    """Tensors in runs of at most so many bytes, but one at least. Raises OptionError for too many runs."""
+    """Split tensors into runs of at most `limit` bytes, but at least one. Raises OptionError for too many runs."""
     parts: list[list[_Tensor]] = [[]]
     size = 0
     for tensor in tensors:
@@ -265,5 +265,5 @@ def _divided(tensors: list[_Tensor], limit: int) -> list[list[_Tensor]]:
         parts[-1].append(tensor)
         size += tensor.nbytes
     if len(parts) > _PARTS_LIMIT:
-        raise OptionError(f"part_bytes={limit} makes {len(parts)} parts; the most are {_PARTS_LIMIT}.", "Give more.")
+        raise OptionError(f"part_bytes={limit} makes {len(parts)} parts; at most {_PARTS_LIMIT} work.", "Give more.")
     return parts

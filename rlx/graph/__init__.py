@@ -1,4 +1,4 @@
-"""Graphs built by hand and sessions that run them: a thin skin over Program."""
+"""Graphs built by hand and sessions that run them: a thin layer over Program."""
 
 from __future__ import annotations
 

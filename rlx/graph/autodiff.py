@@ -1,7 +1,7 @@
-"""rlx.autodiff: derivatives of graphs and functions under the names that graph users look for.
+"""rlx.autodiff: derivatives of graphs and functions, under the names of graph APIs.
 
-Everything here is put together from rlx.grad, jvp, vmap and the custom rules. Functions that take a
-Graph return a Graph; given a Python function they return a function.
+Everything here is built from rlx.grad, jvp, vmap and the custom rules. A function called with a Graph returns a
+Graph; called with a Python function it returns a function.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class AutodiffError(RlxError, TypeError):
-    """A derivative that was asked for and makes no sense: of an unknown name, or of what is not used.
+    """A derivative that does not exist: with respect to an unknown name, or to an unused input.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -65,7 +65,7 @@ class AutodiffError(RlxError, TypeError):
 
 @dataclass(frozen=True)
 class GradWithLossOptions:
-    """zero_missing_wrt: zeros for what the loss does not depend on, instead of AutodiffError.
+    """zero_missing_wrt: return zeros for inputs that the loss does not use, instead of raising AutodiffError.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -88,7 +88,7 @@ GradWithLossOptions.TRAINING = GradWithLossOptions(zero_missing_wrt=True)
 
 @dataclass(frozen=True)
 class HigherOrderOptions:
-    """fuse_elementwise: mark elementwise regions in the result; the values are the same.
+    """fuse_elementwise: mark elementwise regions in the result; values do not change.
 
     >>> from rlx import autodiff
     >>> options = autodiff.HigherOrderOptions(fuse_elementwise=False)
@@ -126,7 +126,7 @@ def _like(subject: Subject, graph: Graph) -> Any:
 
 
 def _positions(graph: Graph, wrt: Iterable[Wrt] | Wrt | None) -> list[int]:
-    """Positions in the signature of names, nodes or node numbers; None stands for all parameters."""
+    """Positions in the signature of names, nodes or node numbers; None means all parameters."""
     if wrt is None:
         wrt = list(graph.params)
     given = [wrt] if isinstance(wrt, (str, int, Node)) else list(wrt)
@@ -152,7 +152,7 @@ def _positions(graph: Graph, wrt: Iterable[Wrt] | Wrt | None) -> list[int]:
 def _traced(
     graph: Graph, function: Callable[..., Any], suffix: str, extra: Sequence[tuple[str, TensorType]] = ()
 ) -> Graph:
-    """The graph of a function of the graph's signature, and of extra inputs."""
+    """The graph of a function that takes the graph's signature and extra inputs."""
     types = [node.atom.type for node in graph.signature.values()]
     places = [ShapeDtypeStruct(t.shape, t.dtype) for t in (*types, *(t for _, t in extra))]
     program = make_program(function)(*places)
@@ -205,7 +205,7 @@ def grad_with_loss(
       subject: a Graph or GraphModule whose first output is the scalar loss, or a function.
       wrt: names, nodes or node numbers (all parameters if left out); positions for a function
         (0 if left out).
-      options: whether what the loss does not depend on is an error or gives zeros of its own dtype.
+      options: whether an input that the loss does not use is an error or gives zeros of the input's dtype.
 
     Returns: a graph with outputs [loss, gradients..., further outputs...], or a function that
     returns (loss, gradients).
@@ -259,7 +259,7 @@ def _function_with_loss(
     def checked(*args: Any) -> Any:
         program = Jitted(function).trace(*args).program
         owners = [number for number, a in enumerate(args) for _ in tree.leaves(a)]
-        held = len(program.inputs) - len(owners)  # what the function closes over comes first
+        held = len(program.inputs) - len(owners)  # captured values are the first inputs
         places = {held + k: f"argument {n}" for k, n in enumerate(owners) if n in numbers}
         _check_used(program, list(places), places, options)
         return both(*args)
@@ -268,7 +268,7 @@ def _function_with_loss(
 
 
 def grad(subject: Any, wrt: Any = None) -> Any:
-    """The gradients alone; as grad_with_loss otherwise.
+    """The gradients without the loss; otherwise like grad_with_loss.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -393,9 +393,9 @@ def _batched(graph: Graph, names: Sequence[str], batch: int) -> Graph:
 def nth_order_grad(
     subject: Any, wrt: Any = None, order: int = 2, options: HigherOrderOptions | None = None
 ) -> Any:
-    """The derivative of any order of a scalar function of a scalar; other inputs are held.
+    """The derivative of any order of a scalar function of a scalar; other inputs are constant.
 
-    For a graph: a graph with that one output, free of duplicates. For a function: a function; `wrt`
+    For a graph: a graph with this one output, without duplicates. For a function: a function; `wrt`
     is a position.
 
     >>> import rlx, rlx.numpy as jnp
@@ -403,7 +403,7 @@ def nth_order_grad(
     48.0
     """
     if order < 0:
-        raise AutodiffError(f"nth_order_grad got order={order}.", "Orders are zero or more.")
+        raise AutodiffError(f"nth_order_grad got order={order}.", "The order must be zero or more.")
     if not isinstance(subject, (Graph, GraphModule)):
         return _nth_of_function(subject, wrt or 0, order)
     graph = _graph(subject)
@@ -437,7 +437,7 @@ def nth_order_grad_with_options(subject: Any, wrt: Any, order: int, options: Hig
 
 
 def _nth_of_function(function: Callable[..., Any], position: int, order: int) -> Callable[..., Any]:
-    """Forward mode, level by level."""
+    """Nest forward mode `order` times."""
     if order == 0:
         return function
     below = _nth_of_function(function, position, order - 1)
@@ -537,9 +537,9 @@ def build_force_energy_loss(
 
 # ------------------------------------------------------------------ preparation and own rules
 class PrepareForAutodiff:
-    """A pass: calls of plain programs and marked regions are inlined; custom rules stay what they are.
+    """A pass that inlines calls of plain programs and marked regions; custom rules stay.
 
-    Derivatives need no preparation here; it shows what they will see, and takes the names out.
+    Derivatives need no preparation. The pass shows the program that they see, and removes the names.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

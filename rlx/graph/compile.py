@@ -1,4 +1,4 @@
-"""rlx.compile: the compiler's stages one by one, as text, as files, and as one pipeline object."""
+"""rlx.compile: the compiler's stages, one by one, as text, as files, and as one pipeline object."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass
 class CompileResult:
-    """A compiled program: its plan, the programs on the way, and the reports.
+    """A compiled program: its plan, the intermediate programs, and the reports.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -70,10 +70,10 @@ class CompileResult:
 
 @dataclass
 class CompilePipeline:
-    """From a graph, module or program to a plan, with everything that can be chosen.
+    """The compilation of a graph, module or program to a plan, with all options.
 
-    supported_ops: the kinds of operations that may be lowered; others are rewritten (LegalizeError
-    where that cannot be). assert_fusion_clean: raise where loop nests that could share work do not.
+    supported_ops: the kinds of operations that may be lowered; others are rewritten, or raise LegalizeError.
+    assert_fusion_clean: raise if loop nests that could share work are not fused.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -92,7 +92,7 @@ class CompilePipeline:
     def compile(self, subject: Program | Graph | GraphModule) -> CompileResult:
         """Optimise, legalise, lower. A module at MIR is not optimised again."""
         if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
-            raise WrongStageError("This module is at LIR: it is compiled already.", "Use module.lir.")
+            raise WrongStageError("This module is at LIR: it is already compiled.", "Use module.lir.")
         graph = subject.graph() if isinstance(subject, GraphModule) else subject
         program = graph if isinstance(graph, Program) else graph.program
         ready = isinstance(subject, GraphModule) and subject.stage is GraphStage.MIR
@@ -118,7 +118,7 @@ class CompilePipeline:
 
 # ------------------------------------------------------------------ stages
 def fusion_target_for(device: str) -> FusionTarget:
-    """The target of a device. Raises RlxError for a device that rlx does not compile for.
+    """The target of a device. Raises RlxError for an unsupported device.
 
     >>> import rlx.compile as compiler
     >>> compiler.fusion_target_for("cpu")
@@ -183,7 +183,7 @@ def compile_module_stages(device: str, module: GraphModule, **options: Any) -> C
 
 
 def graph_from_lir(result: CompileResult) -> Graph:
-    """The graph of the program that a plan was made from: names and roles kept.
+    """The graph of the program that a plan was compiled from, with its names and roles.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -206,7 +206,7 @@ def _program(subject: Any) -> Program:
 
 
 def inspect_graph(subject: Graph | GraphModule | Program) -> str:
-    """The program as Python that runs, with the lines that made it.
+    """The program as runnable Python, with the user's line for each operation.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -227,7 +227,7 @@ def _statistics(stage: str, program: Program) -> str:
 
 
 def inspect_hir(subject: Graph | GraphModule) -> str:
-    """A graph, or a module at HIR, as text. Raises WrongStageError further down.
+    """A graph, or a module at HIR, as text. Raises WrongStageError at later stages.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -282,7 +282,7 @@ def inspect_mir_stats(subject: GraphModule | Program | CompileResult) -> str:
 
 
 def inspect_graph_diff(before: Any, after: Any) -> str:
-    """What changed from one program, graph or module to another, as a unified diff.
+    """The difference between two programs, graphs or modules, as a unified diff.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -298,7 +298,7 @@ inspect_mir_diff = inspect_graph_diff
 
 
 def inspect_lir(subject: GraphModule | Plan | CompileResult) -> str:
-    """A plan: one line a kernel, and the map of the arena.
+    """A plan: one line per kernel, and the map of the arena.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""rlx.fusion: what was fused, what was not and why, and what would change that."""
+"""rlx.fusion: reports of the fused loop nests, and of the missed fusions with reasons and hints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class FusionTarget(Enum):
-    """What kernels are made for. One fusion pass serves them all; limits may differ.
+    """The target of kernels. All targets use the same fusion pass; limits may differ.
 
     >>> from rlx import fusion
     >>> fusion.FusionTarget("cpu")
@@ -62,7 +62,7 @@ class FusionTarget(Enum):
 
 
 class MissReason(Enum):
-    """Why a loop nest got a kernel of its own. `hint` says what would let it fuse.
+    """The reason why a loop nest is a separate kernel. `hint` says how to change that.
 
     >>> from rlx import fusion
     >>> bool(fusion.MissReason.INDEX_MAPS.hint)
@@ -71,10 +71,10 @@ class MissReason(Enum):
 
     NOTHING_SHARED = "nothing shares its loops"
     RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
-    BARRIER = "a barrier lies between"
-    EXCHANGE = "one of the two can run while an exchange goes on"
+    BARRIER = "there is a barrier between them"
+    EXCHANGE = "one of the two can overlap an exchange"
     SCATTERS = "the other scatters element by element"
-    MIXED_SUMS = "one sums rows, the other elements of them"
+    MIXED_SUMS = "one sums rows, the other sums elements of rows"
     INDEX_MAPS = "its operands are read through other index maps"
     RUNNING_ROWS = "running reductions need a row of one dimension"
     NO_ITERATIONS = "it has no iterations"
@@ -86,26 +86,26 @@ class MissReason(Enum):
 
     @property
     def hint(self) -> str:
-        """What to change in the program or the options."""
+        """The change to make in the program or the options."""
         return _HINTS[self]
 
 
 _HINTS = {
-    MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
-    MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
-    " fusing them would be a cycle.",
-    MissReason.SCATTERS: "Scattering runs on one thread, so that what is expensive to compute is computed before it, by"
-    " all of them: nothing to do, or compute less for each element.",
-    MissReason.MIXED_SUMS: "What sums a row would add to other sums in turn, where groups of a GPU share rows: nothing"
-    " to do. FusionLimits.mixed_sums lets them be one kernel, as on the CPU.",
-    MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
-    MissReason.EXCHANGE: "The other needs the exchange's result: fused they would both wait for it. Nothing to do.",
-    MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
+    MissReason.NOTHING_SHARED: "No other nest reads or writes its arrays: there is nothing to fuse it with.",
+    MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, such as a matrix product, runs between the two:"
+    " fusing them would create a cycle.",
+    MissReason.SCATTERS: "A scatter runs on one thread, so expensive computations run before it on all threads. Nothing"
+    " to do, or compute less for each element.",
+    MissReason.MIXED_SUMS: "The row sum would delay the other sums, as thread blocks of a GPU share rows. Nothing to"
+    " do. FusionLimits.mixed_sums allows one kernel, as on the CPU.",
+    MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit separates the two: leave it out.",
+    MissReason.EXCHANGE: "The other needs the exchange's result: if fused, both would wait for it. Nothing to do.",
+    MissReason.INDEX_MAPS: "The operand is read at other positions than it is computed at: compute both in one"
     " orientation, or let the operand have one user so that it is computed where it is read.",
     MissReason.RUNNING_ROWS: "Bring the axis of the running reduction to the end, and reduce over that axis alone.",
     MissReason.NO_ITERATIONS: "An array is empty: nothing runs.",
-    MissReason.LOOP_SIZES: "The two work on different numbers of elements; a nest takes in what has its sizes, or"
-    " one value for each of its rows.",
+    MissReason.LOOP_SIZES: "The two have different numbers of elements; a nest can only take in nests of its sizes, or"
+    " with one value for each of its rows.",
     MissReason.ROW_LENGTHS: "The two reduce over rows of different lengths: reduce over the same axes.",
     MissReason.TOO_MANY_INSTRUCTIONS: "Raise FusionLimits.instructions.",
     MissReason.REDUCTIONS_TOO_DEEP: "Raise FusionLimits.reduce_depth.",
@@ -120,7 +120,7 @@ class Fused(NamedTuple):
     >>> from rlx import fusion
     >>> report = fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.ones((8, 8)))
     >>> report.fused
-    [Fused(kernel='exp+subtract', into='reshape+reduce_max')]
+    [Fused(kernel='exp+subtract', into='reduce_max')]
     """
 
     kernel: str
@@ -128,7 +128,7 @@ class Fused(NamedTuple):
 
 
 class MissedFusion(NamedTuple):
-    """A nest that got a kernel of its own, why, and where it stands in the user's program.
+    """A nest that is a separate kernel, the reason, and its line in the user's program.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -145,7 +145,7 @@ class MissedFusion(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would let it fuse."""
+        """The change that would let it fuse."""
         return self.reason.hint
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class MissedFusion(NamedTuple):
 
 @dataclass(frozen=True)
 class FusionOptions:
-    """Whether nests are fused at all, and how large kernels may grow.
+    """Whether nests are fused, and the limits on kernels.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -170,15 +170,15 @@ class FusionOptions:
     limits: FusionLimits = field(default_factory=FusionLimits)
 
     def lowering(self) -> LoweringOptions:
-        """The options of rlx.lowering that these stand for."""
+        """The corresponding options of rlx.lowering."""
         return LoweringOptions(fusion=self.limits, fuse=not self.skip_fusion)
 
 
 class Chain(NamedTuple):
     """Products and loop nests that run as one kernel, tile by tile (see rlx.ir.kernels.RowTiles).
 
-    steps: what each of them is ("product" or a nest's label), in order. row_tiles: how many parts they can
-    be cut in. local: bytes of the values between them that never exist as a whole.
+    steps: the kinds of its steps ("product" or a nest's label), in order. row_tiles: the maximum number of row tiles.
+    local: bytes of the intermediate values that are never stored as a whole.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -196,9 +196,9 @@ class Chain(NamedTuple):
 
 
 class FusionReport(NamedTuple):
-    """What became of every loop nest of a plan, and what still goes through memory; nested plans included.
+    """The fusion of every loop nest of a plan, and the arrays still stored in memory; includes nested plans.
 
-    chains: the kernels that hold products, biases, activations, norms, attention or whole layers together.
+    chains: the kernels that combine products, biases, activations, norms, attention or whole layers.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -236,7 +236,7 @@ class FusionReport(NamedTuple):
 
     @property
     def opportunities(self) -> list[MissedFusion]:
-        """The misses where two nests had something in common."""
+        """The misses between nests that share something."""
         idle = (MissReason.NOTHING_SHARED, MissReason.NO_ITERATIONS)
         return [miss for miss in self.missed if miss.reason not in idle]
 
@@ -258,12 +258,12 @@ def _chain(row_tiles: RowTiles) -> Chain:
 
 
 def _nests(plan: Plan) -> list[Loops]:
-    """The loop nests of a plan, those in row tiles too."""
+    """The loop nests of a plan, including those in row tiles."""
     return [m for kernel in plan.kernels for m in members(kernel) if isinstance(m, Loops)]
 
 
 def _line_of(label: str, nests: list[Loops]) -> str:
-    """The line of the first nest that grew out of the one called `label`; it is taken off the list."""
+    """The line of the first nest that contains the one called `label`; it is removed from the list."""
     names = label.split("+")
     for nest in nests:
         own = nest.label.removesuffix("+...").split("+")
@@ -292,7 +292,7 @@ def fusion_report(
     *args: Any,
     options: FusionOptions | None = None,
 ) -> FusionReport:
-    """The report of a plan, or of what a program, graph, or function (of `args`) is lowered to.
+    """The report of a plan, or of the plan of a program, graph, or function (of `args`).
 
     >>> import rlx, rlx.numpy as jnp
     >>> report = rlx.fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.zeros((8, 8)))
@@ -314,7 +314,7 @@ def inspect_fusion(subject: Any, *args: Any, options: FusionOptions | None = Non
 
 
 def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None = None) -> None:
-    """Raise RlxError where nests that have something in common were not fused, with reasons and hints.
+    """Raise RlxError, with reasons and hints, if nests that share something were not fused.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -327,7 +327,7 @@ def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None 
 
 
 def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> FusionLimits:
-    """How large kernels of a target may grow.
+    """The limits on the kernels of a target.
 
     >>> from rlx import fusion
     >>> fusion.fusion_limits_for_target("cpu").operands
@@ -338,7 +338,7 @@ def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> F
 
 
 def fusion_passes(target: FusionTarget | str = FusionTarget.CPU) -> list[Pass]:
-    """The passes over programs that come before kernels are made and fused, in order.
+    """The passes that run on programs before lowering and fusion, in order.
 
     >>> from rlx import fusion
     >>> [step.name for step in fusion.fusion_passes()][:2]

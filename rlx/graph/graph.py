@@ -27,14 +27,14 @@ from rlx.trees import tree
 
 __all__ = ["Graph", "Node", "node_label"]
 
-_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # what a Python number of a kind may become
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # the kinds that a Python number may convert to
 
 
 class Node:
-    """A value of a graph: what an operation made, an input, a parameter, or a constant.
+    """A value of a graph: an operation's result, an input, a parameter, or a constant.
 
-    Arithmetic and ordering work as on arrays. `==` asks whether two nodes are the same one; for
-    the elementwise comparison there is graph.equal.
+    Arithmetic and ordering work as on arrays. `==` tests whether two nodes are the same node; graph.equal is the
+    elementwise comparison.
 
     >>> import rlx
     >>> g = rlx.Graph("line")
@@ -45,7 +45,7 @@ class Node:
     """
 
     __slots__ = ("atom", "graph")
-    __array_priority__ = 2000  # NumPy arrays leave mixed operators to nodes
+    __array_priority__ = 2000  # NumPy arrays defer mixed operators to nodes
 
     def __init__(self, graph: Graph, atom: Atom) -> None:
         self.graph = graph
@@ -63,7 +63,7 @@ class Node:
 
     @property
     def op(self) -> Op:
-        """The operation that makes the value."""
+        """The operation that computes the value."""
         equation = self.graph._producer(self.atom)
         if equation is not None:
             return Op(OpKind(equation.primitive.name), equation.params)
@@ -72,13 +72,13 @@ class Node:
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes that the operation reads."""
+        """The operation's operands."""
         equation = self.graph._producer(self.atom)
         return () if equation is None else tuple(self.graph._node(a) for a in equation.inputs)
 
     @property
     def origin(self) -> NodeOrigin:
-        """The line that made the node, and its label."""
+        """The user's line that created the node, and its label."""
         equation = self.graph._producer(self.atom)
         return NodeOrigin(None if equation is None else equation.origin, node_label(self))
 
@@ -94,7 +94,7 @@ class Node:
 
     def __rlx_array__(self) -> Any:
         raise RlxError(
-            "A node of a graph was given to a function of arrays; it has no value yet.",
+            "A node of a graph was passed to a function of arrays; it has no value yet.",
             "Record the function into the graph: graph.apply(rlx.numpy.sin, node).",
         )
 
@@ -117,7 +117,7 @@ def _operator(name: str) -> Callable[..., Node]:
     return method
 
 
-_ELEMENTWISE = [name for name in OPERATORS if name not in ("eq", "ne")]  # == tells nodes apart
+_ELEMENTWISE = [name for name in OPERATORS if name not in ("eq", "ne")]  # == compares identity
 for _name in (*_ELEMENTWISE, *[f"r{name}" for name in REFLECTED], "neg", "pos", "abs", "invert"):
     setattr(Node, f"__{_name}__", _operator(f"__{_name}__"))
 
@@ -136,8 +136,8 @@ def node_label(node: Node) -> str:
 class Graph(Operations):
     """A program built by hand, operation by operation.
 
-    It adds names to a Program and nothing else: `program` is that program, and a graph can be
-    called as a function, also inside of jit, grad and vmap.
+    It only adds names to a Program: `program` is that program. A graph can be called as a function, also inside
+    jit, grad and vmap.
 
     >>> import rlx
     >>> g = rlx.Graph("double")
@@ -148,7 +148,7 @@ class Graph(Operations):
     """
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = self.__name__ = name  # a name as functions have it, for jit and its messages
+        self.name = self.__name__ = name  # like a function's, for jit and its messages
         self._builder = Builder(name)
         self._atoms: list[Atom] = []
         self._numbers: dict[Atom, NodeId] = {}
@@ -156,11 +156,11 @@ class Graph(Operations):
         self._producers: dict[Atom, Equation] = {}
         self._seen = 0
         self._outputs: tuple[Atom, ...] | None = None
-        self._program: tuple[Any, Program] | None = None  # the last one, and what it was made for
+        self._program: tuple[Any, Program] | None = None  # cache: (state, program)
 
     # ------------------------------------------------------------------ leaves
     def input(self, name: str, shape: Any, dtype: Any = None) -> Node:
-        """A value that each run is given. `shape`: a Shape, or sizes (with `dtype`, float32 if left out)."""
+        """A value that is passed to each run. `shape`: a Shape, or sizes (with `dtype`, float32 if left out)."""
         return self._leaf("input", name, shape, dtype)
 
     def param(self, name: str, shape: Any, dtype: Any = None) -> Node:
@@ -175,7 +175,7 @@ class Graph(Operations):
     def _leaf(self, role: str, name: str, shape: Any, dtype: Any) -> Node:
         if name in self.signature:
             raise RlxError(
-                f"Graph {self.name!r} has an input or parameter {name!r} already.", "Choose another name."
+                f"Graph {self.name!r} already has an input or parameter {name!r}.", "Choose another name."
             )
         full = Shape(shape, dtype) if dtype is not None else Shape.of(shape)
         atom = self._builder.input(full.type).atom
@@ -186,7 +186,7 @@ class Graph(Operations):
     def apply(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
         """Record any function of arrays (of rlx.numpy, rlx.nn, or your own); nodes stand for arrays.
 
-        Returns: a node, or a tree of nodes like what the function returns.
+        Returns: a node, or a tree of nodes with the structure of the function's result.
         """
         values, named = tree.map(self._value, (operands, options), is_leaf=_is_node)
         with self._recording():
@@ -239,14 +239,14 @@ class Graph(Operations):
     def _node(self, atom: Atom) -> Node:
         return Node(self, atom)
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ contents
     @property
     def nodes(self) -> list[Node]:
         """Every node, by number."""
         return [Node(self, atom) for atom in self._atoms]
 
     def node(self, id: int) -> Node:
-        """The node of a number."""
+        """The node with a number."""
         return Node(self, self._atoms[id])
 
     def __len__(self) -> int:
@@ -272,19 +272,19 @@ class Graph(Operations):
 
     @property
     def outputs(self) -> list[Node]:
-        """The nodes that a run returns."""
+        """The nodes of the outputs."""
         if self._outputs is None:
             raise RlxError(f"Graph {self.name!r} has no outputs yet.", "Call graph.set_outputs([...]) first.")
         return [Node(self, atom) for atom in self._outputs]
 
     def set_outputs(self, outputs: Node | Sequence[Node]) -> None:
-        """Choose what a run returns."""
+        """Set the outputs of the graph."""
         nodes = [outputs] if isinstance(outputs, Node) else list(outputs)
         self._outputs = tuple(self._value(node).atom for node in nodes)
 
     @property
     def program(self) -> Program:
-        """The program: its inputs are `signature`, in order; without what no output needs."""
+        """The program, without dead code; its inputs are `signature`, in order."""
         outputs = tuple(node.atom for node in self.outputs)
         state_of = (len(self._builder.inputs), outputs)
         if self._program is None or self._program[0] != state_of:
@@ -295,7 +295,7 @@ class Graph(Operations):
 
     # ------------------------------------------------------------------ as a function
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The outputs (one alone, or a tuple) for values of the signature, by position or by name."""
+        """The outputs (a single one, or a tuple) for values of the signature, by position or by name."""
         values = self.bind_values(args, named)
         program = self.program
         held = [array for _, array in program.constants]
@@ -324,14 +324,14 @@ class Graph(Operations):
         listed = ", ".join(f"{name}: {node.atom.type!r}" for name, node in self.signature.items())
         return f"Its signature is ({listed})."
 
-    # ------------------------------------------------------------------ from elsewhere
+    # ------------------------------------------------------------------ conversion
     @classmethod
     def trace(
         cls, function: Callable[..., Any], *args: Any, params: Sequence[str] = (), **kwargs: Any
     ) -> Graph:
         """The graph of a function for arguments of these shapes and dtypes.
 
-        Inputs are named as the function's arguments (trees: with the path to the leaf); those whose
+        Inputs are named as the function's arguments (trees: with the path to the leaf); inputs whose
         name, or argument, is among `params` are parameters. Outputs are the leaves of the result.
         """
         program = inline_blocks(make_program(function)(*args, **kwargs))
@@ -347,14 +347,14 @@ class Graph(Operations):
         roles: Sequence[str] | None = None,
         name: str | None = None,
     ) -> Graph:
-        """A graph over a program; its inputs are called x0, x1, ... if they are given no names."""
+        """A graph over a program; its inputs are named x0, x1, ... by default."""
         graph = cls(name or program.name)
         given = [f"x{k}" for k in range(len(program.inputs))] if names is None else list(names)
         kinds = ["input"] * len(given) if roles is None else list(roles)
         graph._builder.inputs = list(program.inputs)
         graph._builder.equations = list(program.equations)
         graph._builder.captures = {id(array): (v, array) for v, array in program.constants}
-        if len(graph._builder.captures) < len(program.constants):  # one array under several variables
+        if len(graph._builder.captures) < len(program.constants):  # the same array as several variables
             graph._builder.captures = {id(v): (v, array) for v, array in program.constants}
         for variable, label, kind in zip(program.inputs, given, kinds, strict=True):
             graph._roles[variable] = (kind, label)
@@ -383,7 +383,7 @@ def _is_node(value: Any) -> bool:
 def _leaf_names(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """(name of the leaf, name of its argument) in the order in which a program takes them."""
+    """(name of the leaf, name of its argument) in the order of a program's inputs."""
     try:
         heads = list(inspect.signature(function).bind(*args).signature.parameters.values())
     except (TypeError, ValueError):
@@ -399,7 +399,7 @@ def _leaf_names(
 
 
 def fit(value: Any, type: TensorType, name: str) -> Array:
-    """A value as an array of exactly a type. Raises ShapeError, DtypeError."""
+    """Convert a value to an array of exactly a type. Raises ShapeError, DtypeError."""
     array = as_array(value, f"the value of {name!r}")
     if array.shape != type.shape:
         raise ShapeError(f"{name!r} has shape {type.shape}, and got a value of shape {array.shape}.")

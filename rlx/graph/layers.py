@@ -1,4 +1,4 @@
-"""Layers in the conventions of hand-built graphs, where those differ from rlx.nn's."""
+"""Layers whose conventions in hand-built graphs differ from rlx.nn's."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ def attention(
 ) -> Any:
     """Attention over (batch, sequence, heads * features).
 
-    mask_kind: "custom" takes in `mask` the keys that count, (batch, keys), nonzero for yes; "bias"
-    takes what is added to the scores, (batch, heads, queries, keys) or what broadcasts to it;
-    "sliding_window" lets a query see the last `window` keys up to its own. softcap c bounds the
-    scaled scores smoothly: c * tanh(scores / c).
+    mask_kind: with "custom", `mask` is (batch, keys), nonzero for keys to attend to; with "bias", `mask` is added to
+    the scores and broadcasts to (batch, heads, queries, keys); with "sliding_window", a query attends to the last
+    `window` keys up to its own. softcap c bounds the scaled scores smoothly: c * tanh(scores / c).
     """
     if (mask is None) == (mask_kind in ("custom", "bias")):
         raise RlxError(
@@ -64,19 +63,19 @@ def _heads(x: Any, num_heads: int) -> Any:
 
 
 def _allowed(mask_kind: str, mask: Any, window: int | None, queries: int, keys: int) -> Any:
-    """Which keys each query sees, broadcastable to (batch, heads, queries, keys); None for all."""
+    """The keys that each query attends to, broadcastable to (batch, heads, queries, keys); None for all."""
     if mask_kind == "custom":
         return (mask != 0)[:, None, None, :]
     if mask_kind not in ("causal", "sliding_window"):
         return None
-    at = np.arange(keys - queries, keys)[:, None]  # the last query stands at the last key
+    at = np.arange(keys - queries, keys)[:, None]  # the last query is at the last key
     distance = at - np.arange(keys)[None, :]
     allowed = distance >= 0
     return jnp.asarray(allowed if window is None else allowed & (distance < window))
 
 
 def rope(x: Any, cosines: Any, sines: Any) -> Any:
-    """Rotate pairs (i, i + n) of the first 2n features, n = width of the tables; the rest stays."""
+    """Rotate pairs (i, i + n) of the first 2n features, n = width of the tables; the rest is unchanged."""
     half = cosines.shape[-1]
     if 2 * half > x.shape[-1]:
         raise ShapeError(f"rope got tables for {2 * half} features and an operand of {x.shape[-1]}.")
@@ -114,7 +113,7 @@ def convolution(
 
 
 def pool(kind: str, x: Any, window: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Any:
-    """Pooling over the last two axes; the mean is over what lies inside of the operand."""
+    """Pooling over the last two axes; the mean excludes padding."""
     if kind not in ("max", "mean", "sum"):
         raise RlxError(f"There is no pooling {kind!r}.", "There are: max, mean, sum.")
     lead = (1,) * (x.ndim - 2)

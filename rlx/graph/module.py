@@ -1,4 +1,4 @@
-"""GraphModule: a program at one stage of its way through the compiler, HIR, MIR or LIR."""
+"""GraphModule: a program at a stage of the compiler, HIR, MIR or LIR."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GraphStage(Enum):
 
 
 class WrongStageError(RlxError, TypeError):
-    """A module was asked for what it is not, or no longer.
+    """A module was asked for a form that its stage does not have.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -45,7 +45,7 @@ class WrongStageError(RlxError, TypeError):
 
 
 class GraphModule:
-    """One program and the stage it is at. Lowering makes a new module; nothing is changed.
+    """A program and its stage. Lowering returns a new module and changes nothing in place.
 
     >>> import rlx
     >>> module = rlx.GraphModule.trace(lambda x: x + 1.0, rlx.numpy.zeros(2))
@@ -57,7 +57,7 @@ class GraphModule:
         self.stage = stage
         self._content = content
 
-    # ------------------------------------------------------------------ making one
+    # ------------------------------------------------------------------ constructors
     @classmethod
     def from_graph(cls, graph: Graph) -> GraphModule:
         """A module at HIR."""
@@ -65,7 +65,7 @@ class GraphModule:
 
     @classmethod
     def define(cls, name: str, build: Callable[[Graph], Any]) -> GraphModule:
-        """A module at HIR of the graph that `build(graph)` fills; what it returns are the outputs."""
+        """A module at HIR of the graph that `build(graph)` fills; it returns the outputs."""
         graph = Graph(name)
         outputs = build(graph)
         if outputs is not None:
@@ -89,13 +89,13 @@ class GraphModule:
         """A module at LIR."""
         return cls(GraphStage.LIR, plan)
 
-    # ------------------------------------------------------------------ what it holds
+    # ------------------------------------------------------------------ contents
     def _at(self, *stages: GraphStage) -> Any:
         if self.stage not in stages:
             wanted = " or ".join(s.name for s in stages)
             raise WrongStageError(
                 f"This module is at {self.stage.name}; it was asked for {wanted}.",
-                "Use into_mir() or into_lir() to lower a module; there is no way back.",
+                "Use into_mir() or into_lir() to lower a module; raising is not possible.",
             )
         return self._content
 
@@ -124,7 +124,7 @@ class GraphModule:
 
     # ------------------------------------------------------------------ lowering
     def lower(self) -> GraphModule:
-        """The module one stage further."""
+        """The module lowered by one stage."""
         graph: Graph = self._at(GraphStage.HIR, GraphStage.MIR)
         if self.stage is GraphStage.HIR:
             return GraphModule(GraphStage.MIR, graph.with_program(optimize(graph.program)))
@@ -143,7 +143,7 @@ class GraphModule:
         return self
 
     def inspect(self) -> str:
-        """The module as text: a program as Python that runs, or the plan."""
+        """The module as text: a program as runnable Python, or the plan."""
         if self.stage is GraphStage.LIR:
             return describe_plan(self.lir)
         return show_program(self.graph().program)

@@ -75,7 +75,7 @@ def _choose(what: str, table: dict[str, Any], name: str) -> Any:
 
 
 class Operations:
-    """Methods that record operations. A `shape` argument is what the caller expects; it is checked."""
+    """Methods that record operations. A `shape` argument is the expected shape, which is checked."""
 
     def apply(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
         """Record a function of arrays; see Graph.apply."""
@@ -86,7 +86,7 @@ class Operations:
         if shape is not None and Shape.of(shape) != node.shape:
             raise ShapeError(
                 f"The result has {node.shape!r}, not the expected {Shape.of(shape)!r}.",
-                "Leave the shape out, or give the one that the operands lead to.",
+                "Leave the shape out, or give the shape that follows from the operands.",
             )
         return node
 
@@ -120,7 +120,7 @@ class Operations:
         return self.compare("eq", x, y)
 
     def where(self, condition: Any, x: Any, y: Any, shape: Any = None) -> Any:
-        """x where the condition holds, else y."""
+        """x where the condition is true, else y."""
         return self._checked(shape, jnp.where, condition, x, y)
 
     def activation(self, kind: str, x: Any, shape: Any = None) -> Any:
@@ -140,7 +140,7 @@ class Operations:
         return self.activation("silu", x)
 
     def cast(self, x: Any, dtype: Any) -> Any:
-        """Another element type."""
+        """Convert to another element type."""
         return self.apply(lambda value: value.astype(DType.of(dtype).dtype), x)
 
     # ------------------------------------------------------------------ linear algebra
@@ -153,7 +153,7 @@ class Operations:
         return self._checked(shape, lambda a, b: lax.dot_general(a, b, dimension_numbers), x, y)
 
     def linear(self, x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Any:
-        """activation(x @ weight + bias): one kernel's epilogue where the backend fuses it."""
+        """activation(x @ weight + bias), fused into one kernel if the backend supports it."""
         result = self.matmul(x, weight)
         result = result if bias is None else self.add(result, bias)
         return result if activation is None else self.activation(activation, result)
@@ -188,16 +188,16 @@ class Operations:
         return self.apply(lambda value: jnp.broadcast_to(value, tuple(sizes)), x)
 
     def gather(self, x: Any, indices: Any, axis: int = 0) -> Any:
-        """The slices of x that integer indices name."""
+        """The slices of x at integer indices."""
         return self.apply(lambda value, index: jnp.take(value, index, axis=axis), x, indices)
 
     def scatter_add(self, x: Any, indices: Any, updates: Any) -> Any:
-        """x with rows added at integer indices; an index that is there twice counts twice."""
+        """x with rows added at integer indices; a repeated index adds repeatedly."""
         return self.apply(lambda value, index, rows: value.at[index].add(rows), x, indices, updates)
 
     # ------------------------------------------------------------------ reductions
     def reduce(self, kind: str, x: Any, axes: Any = None, keep_dim: bool = False, shape: Any = None) -> Any:
-        """One of REDUCTIONS over axes (all of them for None)."""
+        """One of REDUCTIONS over axes (None: all)."""
         function = _choose("reduction", REDUCTIONS, kind)
         where = axes if axes is None or isinstance(axes, int) else tuple(axes)
         return self._checked(shape, lambda value: function(value, axis=where, keepdims=keep_dim), x)
@@ -207,7 +207,7 @@ class Operations:
         return self.apply(lambda value: nn.softmax(value, axis=axis), x)
 
     def cumsum(self, x: Any, axis: int = 0, exclusive: bool = False) -> Any:
-        """Running sums; exclusive ones leave the own element out."""
+        """Running sums; exclusive sums leave out the element itself."""
 
         def run(value: Any) -> Any:
             sums = jnp.cumsum(value, axis=axis)
@@ -284,7 +284,7 @@ class Operations:
         stride: Sequence[int] | None = None,
         padding: Sequence[int] = (0, 0),
     ) -> Any:
-        """ "max", "mean" or "sum" over windows of the last two axes; padding never counts."""
+        """ "max", "mean" or "sum" over windows of the last two axes; padding is ignored."""
         return self.apply(lambda value: pool(kind, value, window, stride or window, padding), x)
 
     def fft(self, x: Any, inverse: bool = False, norm: str | None = None) -> Any:
@@ -295,13 +295,13 @@ class Operations:
     def cond(
         self, predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
     ) -> Any:
-        """then(*operands) or otherwise(*operands); both may be functions or graphs."""
+        """then(*operands) or otherwise(*operands); both are functions or graphs."""
         return self.apply(lambda p, *values: lax.cond(p, then, otherwise, *values), predicate, *operands)
 
     def while_loop(
         self, condition: Callable[..., Any], body: Callable[..., Any], *carries: Any
     ) -> tuple[Any, ...]:
-        """Every carry after `body(*carries)` was repeated while `condition(*carries)` held."""
+        """The carries after repeating `body(*carries)` while `condition(*carries)` is true."""
 
         def step(values: tuple[Any, ...]) -> tuple[Any, ...]:
             found = body(*values)

@@ -1,7 +1,7 @@
-"""rlx.opt: passes over programs and graphs, legalisation, and everything of rlx.fusion, autodiff and compile.
+"""rlx.opt: passes over programs and graphs, legalisation, and everything in rlx.fusion, autodiff and compile.
 
 Every function takes a Program, a Graph, or a GraphModule at HIR or MIR, and returns the same kind.
-docs/seed_names.md says what is called what.
+docs/seed_names.md lists the names.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _one(subject: Subject, single: Pass) -> Subject:
 
 
 def constant_folding(subject: Subject) -> Subject:
-    """What depends on constants only, evaluated.
+    """Evaluate the equations that depend only on constants.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -228,7 +228,7 @@ def constant_folding(subject: Subject) -> Subject:
 
 
 def simplify(subject: Subject) -> Subject:
-    """Algebraic simplification, exact for NaN, infinities and signed zeros.
+    """Simplify algebraically, exact for NaN, infinities and signed zeros.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -241,7 +241,7 @@ def simplify(subject: Subject) -> Subject:
 
 
 def cse(subject: Subject) -> Subject:
-    """Equal equations computed once.
+    """Compute equal equations once.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -254,7 +254,7 @@ def cse(subject: Subject) -> Subject:
 
 
 def dce(subject: Subject) -> Subject:
-    """Without dead equations.
+    """Remove dead equations.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -267,7 +267,7 @@ def dce(subject: Subject) -> Subject:
 
 
 def inline(subject: Subject) -> Subject:
-    """With calls replaced by what they call.
+    """Replace calls by the programs that they call.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -280,7 +280,7 @@ def inline(subject: Subject) -> Subject:
 
 
 def inline_if(subject: Subject) -> Subject:
-    """With every `cond` replaced by all its branches and selects.
+    """Replace every `cond` by all its branches and selects.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -293,7 +293,7 @@ def inline_if(subject: Subject) -> Subject:
 
 
 def unroll_while(subject: Subject, max_iterations: int) -> Subject:
-    """With every `while_loop` unrolled that often; see LowerControlFlow. All carries come back.
+    """Unroll every `while_loop` up to max_iterations; see LowerControlFlow. All carries are returned.
 
     >>> import rlx
     >>> from rlx import opt
@@ -306,7 +306,7 @@ def unroll_while(subject: Subject, max_iterations: int) -> Subject:
 
 
 def fuse_elementwise(subject: Subject, max_steps: int = 32) -> Subject:
-    """With connected elementwise operations marked as regions.
+    """Mark connected elementwise operations as regions.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -319,7 +319,7 @@ def fuse_elementwise(subject: Subject, max_steps: int = 32) -> Subject:
 
 
 def inline_into(source: Graph, target: Graph, *operands: Node, **named: Node) -> tuple[Node, ...]:
-    """The operations of `source` recorded into `target`, on nodes of it; -> its outputs there.
+    """Record the operations of `source` into `target`, on nodes of `target`; -> the outputs there.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -374,7 +374,7 @@ def specialize_params(graph: Graph, values: Mapping[str, Any]) -> Graph:
 
 # ------------------------------------------------------------------ memory
 def plan_memory(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
-    """Where the temporaries of a subject lie; see MemoryPlan.
+    """The positions of a subject's temporaries in the arena; see MemoryPlan.
 
     >>> import rlx, rlx.numpy as jnp
     >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
@@ -386,7 +386,7 @@ def plan_memory(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
 
 
 def plan_memory_with_options(subject: Program | Graph | GraphModule | Plan, options: MemoryPlanOptions) -> MemoryPlan:
-    """Where the temporaries would lie with another alignment, or elements of one size. Nothing is moved.
+    """The memory plan with another alignment, or with elements of one size. Nothing is moved.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -399,7 +399,7 @@ def plan_memory_with_options(subject: Program | Graph | GraphModule | Plan, opti
 
 
 def plan_memory_f32_uniform(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
-    """The same with four bytes for every element, whatever its dtype: what a device of float32 alone needs.
+    """The memory plan with four bytes per element for all dtypes, for a device that only has float32.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -424,7 +424,7 @@ _VIEWS = frozenset("reshape transpose slice reverse broadcast_in_dim".split())
 
 
 def is_pure_view(node: Node) -> bool:
-    """Whether a node is only another way to index what it reads, without memory of its own.
+    """Whether a node only indexes its operand in another way, and needs no memory.
 
     >>> import rlx
     >>> from rlx import opt
@@ -437,7 +437,7 @@ def is_pure_view(node: Node) -> bool:
 
 
 def supported_for_target(target: FusionTarget | str = FusionTarget.CPU) -> frozenset[str]:
-    """The kinds of operations that a target runs: here every primitive, whatever the target.
+    """The kinds of operations that a target runs: every primitive, on all targets.
 
     >>> from rlx import opt
     >>> "tanh" in opt.supported_for_target("cpu")
@@ -448,7 +448,7 @@ def supported_for_target(target: FusionTarget | str = FusionTarget.CPU) -> froze
 
 
 def supports_op(supported: Iterable[str], kind: str) -> bool:
-    """Whether a claim holds a kind; an empty claim holds all.
+    """Whether `supported` contains a kind; if it is empty, all kinds are supported.
 
     >>> from rlx import opt
     >>> opt.supports_op({"add"}, "tanh"), opt.supports_op((), "tanh")
@@ -459,7 +459,7 @@ def supports_op(supported: Iterable[str], kind: str) -> bool:
 
 
 def legalize_for_backend(subject: Program | Graph | GraphModule, supported: Iterable[str]) -> list[UnsupportedKind]:
-    """The kinds that are there and not supported; nothing is changed.
+    """The unsupported kinds in a subject; nothing is changed.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -474,7 +474,7 @@ def legalize_for_backend(subject: Program | Graph | GraphModule, supported: Iter
 def rewrite_for_backend(
     subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
 ) -> Subject:
-    """With common forms in the place of what is not supported; what has none stays.
+    """Replace unsupported kinds by their common forms; kinds without one stay.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -490,7 +490,7 @@ def rewrite_for_backend(
 def legalize_or_rewrite_for_backend(
     subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
 ) -> Subject:
-    """As rewrite_for_backend; raises LegalizeError where something unsupported is left.
+    """As rewrite_for_backend, but raises LegalizeError if an unsupported kind is left.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -509,7 +509,7 @@ def prepare_graph_for_backend_with_report(
     config: KernelDispatchConfig | None = None,
     backend: str = "backend",
 ) -> tuple[Subject, KernelDispatchReport]:
-    """The rewritten subject, and what was done to each kind.
+    """The rewritten subject, and a report of the changes to each kind.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -528,7 +528,7 @@ def analyze_dispatch(
     supported: Iterable[str] | None,
     config: KernelDispatchConfig | None = None,
 ) -> KernelDispatchReport:
-    """What would become of each operation; nothing is rewritten.
+    """The report of how each operation would be dispatched; nothing is rewritten.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""rlx.pipeline_schedule: stages of a pipeline in an order in which each comes after those that it needs."""
+"""rlx.pipeline_schedule: a topological order of a pipeline's stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PipelineSchedule", "pipeline_schedule"]
 
 @dataclass(frozen=True)
 class PipelineSchedule:
-    """Stages in order. `levels`: those of one level need none of each other; `deps`: what each stage needs.
+    """Stages in order. `levels`: groups of mutually independent stages; `deps`: the stages that each stage needs.
 
     >>> import rlx
     >>> rlx.pipeline_schedule("p", {"a": [], "b": ["a"]}).order
@@ -27,15 +27,15 @@ class PipelineSchedule:
 
 
 def pipeline_schedule(name: str, stages: Mapping[str, Iterable[str]]) -> PipelineSchedule:
-    """An order of stages in which each comes after those that it needs.
+    """Order stages so that each follows the stages that it needs.
 
     Args:
-      name: of the pipeline.
-      stages: for each stage the stages that it needs.
+      name: the pipeline's name.
+      stages: the stages that each stage needs.
 
-    Returns: the schedule; within a level stages are in the order in which they were given.
+    Returns: the schedule; within a level, stages keep their given order.
 
-    Raises: OptionError for a stage that is needed and not there, and for a cycle, which it names.
+    Raises: OptionError for a missing stage, and for a cycle, which the message names.
 
     >>> import rlx
     >>> found = rlx.pipeline_schedule("train", {"load": [], "step": ["load"], "log": ["step"], "save": ["step"]})
@@ -46,7 +46,7 @@ def pipeline_schedule(name: str, stages: Mapping[str, Iterable[str]]) -> Pipelin
     for stage, deps in needs.items():
         if unknown := [d for d in deps if d not in needs]:
             raise OptionError(
-                f"The stage {stage!r} of {name} needs {unknown[0]!r}, which is no stage.",
+                f"The stage {stage!r} of {name} needs {unknown[0]!r}, which is not a stage.",
                 did_you_mean(unknown[0], needs) or f"There are: {', '.join(needs)}.",
             )
     sorter = TopologicalSorter(needs)
@@ -57,8 +57,8 @@ def pipeline_schedule(name: str, stages: Mapping[str, Iterable[str]]) -> Pipelin
         cycle = error.args[1]
     if cycle:
         raise OptionError(
-            f"The stages of {name} need one another in a circle: {' -> '.join(reversed(cycle))}.",
-            "Leave out one of these needs.",
+            f"The stages of {name} form a cycle: {' -> '.join(reversed(cycle))}.",
+            "Remove one of these dependencies.",
         )
     levels = []
     places = {stage: n for n, stage in enumerate(needs)}

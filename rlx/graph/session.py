@@ -82,7 +82,7 @@ class CompiledGraph:
             self.set_param(name, value)
 
     def param(self, name: str) -> ConcreteArray:
-        """The value of a parameter that has been set."""
+        """The value of a parameter, which must have been set."""
         return self._held[name]
 
     def _fitted(self, name: str, value: Any) -> ConcreteArray:
@@ -119,7 +119,7 @@ class CompiledGraph:
 
 
 def _from_numbers(value: Sequence[Any], type: TensorType, name: str) -> np.ndarray:
-    """Python numbers as an array of a type; RlxError where they are not all of its kind."""
+    """Convert Python numbers to an array of a type. Raises RlxError unless all are of its kind."""
     found = asarray_numpy(np.asarray(value))
     converted = found.astype(type.dtype)
     exact = dtype_kind(found.dtype) in "biu" or dtype_kind(type.dtype) not in "biu"
@@ -153,11 +153,11 @@ class Session:
         supported_ops: Iterable[str] | None = None,
         kernel_dispatch: KernelDispatchConfig | None = None,
     ) -> CompiledGraph:
-        """A compiled graph.
+        """Compile a graph.
 
         supported_ops: the kinds of operations that may reach the backend; others are rewritten, and
-          LegalizeError says which could not be. All kinds if left out.
-        kernel_dispatch: which kinds are rewritten though they are supported.
+          kinds that cannot be rewritten raise LegalizeError. All kinds by default.
+        kernel_dispatch: which kinds are rewritten although they are supported.
         """
         found = graph.graph() if isinstance(graph, GraphModule) else graph
         return CompiledGraph(found, self.device, supported_ops, kernel_dispatch)

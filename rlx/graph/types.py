@@ -1,4 +1,4 @@
-"""What a graph is made of: element types, shapes, node numbers, operations and where they come from."""
+"""The parts of a graph: element types, shapes, node numbers, operations and their origins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DType(Enum):
 
 
 class Shape:
-    """Sizes of the axes and the element type: what a node's value will be.
+    """Sizes of the axes and the element type of a node's value.
 
     >>> Shape([2, 3], DType.F32)
     Shape([2, 3], F32)
@@ -64,7 +64,7 @@ class Shape:
     def __init__(self, dims: Sequence[int], dtype: Any = DType.F32) -> None:
         self.dims = tuple(map(int, dims))
         if any(size < 0 for size in self.dims):
-            raise RlxError(f"Shape got the sizes {list(self.dims)}.", "Sizes are zero or more.")
+            raise RlxError(f"Shape got the sizes {list(self.dims)}.", "Sizes must be zero or more.")
         self.type = TensorType(self.dims, DType.of(dtype).dtype)
 
     @property
@@ -109,7 +109,7 @@ class Shape:
 
 
 class NodeId(int):
-    """The number of a node in its graph; never used again for another one.
+    """The number of a node in its graph; never reused for another node.
 
     >>> import rlx
     >>> g = rlx.Graph("line")
@@ -123,7 +123,7 @@ class NodeId(int):
 
 
 class NodeOrigin(NamedTuple):
-    """Where a node comes from: the line that made it (None for inputs), and its label.
+    """The origin of a node: the user's line (None for inputs), and its label.
 
     >>> import rlx
     >>> g = rlx.Graph("line")
@@ -152,7 +152,7 @@ class OpKind(str):
     __slots__ = ()
 
     def __new__(cls, name: str) -> OpKind:
-        """Raises RlxError where there is no such primitive."""
+        """Raises RlxError if there is no such primitive."""
         if name not in _LEAVES and name not in registry:
             raise RlxError(
                 f"There is no kind of operation {name!r}.",

@@ -1,1 +1,1 @@
-"""Python, and functions compiled by Numba, called from compiled programs: callbacks, printing, debugging."""
+"""Calls of Python, and of Numba functions, from compiled programs: callbacks, printing, debugging."""

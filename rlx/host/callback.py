@@ -19,7 +19,7 @@ __all__ = ["host_function", "io_callback", "pure_callback", "result_types"]
 
 
 def result_types(result_shape_dtypes: Any) -> tuple[list[TensorType], tree.TreeDef]:
-    """Types and structure of promised results; CallbackError for what has no shape and dtype."""
+    """Types and structure of the declared results. Raises CallbackError for leaves without shape and dtype."""
     leaves, treedef = tree.flatten(result_shape_dtypes)
     types = []
     for leaf in leaves:
@@ -40,9 +40,9 @@ def host_function(
     types: Sequence[TensorType],
     out_tree: tree.TreeDef | None,
 ) -> tuple[HostFunction, list[Any]]:
-    """`callback` over flat arrays, which it gets as rlx arrays, and its operands: the leaves, and of keys the words.
+    """`callback` as a function of flat rlx arrays, and its operands: the leaves, with keys represented by their words.
 
-    Keys it gets as keys again. With out_tree None whatever it returns is dropped.
+    It receives keys as keys. If out_tree is None, its result is dropped.
     """
     name = function_name(callback)
     keys: dict[int, Any] = {i: x.dtype for i, x in enumerate(leaves) if is_key(x.dtype)}
@@ -72,20 +72,20 @@ def pure_callback(
     vmap_method: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """The result of a Python function of arrays, called whenever a program needs it.
+    """Call a Python function of arrays whenever a program needs its result.
 
-    The function must have no side effects: the call may be left out, or made twice.
+    The function must have no side effects: the call may be skipped or repeated.
 
     Args:
-      callback: takes concrete arrays (in the trees of args), which NumPy takes too; returns arrays of either kind.
+      callback: takes concrete arrays (in the trees of args), which NumPy accepts; returns rlx or NumPy arrays.
       result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct, or of arrays.
-      vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims",
-        one call where arguments have a leading batch axis, of size 1 if they are not mapped;
-        "broadcast_all", where all have its full size; "legacy_vectorized", where those that are not
-        mapped have none. Over several devices (rlx.shard_map, rlx.pmap) it is "sequential" if left out.
+      vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims", one call with a
+        leading batch axis on all arguments, of size 1 if they are not mapped; "broadcast_all", of the full size for
+        all; "legacy_vectorized", without the axis if they are not mapped. Over several devices (rlx.shard_map,
+        rlx.pmap) the default is "sequential".
 
-    Raises: CallbackError where the result has another type than promised; 64-bit results become the 32-bit
-      ones that were promised, unless x64 is enabled. CallbackTransformError where the call is differentiated.
+    Raises: CallbackError if the result has another type than declared; 64-bit results are converted to declared 32-bit
+      types, unless x64 is enabled. CallbackTransformError if the call is differentiated.
 
     >>> import numpy as np, rlx
     >>> from rlx.host.callback import pure_callback
@@ -94,7 +94,7 @@ def pure_callback(
     [2.0, 2.0, 2.0]
     """
     if vmap_method is None and devices_in_scope() > 1:
-        vmap_method = "sequential"  # once for each device
+        vmap_method = "sequential"  # once per device
     if vmap_method not in (None, *VMAP_METHODS):
         raise UnsupportedError(f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}.")
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
@@ -110,16 +110,16 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """The result of a Python function with side effects, called each time the program runs.
+    """Call a Python function with side effects each time the program runs.
 
     Args:
-      callback: takes concrete arrays (in the trees of args), returns arrays, as of pure_callback.
+      callback: takes concrete arrays (in the trees of args), returns arrays, as for pure_callback.
       result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct or of arrays; None for no
         result.
       ordered: calls keep their order; such a call cannot be mapped by vmap.
 
-    Raises: CallbackError as pure_callback does; CallbackTransformError where the call is differentiated, mapped
-      though it is ordered, or in a branch or loop that vmap would run for elements that do not take it.
+    Raises: CallbackError as for pure_callback; CallbackTransformError if the call is differentiated, mapped although it
+      is ordered, or in a branch or loop that vmap would run for elements that do not take it.
 
     >>> import rlx
     >>> from rlx.host.callback import io_callback

@@ -1,4 +1,4 @@
-"""Looking at values while a program runs: debug.print, debug.callback, debug.breakpoint."""
+"""Inspection of values while a program runs: debug.print, debug.callback, debug.breakpoint."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ def callback(
     partitioned: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Call a Python function on values, each time the program runs; its result is dropped.
+    """Call a Python function on values each time the program runs; its result is dropped.
 
-    Works eagerly, under jit, under grad (with the values themselves), and under vmap (one call for
-    each element).
+    Works eagerly, under jit, under grad (with the primal values), and under vmap (one call per element).
 
     Args:
       callback: takes concrete arrays (in the trees of args and kwargs).
-      args, kwargs: trees of arrays; without a function, none.
-      ordered, partitioned: accepted for JAX's sake: callbacks keep their order always, on one device.
+      args, kwargs: trees of arrays; must be empty without a function.
+      ordered, partitioned: accepted for compatibility with JAX: callbacks are always ordered, on one device.
 
-    Returns: None; without a function, what takes one and its arguments: callback(ordered=True)(function, x).
+    Returns: None; without a function, a callable that takes it and its arguments: callback(ordered=True)(f, x).
 
     >>> import rlx
     >>> seen = []
@@ -64,13 +63,13 @@ def callback(
     """
     if callback is None:
         if args or kwargs:
-            raise TypeError("debug.callback got arguments, and no function: they go with it, into the second call")
+            raise TypeError("debug.callback got arguments but no function: pass both in the second call")
         return _with_options(_callback, ordered=ordered)
     return _callback(callback, args, kwargs, ordered)
 
 
 def _with_options(deliver: Callable[..., None], **options: Any) -> Callable[..., None]:
-    """The second call of the form f(options)(function or text, values)."""
+    """The second call of the form f(options)(function or string, values)."""
 
     def call(first: Any, /, *args: Any, **kwargs: Any) -> None:
         deliver(first, args, kwargs, **options)
@@ -85,30 +84,30 @@ def _callback(callback: Callable[..., Any], args: Any, kwargs: Any, ordered: boo
 
 
 class _Checked(string.Formatter):
-    """Formats, and refuses arguments that the format string does not name; `line`: the user's."""
+    """A formatter that raises an error for unused arguments; `line`: the user's."""
 
     def __init__(self, line: str) -> None:
         self.line = line
 
     def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
-        """Raises ValueError for the first argument that is not used."""
+        """Raises ValueError for the first unused argument."""
         unused = [n for n in range(len(args)) if n not in used_args] + [k for k in kwargs if k not in used_args]
         if unused:
             raise PrintFormatError(
-                f"debug.print: the format string has no place for argument {unused[0]!r}.",
-                "Put braces where the value goes: {} for the next one, {name} for one passed by name.",
+                f"debug.print: the format string does not use the argument {unused[0]!r}.",
+                "Insert braces: {} for the next value, {name} for a value passed by name.",
                 self.line,
             )
 
     def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
-        """Raises PrintFormatError where the format string names a value that was not given."""
+        """Raises PrintFormatError if the format string refers to a missing value."""
         if key in kwargs or (isinstance(key, int) and key < len(args)):
             return super().get_value(key, args, kwargs)
         given = [*map(repr, range(len(args))), *map(repr, kwargs)]
         raise PrintFormatError(
             f"debug.print: the format string names the value {key!r}; given were {', '.join(given) or 'none'}.",
-            f"Pass it behind the format string{f' as {key}=...' if isinstance(key, str) else ''}; braces that are to be"
-            " printed are written twice.",
+                f"Pass it after the format string{f' as {key}=...' if isinstance(key, str) else ''}; double braces to"
+                " print them.",
             self.line,
         )
 
@@ -124,14 +123,14 @@ def print(
     """Print values, formatted by str.format, each time the program runs, with NumPy's print options of the call.
 
     Args:
-      fmt: a format string; braces stand for the values.
-      args, kwargs: trees of arrays; static values (texts, dtypes, functions) are printed as they are.
-      ordered, partitioned: accepted for JAX's sake: prints keep their order always, on one device.
-      skip_format_check: do not compare the braces with the values first.
+      fmt: a format string; braces are replaced by the values.
+      args, kwargs: trees of arrays; static values (strings, dtypes, functions) are printed unchanged.
+      ordered, partitioned: accepted for compatibility with JAX: prints are always ordered, on one device.
+      skip_format_check: do not check the braces against the values first.
 
-    Returns: None; without a format string, what takes one and its values: print(ordered=True)("{}", x).
+    Returns: None; without a format string, a callable that takes it and its values: print(ordered=True)("{}", x).
 
-    Raises TypeError where `fmt` is no string, and PrintFormatError where it does not fit the values.
+    Raises TypeError if `fmt` is not a string, and PrintFormatError if it does not match the values.
 
     >>> import rlx
     >>> _ = rlx.jit(lambda x: rlx.debug.print("x = {}, {y:.2f}", x, y=x / 3))(2.0)
@@ -139,7 +138,7 @@ def print(
     """
     if fmt is None:
         if args or kwargs:
-            raise TypeError("debug.print got values, and no format string: they go with it, into the second call")
+            raise TypeError("debug.print got values but no format string: pass both in the second call")
         return _with_options(_formatted_print, ordered=ordered, skip_format_check=skip_format_check)
     return _formatted_print(fmt, args, kwargs, ordered, skip_format_check)
 
@@ -152,11 +151,19 @@ def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_forma
     _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
 
 
-def log(fmt: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
-    """Hand values, formatted by str.format, to the logger "rlx" each time the program runs.
+def log(
+    fmt: str,
+    *args: Any,
+    level: int = logging.INFO,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Log values, formatted by str.format, to the logger "rlx" each time the program runs.
 
     Args:
-      fmt, args, kwargs: as of debug.print.
+      fmt, args, kwargs, ordered, partitioned, skip_format_check: as for debug.print.
       level: the level of the record.
 
     >>> import rlx
@@ -164,17 +171,17 @@ def log(fmt: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
     """
     if not isinstance(fmt, str):
         raise TypeError(f"debug.log takes a format string first, got a {type(fmt).__name__}")
-    _deliver(partial(_log, level, fmt), args, kwargs, False)
+    _deliver(partial(_log, level, fmt), args, kwargs, ordered)
 
 
 def _without_specifications(fmt: str) -> str:
-    """The fields of a format string alone: {x:.2f} as {x}."""
+    """A format string without format specifications: {x:.2f} as {x}."""
     parts = string.Formatter().parse(fmt)
     return "".join("{" + field.split("[")[0].split(".")[0] + "}" for _, field, _, _ in parts if field is not None)
 
 
 def _deliver(function: Callable[..., Any], args: Any, kwargs: Any, ordered: bool) -> None:
-    """callback with the arguments that are no arrays held fixed."""
+    """Call `callback` with the non-array arguments bound."""
     leaves, treedef = tree.flatten((args, kwargs))
     fixed = {n: x for n, x in enumerate(leaves) if not _is_array(x)}
     dynamic = [x for n, x in enumerate(leaves) if n not in fixed]
@@ -202,11 +209,11 @@ def _log(level: int, fmt: str, *args: Any, **kwargs: Any) -> None:
 
 
 def breakpoint(*, ordered: bool = False, **values: Any) -> None:
-    """Stop in Python's debugger each time the program comes here, with the values at hand.
+    """Stop in Python's debugger, with access to the values, each time the program reaches this point.
 
     Args:
-      ordered: accepted for JAX's sake: callbacks keep their order always.
-      values: what to look at, in the dictionary `values`; by default the local variables of the caller that are arrays.
+      ordered: accepted for compatibility with JAX: callbacks are always ordered.
+      values: shown in the dictionary `values`; by default the caller's local variables that are arrays.
 
     >>> import rlx
     >>> def f(x):
@@ -226,9 +233,9 @@ def _stop(**values: Any) -> None:
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
-    """Print where the parts of an array lie.
+    """Print the placement of an array's shards.
 
-    Args: arr: an array of one or two axes. options: as of visualize_sharding.
+    Args: arr: an array of one or two axes. options: as for visualize_sharding.
 
     Raises ValueError for another number of axes.
 
@@ -251,15 +258,15 @@ def visualize_sharding(
     max_width: int = 80,
     color_map: Any = None,
 ) -> None:
-    """Print where the parts of an array of this shape would lie: a box for each part, with its devices.
+    """Print the placement of the shards of an array with this shape: a box for each shard, with its devices.
 
     Args:
-      shape: one or two sizes. sharding: which device has which part.
-      scale: of the picture, which has 10 lines for a scale of 1, and columns in proportion.
-      min_width, max_width: of a box with its frame, in characters.
-      use_color, color_map: accepted for JAX's sake: boxes have frames.
+      shape: one or two sizes. sharding: the placement of the shards.
+      scale: the size of the picture, which has 10 lines for a scale of 1, and columns in proportion.
+      min_width, max_width: the width of a box with its frame, in characters.
+      use_color, color_map: accepted for compatibility with JAX: boxes have frames instead.
 
-    Raises ValueError for another number of axes, and where the sharding does not fit the shape.
+    Raises ValueError for another number of axes, and if the sharding does not fit the shape.
 
     >>> import rlx
     >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
@@ -274,7 +281,7 @@ def visualize_sharding(
     columns = int(lines * ((shape[1] if len(shape) == 2 else 1) / shape[0]))
     part = sharding.shard_shape(tuple(shape))
     height = 1 if len(shape) == 1 else int(part[0] / shape[0] * lines)
-    # a character is so much taller than wide
+    # the height of a character divided by its width
     width = min(max(int(part[-1] / shape[-1] * columns * 2.5), min_width), max_width)
     counts, numbers = sharding.part_numbers(len(shape))
     texts = np.full((1, *counts)[-2:], "", object)
@@ -290,7 +297,7 @@ def visualize_sharding(
 
 
 def _boxed(text: str, width: int, height: int) -> list[str]:
-    """The lines of a box: the text in the middle, with a frame of one character to come."""
+    """The lines of a box with centred text, without its frame of one character."""
     left, more = divmod(max(width - len(text) - 2, 0), 2)
     above, below = divmod(max(height - 2, 0), 2)
     line = " " * left + text + " " * (left + more)
@@ -299,9 +306,9 @@ def _boxed(text: str, width: int, height: int) -> list[str]:
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
-    """Call a function with the sharding of each array in a tree; of traced values once, while they are traced.
+    """Call a function with the sharding of each array in a tree; for traced values once, during tracing.
 
-    Of a traced value it is what rlx.lax.with_sharding_constraint or its like said, or whole on the default device.
+    A traced value's sharding is its constraint (rlx.lax.with_sharding_constraint), or the default device.
 
     Args: value: a tree of arrays. callback: takes a rlx.sharding.Sharding.
 

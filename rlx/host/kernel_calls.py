@@ -1,4 +1,4 @@
-"""Users' kernels inside of programs: opencl_call and cuda_call."""
+"""User-written kernels in programs: opencl_call and cuda_call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlx.trees import tree
 
 __all__ = ["cuda_call", "opencl_call"]
 
-_MOST_ITEMS = 1024  # of a group, on every device
+_MOST_ITEMS = 1024  # work-items per work-group, on all devices
 _DIMENSIONS = 3
 
 
@@ -28,24 +28,24 @@ def opencl_call(
     grid: int | tuple[int, ...],
     block: int | tuple[int, ...],
 ) -> Any:
-    """What a kernel in OpenCL C writes, launched by programs on the device "opencl".
+    """The outputs of an OpenCL C kernel, launched by programs on the device "opencl".
 
     The kernel is called as `name(*outputs, *inputs)`, all `__global` pointers to row-major arrays. It must write every
-    element of its outputs, which hold anything before, and must not write to its inputs. It must have no side effects:
-    the call may be left out, or made twice. It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
-    Under vmap one launch computes the batch, up to 65,535 elements of it: its groups have a third dimension, along
-    which each calls the kernel for its element. A kernel that has three dimensions itself, asks for that dimension
-    (`get_global_id(2)`, `get_work_dim`) or has local memory is launched once for each element.
+    element of its outputs, which are uninitialised, and must not write to its inputs. It must have no side effects:
+    the call may be skipped or repeated. It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
+    Under vmap one launch computes up to 65,535 elements of the batch: its work-groups have a third dimension, whose
+    index selects the element. A kernel that has three dimensions itself, uses that dimension (`get_global_id(2)`,
+    `get_work_dim`) or has local memory is launched once for each element.
 
     Args:
       source: OpenCL C, with a `__kernel void` of this name.
-      name: the kernel's.
+      name: the kernel's name.
       result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
       args: arrays or numbers.
-      grid: how many groups there are, along each dimension.
-      block: how many items a group has, along each dimension.
+      grid: the number of work-groups along each dimension.
+      block: the number of work-items per work-group along each dimension.
 
-    Raises: UnsupportedError for sizes that no device has; DeviceError where the compiler refuses the source, or where
+    Raises: UnsupportedError for sizes that no device supports; DeviceError if the compiler rejects the source, or if
       operands are on the host.
 
     >>> import rlx
@@ -68,20 +68,20 @@ def cuda_call(
     grid: int | tuple[int, ...],
     block: int | tuple[int, ...],
 ) -> Any:
-    """What a kernel in CUDA C++ writes, launched by programs on the device "cuda".
+    """The outputs of a CUDA C++ kernel, launched by programs on the device "cuda".
 
-    As rlx.opencl_call, but for the language: the kernel is an `extern "C" __global__ void` of this name. Kernels
-    with shared memory are launched once for a batch, too; those with `blockIdx.z` or cooperative groups are not.
+    As rlx.opencl_call, except for the language: the kernel is an `extern "C" __global__ void` of this name. Kernels
+    with shared memory are also launched once per batch; kernels with `blockIdx.z` or cooperative groups are not.
 
     Args:
-      source: CUDA C++, as CUDA's runtime compiler takes it.
-      name: the kernel's.
+      source: CUDA C++ for NVRTC.
+      name: the kernel's name.
       result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
       args: arrays or numbers.
-      grid: how many groups there are, along each dimension.
-      block: how many items a group has, along each dimension.
+      grid: the number of thread blocks along each dimension.
+      block: the number of threads per block along each dimension.
 
-    Raises: UnsupportedError for sizes that no device has; DeviceError where the compiler refuses the source, or where
+    Raises: UnsupportedError for sizes that no device supports; DeviceError if the compiler rejects the source, or if
       operands are on the host.
 
     >>> import rlx
@@ -103,10 +103,10 @@ def _call(device: str, source: str, name: str, result: Any, args: tuple[Any, ...
 
 
 def _sizes(given: int | tuple[int, ...], what: str, most: int) -> tuple[int, ...]:
-    """Sizes along one to three dimensions, whose product is at most so much."""
+    """Sizes along one to three dimensions, with a product of at most `most`."""
     sizes = (given,) if isinstance(given, int) else tuple(given)
     if not 1 <= len(sizes) <= _DIMENSIONS or any(size < 1 for size in sizes) or prod(sizes) > most:
         raise UnsupportedError(
-            f"The {what} is {sizes}.", f"Give one to three positive sizes, of which the product is at most {most}."
+            f"The {what} is {sizes}.", f"Give one to three positive sizes with a product of at most {most}."
         )
     return sizes

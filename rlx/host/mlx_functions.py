@@ -1,4 +1,4 @@
-"""MLX functions inside of programs: mlx_call."""
+"""MLX functions in programs: mlx_call."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ def mlx_call(
     *args: Any,
     vmap: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Any:
-    """What a function of MLX's arrays computes: as a part of programs on the device mlx, elsewhere through the host.
+    """Call a function of MLX arrays, as part of programs on the device mlx, elsewhere through the host.
 
-    On the device mlx the function is called while a program is built, on mx.arrays that are not computed yet, and
-    becomes a part of it: it may call whatever MLX has, kernels of mx.fast.metal_kernel too, but not ask for values, and
-    it must have no side effects. On other devices it is called on copies of the arrays whenever the program runs.
-    Derivatives are MLX's (mx.vjp and mx.jvp; mx.custom_function gives a rule to a function that has none), and
-    may be taken again.
+    On the device mlx the function is called while a program is built, on lazy mx.arrays, and becomes part of it. It may
+    use all of MLX, including mx.fast.metal_kernel, but must not evaluate arrays, and must have no side effects. On
+    other devices it is called on copies of the arrays whenever the program runs. Its derivatives are computed by MLX
+    (mx.vjp and mx.jvp; mx.custom_function adds a rule to a function without one), and may be nested.
 
     Args:
       function: takes an mx.array for each of args, of its shape and dtype; returns a tree of mx.arrays.
       result_shape_dtypes: the results' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
       args: arrays or numbers.
-      vmap: how a batch is computed: `vmap(size, batched, *args) -> (results, batched)`, where a bool of `batched` for
-        each array says whether it has the batch axis, in front. Without it MLX's vmap is taken.
+      vmap: how a batch is computed: `vmap(size, batched, *args) -> (results, batched)`; the bools of `batched` say
+        which arrays have a leading batch axis. The default is MLX's vmap.
 
-    Raises: DeviceError where MLX is missing; DtypeError for a dtype that it has not; CallbackError where a result has
-      another type than promised.
+    Raises: DeviceError if MLX is not installed; DtypeError for a dtype that MLX lacks; CallbackError if a result has
+      another type than declared.
 
     >>> import numpy as np, rlx
     >>> import mlx.core as mx  # doctest: +SKIP
@@ -50,8 +49,8 @@ def mlx_call(
     """
     if not callable(function):
         raise UnsupportedError(
-            f"mlx_call got {function!r:.60}, which is no function.",
-            "Pass a function of mx.arrays, then its results' types.",
+            f"mlx_call got {function!r:.60}, which is not a function.",
+            "Pass a function of mx.arrays, then the types of its results.",
         )
     arrays = [as_array(a, "an argument of mlx_call") for a in args]
     inputs = tuple(TensorType(t.shape, t.dtype) for t in map(type_of, arrays))

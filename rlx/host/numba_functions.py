@@ -1,4 +1,4 @@
-"""Numba functions inside of programs: numba_call on arrays, numba_scalar on every element."""
+"""Numba functions in programs: numba_call for arrays, numba_scalar for elements."""
 
 from __future__ import annotations
 
@@ -36,24 +36,22 @@ def numba_call(
     *args: Any,
     vmap: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Any:
-    """What a @numba.njit function writes, called from compiled programs without Python or the GIL.
+    """The outputs of a @numba.njit function, called from compiled programs without Python or the GIL.
 
-    The function is called as `function(*outputs, *inputs)` on row-major arrays, those without axes
-    as arrays of shape (). It must write every element of its outputs, which hold anything before;
-    it returns nothing and must not write to its inputs (unless it declares signatures of its own,
-    Numba refuses that). It must have no side effects: the call may be left out, or made twice. It
-    has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
+    The function is called as `function(*outputs, *inputs)` on row-major arrays, with arrays of shape () for scalars. It
+    must write every element of its outputs, which are uninitialised; it returns nothing and must not write to its
+    inputs (Numba prevents that, unless the function declares signatures). It must have no side effects: the call may be
+    skipped or repeated. It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
 
     Args:
-      function: what numba.njit returns.
+      function: a function compiled by numba.njit.
       result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
       args: arrays or numbers.
-      vmap: how a batch is computed: `vmap(size, batched, *args) -> (results, batched)`, where a bool
-        of `batched` for each array says whether it has the batch axis, in front. Without it the
-        function is called in a native loop.
+      vmap: how a batch is computed: `vmap(size, batched, *args) -> (results, batched)`; the bools of `batched` say
+        which arrays have a leading batch axis. By default the function is called in a native loop.
 
-    Raises: UnsupportedError where the function is not Numba's, or cannot be compiled in nopython
-      mode; CallbackError where it raises an exception.
+    Raises: UnsupportedError if the function is not a Numba function, or cannot be compiled in nopython mode;
+      CallbackError if it raises an exception.
 
     >>> import numba, numpy as np, rlx
     >>> @numba.njit
@@ -77,18 +75,18 @@ def numba_call(
 
 
 def numba_scalar(function: Callable[..., Any], dtype: Any = None) -> Callable[..., Array]:
-    """A @numba.njit function of scalars as an elementwise operation, which is fused with others.
+    """A @numba.njit function of scalars as an elementwise operation, which fuses with others.
 
     Operands broadcast and keep their dtypes (bool, integers and floats; float16 and narrower ones
-    are float32 inside); numbers take that of the arrays. In compiled programs a kernel calls the
+    are float32 inside); numbers take the arrays' dtype. In compiled programs a kernel calls the
     function's machine code for each element, on any thread and without the GIL. It must have no
     side effects and must not raise: from compiled programs Numba can only print an exception, and
     the element is undefined. So use numba.njit(error_model="numpy") for a function that divides.
     It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
 
     Args:
-      function: what numba.njit returns.
-      dtype: of the result. Without it, a float result has the dtype of the float operands, and any
+      function: a function compiled by numba.njit.
+      dtype: the result's dtype. By default, a float result has the dtype of the float operands, and any
         other the dtype that Numba infers.
 
     >>> import numba, rlx, rlx.numpy as jnp
@@ -121,13 +119,13 @@ def numba_scalar(function: Callable[..., Any], dtype: Any = None) -> Callable[..
 
 def _no_complex(name: str) -> DtypeError:
     return DtypeError(
-        f"numba_scalar of {name} does not take complex numbers.",
-        "Take real and imaginary parts apart, or use rlx.numba_call on whole arrays.",
+        f"numba_scalar of {name} does not accept complex numbers.",
+        "Pass real and imaginary parts separately, or use rlx.numba_call on whole arrays.",
     )
 
 
 def _operands(arrays: list[Array]) -> list[Array]:
-    """Weakly typed numbers in the dtype that they promote to with the arrays."""
+    """Convert weakly typed numbers to the dtype that they promote to with the arrays."""
     strong = [(x.dtype, False) for x in arrays if not type_of(x).weak]
     found = []
     for x in arrays:

@@ -19,7 +19,7 @@ def triangle(x: Any) -> Any:
 def cubic(a: float) -> Callable[[Any], Any]:
     """Keys's kernel, IEEE Transactions on Acoustics, Speech, and Signal Processing 29 (1981).
 
-    a = -0.5 is third-order exact; a = -0.75 is what OpenCV and PyTorch use.
+    a = -0.5 is third-order exact; OpenCV and PyTorch use a = -0.75.
     """
 
     def kernel(x: Any) -> Any:

@@ -68,7 +68,7 @@ def _method(method: Any, antialias: bool) -> ResizeMethod:
 
 
 def _overlaps(length: int, count: int, step: Any, shift: Any) -> Any:
-    """How much of each output pixel, mapped back to the input, lies on each input pixel."""
+    """The overlap of each output pixel, mapped back to the input, with each input pixel."""
     begin = jnp.arange(count, dtype=step.dtype) * step - shift * step
     pixel = jnp.arange(length, dtype=step.dtype)[:, None]
     return jnp.maximum(0, jnp.minimum(begin + step, pixel + 1) - jnp.maximum(begin, pixel))
@@ -85,7 +85,7 @@ def _weights(length: int, count: int, scale: Any, shift: Any, method: ResizeMeth
         width = jnp.maximum(step, 1) if antialias else 1.0
         pixels = jnp.arange(-edge, length + edge, dtype=step.dtype)
         weights = _KERNELS[method](jnp.abs(centers - pixels[:, None]) / width)
-    if edge:  # the edge pixels stand for what is beyond them
+    if edge:  # the edge pixels are repeated beyond the edges
         inner = weights[edge : length + edge]
         weights = inner.at[0].add(weights[:edge].sum(0)).at[-1].add(weights[length + edge :].sum(0))
     total = weights.sum(0, keepdims=True)
@@ -135,7 +135,7 @@ def scale_and_translate(
       antialias: widen the kernel where the image shrinks.
       precision: accepted for JAX's sake; products are in full precision.
 
-    Pixels whose centre lies outside of the image are 0. Raises ShapeError where shapes do not fit, and UnsupportedError
+    Pixels whose centre is outside the image are 0. Raises ShapeError for incompatible shapes, and UnsupportedError
     for the method "nearest".
 
     >>> import numpy as np, rlx

@@ -1,6 +1,6 @@
-"""What the members of a group of processes do together: what an exchange is, and who carries it out.
+"""Collectives: exchanges between the members of a group of processes, and the communicators that run them.
 
-Programs name a group; which `Communicator` that is, is found when they run, so that compiled code holds no rank.
+Programs name a group. Its `Communicator` is looked up at run time, so compiled code contains no ranks.
 """
 
 from __future__ import annotations
@@ -8,21 +8,23 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from rlx.config import UserContext
-from rlx.errors import CollectiveError, ShardingError, source_line
+from rlx.errors import CollectiveError, ShardingError, source_line, user_frame
 from rlx.ir.program import Origin
 from rlx.ir.types import TensorType
 
 __all__ = [
     "KINDS",
     "OPERATIONS",
+    "UNNAMED",
     "WORLD",
     "Alone",
     "Communicator",
@@ -39,7 +41,7 @@ __all__ = [
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast", "reduce"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 WORLD = "world"  # the group of all processes
-# of a reduction: as NumPy's functions
+# of a reduction, named like NumPy's functions
 OPERATIONS = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
@@ -48,18 +50,19 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the members of a group do together with an array that each of them has, all of one shape and dtype.
+    """A collective over one array per member, all with the same shape and dtype.
 
-    group, members: which group, and how many it has.
+    group, members: the group's name, and its number of members.
     - "all_reduce": every member gets `op` of all arrays, element by element
     - "all_gather": every member gets all arrays, stacked along a new first axis in the order of ranks
     - "reduce_scatter": arrays have a first axis of length `members`; member r gets `op` of all rows r
     - "all_to_all": arrays have a first axis of length `members`; member r gets every member's row r, in their order
-    - "permute": `pairs` are (source, destination); who is no destination gets zeros
+    - "permute": `pairs` are (source, destination); members that are not destinations get zeros
     - "broadcast": every member gets the array of `root`
     - "reduce": member `root` gets `op` of all arrays, the others zeros
     mode: "fast" combines in the arrays' dtype (float32 for narrower floats), "deterministic" floats in float64.
     Both combine in the order of ranks: all members get the same bits, in every run.
+    name: the user's name for the exchange; members compare it instead of the line of the call.
     """
 
     kind: Kind
@@ -69,15 +72,16 @@ class Exchange:
     mode: str = "fast"
     root: int = 0
     pairs: tuple[tuple[int, int], ...] = ()
+    name: str = ""
 
     def result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what a member gets for an array of `shape`."""
+        """The shape of a member's result for an array of `shape`."""
         if self.kind == "all_gather":
             return (self.members, *shape)
         return shape[1:] if self.kind == "reduce_scatter" else shape
 
     def refusal(self, shape: tuple[int, ...], dtype: np.dtype) -> str | None:
-        """What is wrong with it for arrays of this shape and dtype; None if nothing is."""
+        """Why the exchange does not apply to arrays of this shape and dtype; None if it does."""
         rows = self.kind in ("reduce_scatter", "all_to_all")
         if rows and (not shape or shape[0] != self.members):
             return f"the first axis has length {shape[0] if shape else 'none'}, the group {self.members} members"
@@ -103,19 +107,22 @@ class Exchange:
     def described(self, shape: tuple[int, ...], dtype: np.dtype) -> str:
         """A few words for people."""
         op = f" ({self.op})" if self.op else ""
-        return f"{self.kind}{op} of {TensorType(shape, dtype)!r}"
+        name = f" {self.name!r}" if self.name else ""
+        return f"{self.kind}{op}{name} of {TensorType(shape, dtype)!r}"
 
+    @lru_cache(1024)  # noqa: B019  equal exchanges are one
     def mark(self, shape: tuple[int, ...], dtype: np.dtype, place: bytes = b"") -> bytes:
-        """What members compare before they exchange anything. place: where in which program it stands."""
+        """The bytes that members compare before they exchange anything. place: the line of the call and the position in
+        which program; ignored if the exchange has a name."""
         what = repr((self, shape, dtype.str if dtype.isbuiltin else dtype.name)).encode()
-        return hashlib.blake2b(what + place, digest_size=16).digest()
+        return hashlib.blake2b(what if self.name else what + place, digest_size=_DIGEST).digest()
 
 
 class Communicator(Protocol):
-    """Who carries exchanges out for one member of a group.
+    """Runs exchanges for one member of a group.
 
-    Arrays are dense, of one shape and dtype on all members; results are written to `out`, which is no part of
-    `array`. Raises errors.CollectiveError where another member is silent, gone, or does something else.
+    Arrays are dense, and have the same shape and dtype on all members. Results are written to `out`, which does not
+    overlap `array`. Raises errors.CollectiveError if another member is silent, has ended, or runs a different exchange.
 
     >>> from rlx.ir.collectives import WORLD, communicator
     >>> communicator(WORLD).size
@@ -125,8 +132,23 @@ class Communicator(Protocol):
     rank: int
     size: int
 
-    def agree(self, mark: bytes, what: str) -> None:
-        """Wait for all members, and see whether they come with the same mark. what: for messages."""
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """A context that the exchanging thread holds from `agree` on."""
+        ...
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that has made the group."""
+        ...
+
+    def agree(self, mark: bytes, what: str, named: bool = False) -> None:
+        """Wait for all members, and compare their marks. what: for messages. named: the mark contains a user's name,
+        so any thread may pass it."""
+
+    def compare(self, mark: bytes, what: str, said: str) -> None:
+        """Like `agree`, for marks of values: on a difference, every member raises an error with all
+        members' words, and the group remains usable."""
 
     def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
         """See Exchange; so with the others."""
@@ -146,25 +168,30 @@ class Communicator(Protocol):
     def barrier(self, name: str = "") -> None: ...
 
     def later(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Let work go on beside what this thread does next, in turn; what is returned waits for it, and raises."""
+        """Run work in the background, in order. The returned function waits for it and raises its error."""
 
     def settle(self) -> None:
-        """Wait for all work that goes on."""
+        """Wait for all background work."""
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator | None:
-        """The group of these of its members; None for who is not among them. All members call it."""
+        """The subgroup of these members; None for a process that is not among them. All members call it."""
 
 
 class Alone:
-    """The group of one process: what it gives is what it gets."""
+    """The group of one process: every exchange returns its input."""
 
     rank, size = 0, 1
+    turn: AbstractContextManager[Any] = nullcontext()
+    is_own_thread = True
 
-    def agree(self, mark: bytes, what: str) -> None:
+    def agree(self, mark: bytes, what: str, named: bool = False) -> None:
+        """With itself."""
+
+    def compare(self, mark: bytes, what: str, said: str) -> None:
         """With itself."""
 
     def barrier(self, name: str = "") -> None:
-        """Nobody is waited for."""
+        """Return at once: there are no other members."""
 
     def later(self, work: Callable[[], None]) -> Callable[[], None]:
         """Now: it is done at once."""
@@ -172,10 +199,10 @@ class Alone:
         return lambda: None
 
     def settle(self) -> None:
-        """Nothing goes on."""
+        """Return at once: there is no background work."""
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator:
-        """Of one process, too."""
+        """A subgroup of one process is this group."""
         return self
 
     def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
@@ -195,7 +222,7 @@ class Alone:
         out[...] = array
 
     def permute(self, array: np.ndarray, out: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> None:
-        """The array, if a pair says so."""
+        """The array, if a pair has this destination."""
         out[...] = array if pairs else 0
 
     def broadcast(self, array: np.ndarray, out: np.ndarray, root: int) -> None:
@@ -210,12 +237,12 @@ class Alone:
 class Members:
     """The groups that this process, or this thread where members are threads, belongs to.
 
-    Two are equal where their groups are of equal names, sizes and ranks: programs that were traced for one run with
-    the other, since that is what a traced function may have asked for.
+    Two are equal if their groups have equal names, sizes and ranks. A program traced for one then also runs with the
+    other, because a traced function can only have asked for these.
     """
 
     def __init__(self, groups: Mapping[str, Communicator | None]) -> None:
-        """groups: by name; None where it is one of others."""
+        """groups: by name; None if they belong to other groups."""
         self.groups = dict(groups)
         self._places = frozenset((name, g.rank, g.size) for name, g in groups.items() if g is not None)
 
@@ -233,6 +260,33 @@ class Members:
 members = UserContext(Members({WORLD: Alone()}))  # jitted functions are traced again where groups have changed
 
 
+_DIGEST = 16  # bytes
+
+# the first byte of an exchange's place; the exchange's name or the place that a pass found follows
+_NAMED, UNNAMED = b"=", b"@"
+
+
+def named_place(name: str) -> bytes:
+    """The place of an exchange that has a name."""
+    return _NAMED + name.encode() if name else b""
+
+
+def name_in(place: bytes) -> str:
+    """The name of an exchange, by its place; "" if it has none."""
+    return place[1:].decode() if place[:1] == _NAMED else ""
+
+
+@lru_cache(1024)
+def line_of(file: str, line: int) -> str:
+    """A line of the user's program by its file's name, which is the same in all processes."""
+    return f"{os.path.basename(file)}:{line}"
+
+
+def how_often(times: int | None) -> str:
+    """Words for an exchange that is made so often; None: in a loop of unknown length."""
+    return "" if times == 1 else ", in each round" if times is None else f", {times} times"
+
+
 def keep_groups(known: Members) -> None:
     """Let these be the groups from now on: of this thread where members are threads, else of the process."""
     if members.value is members.get_global():
@@ -242,7 +296,7 @@ def keep_groups(known: Members) -> None:
 
 
 def communicator(group: str = WORLD) -> Communicator:
-    """Who carries out exchanges of this process in a group. Raises ShardingError for a group that it is not in.
+    """The communicator of this process in a group. Raises ShardingError for a group that it is not in.
 
     >>> from rlx.ir.collectives import communicator
     >>> communicator("world").rank
@@ -264,11 +318,9 @@ def group_among(ranks: Sequence[int]) -> str:
     return name
 
 
-def exchange(
-    what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin] = ()
-) -> None:
+def exchange(what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin] = ()) -> None:
     """Carry an exchange out as this member of its group, into `out`. Errors name the user's line in `origins`."""
-    own = communicator(what.group)
+    own, mark = communicator(what.group), _with_call(what, mark)
     own.settle()
     _carry_out(own, what, mark, array, out, origins)
 
@@ -276,9 +328,15 @@ def exchange(
 def start_exchange(
     what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin] = ()
 ) -> Callable[[], None]:
-    """Begin an exchange, and return what waits for its end; until then nobody else uses the two arrays."""
-    own = communicator(what.group)
+    """Begin an exchange. Returns a function that waits for its end. Nothing else may use the two arrays until then."""
+    own, mark = communicator(what.group), _with_call(what, mark)
     return own.later(partial(_carry_out, own, what, mark, array, out, origins))
+
+
+def _with_call(what: Exchange, mark: bytes) -> bytes:
+    """The mark, and the line that runs the program, unless the exchange has a name: programs may differ in numbers."""
+    frame = None if what.name else user_frame(3)
+    return mark if frame is None else mark + line_of(frame.f_code.co_filename, frame.f_lineno).encode()
 
 
 def exchange_where_it_lies(
@@ -286,13 +344,14 @@ def exchange_where_it_lies(
     origins: Sequence[Origin] = (),
 ) -> None:  # fmt: skip
     """As `exchange`, of arrays in another memory, which `work` exchanges once all members have come for the same."""
-    own = communicator(what.group)
+    own, mark = communicator(what.group), _with_call(what, mark)
     own.settle()
 
     def meet() -> None:
-        _agree(own, what, mark, shape, dtype, origins)
-        if prod(shape) or prod(what.result(shape)):
-            work()
+        with own.turn:
+            _agree(own, what, mark, shape, dtype, origins)
+            if prod(shape) or prod(what.result(shape)):
+                work()
 
     _at_line(meet, origins)
 
@@ -300,7 +359,11 @@ def exchange_where_it_lies(
 def _carry_out(
     own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
 ) -> None:
-    _at_line(partial(_meet, own, what, mark, array, out, origins), origins)
+    def meet() -> None:
+        with own.turn:
+            _meet(own, what, mark, array, out, origins)
+
+    _at_line(meet, origins)
 
 
 def _at_line(work: Callable[[], None], origins: Sequence[Origin]) -> None:
@@ -322,13 +385,16 @@ def _agree(
     """See whether all members have come for the same."""
     text = what.described(shape, dtype)
     if origins:
-        text += f" at {os.path.basename(origins[0].file)}:{origins[0].line}"
+        text += f" at {line_of(origins[0].file, origins[0].line)}"
     if own.size != what.members:
         raise CollectiveError(
             f"A program for {what.members} processes runs in a group of {own.size}: {text}.",
             "Call rlx.distributed.initialize() before functions are traced and compiled.",
         )
-    own.agree(mark, text)
+    call = mark[_DIGEST:].decode()
+    if call and not text.endswith(call):
+        text += f", called at {call}"
+    own.agree(mark, text, bool(what.name))
 
 
 def _meet(

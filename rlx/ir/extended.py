@@ -12,7 +12,7 @@ UINT32 = np.dtype(np.uint32)
 
 
 class extended(np.generic):
-    """The category of dtypes whose elements are no numbers.
+    """The category of dtypes whose elements are not numbers.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -33,7 +33,7 @@ class prng_key(extended):
 
 
 class KeyDtype:
-    """The dtype of an array of keys of one generator: `words` uint32 words in each; `str` of it is key<tag>.
+    """The dtype of an array of keys of one generator: `words` uint32 words per key; its `str` is key<tag>.
 
     There is one object for each generator. In memory a key is a record of its words: `record`, a NumPy dtype.
     """
@@ -66,7 +66,7 @@ class KeyDtype:
         return records[self.tag]
 
     def records_of(self, words: np.ndarray) -> np.ndarray:
-        """An array of records whose words lie along the last axis of `words`."""
+        """An array of records whose words are along the last axis of `words`."""
         dense = np.ascontiguousarray(words).reshape(words.shape)
         return np.ndarray(words.shape[:-1], self.record, dense)
 
@@ -86,7 +86,7 @@ _BY_RECORD = {dtype.record: dtype for dtype in KEY_DTYPES.values()}
 
 
 def key_dtype_of(description: Any) -> KeyDtype | None:
-    """The dtype of keys that a generator's name, a record dtype or the dtype itself means; None for anything else."""
+    """The dtype of keys for a generator's name, a record dtype or the dtype itself; None for anything else."""
     if isinstance(description, KeyDtype):
         return description
     if isinstance(description, str):

@@ -1,4 +1,4 @@
-"""Number formats that NumPy lacks or has no arithmetic for: what their bits mean."""
+"""The bits of number formats that NumPy lacks or has no arithmetic for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["FLOAT_FORMATS", "INTEGER_FORMATS", "FloatFormat", "IntegerFormat"]
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """Floats of less than 32 bits; in memory the code stands in the low bits of whole bytes.
+    """Floats of less than 32 bits; in memory, the code occupies the low bits of whole bytes.
 
-    `special` says which codes are no finite numbers: "IEEE" (the top exponent: infinities and NaN), "NaN" (the last
-    code of either sign), "minus zero" (NaN in the place of -0, which is missing), "none" (all are finite).
-    Without `zero` there are neither zeros nor signs: the least code is a power of two as the others are.
+    `special` selects the codes that are not finite numbers: "IEEE" (the top exponent: infinities and NaN), "NaN" (the
+    last code of either sign), "minus zero" (NaN in the place of -0, which is missing), "none" (all are finite).
+    Without `zero` there are neither zeros nor signs: the least code is a power of two like the others.
     """
 
     exponent: int
@@ -37,19 +37,19 @@ class FloatFormat:
 
     @property
     def sign(self) -> int:
-        """The bit of the sign, above the others; 0 where there is none."""
+        """The bit of the sign, above the others; 0 if there is none."""
         return 1 << self.magnitude_bits if self.zero else 0
 
     @property
     def overflow(self) -> int:
-        """The magnitude that a number too large becomes: that of infinity, of NaN, or the largest one."""
+        """The code of numbers that are too large: infinity, NaN, or the largest finite number."""
         if self.special == "IEEE":
             return ((1 << self.exponent) - 1) << self.mantissa
         return (1 << self.magnitude_bits) - (self.special != "minus zero")
 
     @property
     def nan(self) -> int:
-        """The code that NaN becomes; -0 where there is no NaN."""
+        """The code that NaN becomes; -0 if there is no NaN."""
         if self.special in ("minus zero", "none"):
             return self.sign
         return self.overflow | (1 << (self.mantissa - 1) if self.special == "IEEE" else 0)
@@ -73,7 +73,7 @@ class IntegerFormat:
         return (1 << (self.bits - self.signed)) - 1
 
 
-# the number of bits, and for floats their parts, are as the names say
+# the number of bits, and for floats their parts, are in the names
 INTEGER_FORMATS = {
     np.dtype(getattr(ml_dtypes, f"{prefix}{bits}")): IntegerFormat(bits, prefix == "int")
     for bits in (1, 2, 4)

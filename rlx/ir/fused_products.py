@@ -13,7 +13,7 @@ __all__ = ["Digit", "FusedProduct", "fused_product", "is_map", "operand_digits",
 
 
 class Digit(NamedTuple):
-    """A part of a loop's index: axis // divisor, modulo `modulus` where there is one (None: the axis ends there), times
+    """A part of a loop's index: axis // divisor, modulo `modulus` if there is one (None: the axis ends there), times
     weight."""
 
     axis: int
@@ -23,8 +23,8 @@ class Digit(NamedTuple):
 
 
 class FusedProduct(NamedTuple):
-    """A product and the nests that it takes in: what makes lhs and rhs, and what reads the result; whether others read
-    the result, too, so that it is stored."""
+    """A product with the nests fused into it: the producers of lhs and rhs, and the consumer of the result, which
+    is stored if it has other consumers."""
 
     contract: Contract
     lhs: Loops | None = None
@@ -34,7 +34,7 @@ class FusedProduct(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Whether an operand is larger than what it is made of, as the windows of a convolution are."""
+        """Whether an operand is larger than the buffers that it is computed from, like the windows of a convolution."""
         return any(
             maker is not None and sum(b.nbytes for b in maker.writes) > sum(b.nbytes for b in {*maker.reads})
             for maker in (self.lhs, self.rhs)
@@ -59,13 +59,13 @@ def fused_product(kernel: RowTiles) -> FusedProduct | None:
 
 
 def is_map(kernel: Loops) -> bool:
-    """Whether every iteration computes and writes its own elements, at places that indices say."""
+    """Whether every iteration computes and writes its own elements, at positions given by indices."""
     plain = all(s.address is None and s.guard is None and s.accumulate is None for s in kernel.stores)
     return plain and kernel.chunks == 1 and not any(i.op in ("reduce", "cumulate") for i in kernel.instructions)
 
 
 def with_stores(kernel: Loops, stores: Sequence[Store]) -> Loops:
-    """A nest that does nothing but some of its stores."""
+    """A nest with only some of its stores."""
     wanted = {n for s in stores for n in (s.value, s.address, s.guard) if n is not None}
     for number in reversed(range(len(kernel.instructions))):
         if number in wanted:

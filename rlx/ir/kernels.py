@@ -2,7 +2,7 @@
 
 Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback,
 Collective, Await.
-A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
+A backend generates code for these kinds only; it never sees primitives. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
 
@@ -40,6 +40,7 @@ __all__ = [
     "While",
     "constants_of",
     "members",
+    "merged_numbers",
     "all_kernels",
     "nested_plans",
     "reaches_apart",
@@ -54,7 +55,7 @@ class Buffer:
     """A dense run of `size` elements of `dtype`.
 
     role: "input" and "output" are bound at each call, in the order of Plan.inputs/outputs;
-    "constant" holds `value`; "temporary" lives in the arena, where Plan.offsets says. Complex
+    "constant" holds `value`; "temporary" lives in the arena, at Plan.offsets. Complex
     buffers count complex elements here; Loops see them as real ones (below).
     """
 
@@ -72,7 +73,7 @@ class Buffer:
     @property
     def elements(self) -> np.ndarray:
         """The elements of a constant, in a row."""
-        assert self.value is not None, f"{self.name or self.role} holds no value"
+        assert self.value is not None, f"{self.name or self.role} has no value"
         return np.ascontiguousarray(self.value).reshape(-1)
 
 
@@ -119,7 +120,7 @@ class Instruction:
     - "index": attribute is a loop dimension; the iteration number along it, dtype int64
     - "load": attribute is an Access; with one argument (int64) that number of elements is added to
       the address: a gather. Loading a bool buffer gives bool. Loading float16, bfloat16 or an
-      8-bit float gives float32 and dtype says "float32". Gathered addresses are in bounds always.
+      8-bit float gives float32, and dtype is "float32". Gathered addresses are always in bounds.
     - "reduce": attribute is one of REDUCERS; combines its argument over all row dimensions;
       the result is a value of the row, usable afterwards at row and element level.
     - "cumulate": attribute is one of REDUCERS; the running (inclusive) combination of its argument
@@ -138,16 +139,16 @@ class Store:
 
     The value has the buffer's (real) dtype; into a narrow float buffer it may also be a float32,
     which is rounded to nearest even (accumulating: combined in float32, rounded at each step).
-    accumulate: None stores; one of REDUCERS combines with what is there (in iteration order).
+    accumulate: None stores; one of REDUCERS combines with the stored value (in iteration order).
     initialize: an accumulating store first sets every element its access reaches (per chunk) to
-    the reducer's identity; otherwise it updates what the buffer holds. `guard`: a bool instruction;
-    nothing is written where it is false, and only there may the address be out of bounds.
+    the reducer's identity; otherwise it updates the buffer's contents. `guard`: a bool instruction;
+    nothing is written if it is false, and only then may the address be out of bounds.
 
     A store is of the row if its access has zero strides along the row dimensions and its value,
     address and guard are of the row (reduce results, and instructions that depend on no row
     dimension). A store of the row that overwrites runs once per row. One that accumulates runs for
-    every element of the row like any other store, unless `once` says that it runs once per row:
-    the two differ, and the operands alone do not tell which is meant. Only a store of the row may
+    every element of the row like any other store, unless `once` is set, which runs it once per row:
+    the two differ, and the operands alone do not determine which is needed. Only a store of the row may
     be `once`.
 
     order: whether it matters which of several iterations writes an element first. "any": it does not. Each element is
@@ -156,7 +157,7 @@ class Store:
     that overwrites in any order without an address or a guard moves along every dimension that it runs over; of
     others lowering knows that places are distinct.
 
-    What `initialize` reaches does not depend on guard (address must be None): within the chunk's
+    The elements that `initialize` sets do not depend on guard (address must be None): within the chunk's
     own range of dimension 0, over the whole of the other sizes, where a dimension whose stride is
     zero counts as one iteration even if it has none (the sum of nothing is the identity).
     """
@@ -173,7 +174,13 @@ class Store:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
-    """Base of all kernel kinds: `reads` and `writes` are what scheduling and memory need."""
+    """Base of all kernel kinds: scheduling and memory planning use `reads` and `writes`.
+
+    equations: the numbers of the equations of the plan's program that it computes. Every kind also states `origins`,
+    the user's lines that wrote them, and `label`, the names of their primitives.
+    """
+
+    equations: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
@@ -190,15 +197,15 @@ class Loops(Kernel):
 
     sizes: trip counts, outermost first. The first `outer` dimensions are outer ones, the rest are
     row dimensions (the last one innermost). Meaning, for every outer index in order:
-    instructions and stores run over the row; "reduce" results become known after a whole pass over
-    the row, and what depends on them runs in a later pass (a backend decides what it recomputes).
+    instructions and stores run over the row. The result of a "reduce" is known after a whole pass over
+    the row; instructions that depend on it run in a later pass (the backend decides what to recompute).
     Values of the row are computed and stored even if the row is empty. An iteration loads before
     it stores, and nothing is loaded that another iteration or an earlier pass stores.
     parallel: how many leading outer dimensions may run in any order and at the same time.
     chunks: if over 1, dimension 0 is cut in that many equal ranges (range c of n elements is
-    [n*c//chunks, n*(c+1)//chunks)); accumulating stores use access.chunk_stride to write apart;
+    [n*c//chunks, n*(c+1)//chunks)); accumulating stores use access.chunk_stride to write separate parts;
     chunks may run in any order and at the same time even if parallel == 0. A later kernel combines.
-    A chunk is a kernel of its own over its range: "index" and addresses count from the whole's
+    A chunk is a separate kernel over its range: "index" and addresses count from the whole's
     beginning, a row that is cut (outer == 0) reduces and cumulates within the chunk.
     """
 
@@ -244,16 +251,16 @@ class Contract(Kernel):
     """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n].
 
     lhs and rhs have one dtype. Elements are widened to `accumulator` (None: that dtype itself, which is not narrow
-    then), multiplied and summed in it; out has this dtype, or that of the operands, to which sums are rounded or
+    then), multiplied and summed in it; out has this dtype or the operands' dtype, to which sums are rounded or
     wrapped. The accumulator is of the operands' kind, at least as wide and not narrow. tf32: operands in float32 are
-    rounded to ten bits behind the point first, ties to even. Lowering makes the types that the device has
-    (ProductLimits.types): float32/64 and complex64/128 in their own dtype, if nothing else is said.
+    rounded to ten bits after the binary point first, ties to even. Lowering makes the types that the device has
+    (ProductLimits.types): float32/64 and complex64/128 in their own dtype by default.
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
     the two last strides is 1 (or its size is 1) and the other is at least the size along that axis
-    (or its own size is 1), as BLAS wants; out has strides (s, n', 1). b of lhs and rhs may have
+    (or its own size is 1), as BLAS requires; out has strides (s, n', 1). b of lhs and rhs may have
     stride 0. out's buffer is not an operand's. All three may have one more batch dimension, which
-    comes first: a stack of batches.
-    accumulate: add to what `out` holds instead of overwriting it. With k == 0 the sum is zero.
+    is first: a stack of batches.
+    accumulate: add to `out` instead of overwriting it. With k == 0 the sum is zero.
     """
 
     lhs: Operand
@@ -272,7 +279,7 @@ class Contract(Kernel):
 
     @property
     def batches(self) -> int:
-        """How many products it is."""
+        """The number of products."""
         return prod(self.out.shape[:-2])
 
     @property
@@ -304,10 +311,10 @@ class Contract(Kernel):
 class RowTiles(Kernel):
     """Run kernels one after the other, all of them cut in `count` equal row tiles (see ir.row_tiles).
 
-    What one of them writes and another one touches, all of them touch only within the tile that they
-    are in, so that a backend may take the tiles one by one, in any order and at the same time. `local` are temporaries
+    If one kernel writes a buffer that another one uses, both use it only within their own tile. A backend may
+    therefore run the tiles one by one, in any order, or at the same time. `local` are temporaries
     that nothing else touches: only the row tiles at work need memory for them, `scratch` bytes each, in
-    which a local buffer's part of the tile starts at the byte that `offsets` says.
+    which a local buffer's part of the tile starts at the byte in `offsets`.
     """
 
     count: int
@@ -337,6 +344,11 @@ class RowTiles(Kernel):
             read.update(b for b in kernel.reads if b not in first)
             first.update(b for b in kernel.writes if b not in read)
         return first
+
+
+def merged_numbers(*numbers: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of the equations of several kernels that become one."""
+    return tuple(sorted(set().union(*numbers)))
 
 
 def members(kernel: Kernel) -> tuple[Kernel, ...]:
@@ -375,9 +387,9 @@ class Sort(Kernel):
 class Library(Kernel):
     """A named routine over contiguous operands: see LIBRARY_ROUTINES in backends/routines.py.
 
-    attributes are part of what runs (upper or lower triangle, ...). Where it has a `meaning`, the routine is a block
+    attributes select the variant (upper or lower triangle, ...). If `meaning` is set, the routine is a block
     that the backend claims: its name is the block's, its attributes are the block's static arguments, and this plan,
-    of the same inputs and outputs, is what it computes.
+    of the same inputs and outputs, defines its result.
     """
 
     routine: str
@@ -406,9 +418,9 @@ class Scan(Kernel):
     dimension first; step t uses slice t (length-1-t if `reverse`). `initial` are the carries' first
     values, `final` receives their last ones (with length 0: a copy of `initial`).
 
-    in_place: numbers of carries that steps update where they lie, as the body says (Plan.held). The
-    body's output for such a carry holds the carry when a step begins, so that what the body does not
-    write stays; the body reads it there, and not through its input. final[k] may then be initial[k] itself.
+    in_place: numbers of carries that steps update in place, from the body's Plan.held. The
+    body's output for such a carry holds the carry when a step begins, so that elements that the body does not
+    write keep their values. The body reads the carry there, not through its input. final[k] may be initial[k].
     """
 
     length: int
@@ -424,7 +436,7 @@ class Scan(Kernel):
 
     @property
     def in_place(self) -> tuple[int, ...]:
-        """Numbers of carries that steps update where they lie."""
+        """Numbers of carries that steps update in place."""
         return self.body.held
 
     @property
@@ -438,7 +450,7 @@ class Scan(Kernel):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class While(Kernel):
-    """While `condition` (inputs: its constants, carries; one bool output) holds, run `body`
+    """While `condition` (inputs: its constants, carries; one bool output) is true, run `body`
     (inputs: its constants, carries; outputs: the next carries). in_place: as in Scan."""
 
     condition: Plan
@@ -452,7 +464,7 @@ class While(Kernel):
 
     @property
     def in_place(self) -> tuple[int, ...]:
-        """Numbers of carries that steps update where they lie."""
+        """Numbers of carries that steps update in place."""
         return self.body.held
 
     @property
@@ -466,7 +478,7 @@ class While(Kernel):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Branch(Kernel):
-    """Run the branch whose number the int32 scalar in `index` gives, clamped to the range."""
+    """Run the branch whose number is the int32 scalar in `index`, clamped to the range."""
 
     index: Buffer
     branches: tuple[Plan, ...]
@@ -512,9 +524,9 @@ class Callback(Kernel):
 class Collective(Kernel):
     """Exchange an array with the other members of a group of processes: see ir.collectives.
 
-    Both operands are contiguous; output is no part of input's buffer. Collectives and Callbacks run in their order.
-    mark: what all members have to come with. Nothing is fused with it, and it is never left out.
-    awaited: whether it may go on beside the kernels after it, until the Await of the same output.
+    Both operands are contiguous; output does not overlap input's buffer. Collectives and Callbacks run in their order.
+    mark: bytes that must be equal on all members. A Collective is never fused and never removed.
+    awaited: whether it may overlap the kernels after it, until the Await of the same output.
     """
 
     exchange: Exchange
@@ -556,11 +568,12 @@ class Await(Kernel):
 class Plan:
     """Kernels in order, over buffers; `arena` bytes hold the temporaries, each from byte `offsets[buffer]` on.
 
-    Every output is a buffer of its own that some kernel writes (never an input or a constant), but
+    Every output is a separate buffer that some kernel writes (never an input or a constant), but
     for carries in place (see Scan).
-    A plan inside Scan, While or Branch has an arena of its own size, placed by the backend.
-    held: numbers of outputs that hold a value when the plan begins, which are a loop's carries in
-    place (see Scan). barriers: whether work is held back to save memory.
+    A plan inside Scan, While or Branch has its own arena, placed by the backend.
+    held: numbers of outputs that have a value when the plan begins, which are a loop's carries in
+    place (see Scan). barriers: whether work is held back to save memory. unplaced: why equations, by number, need no
+    kernel: "constant", "view" (another index map of an operand) or "alias" (the operand itself).
     Temporaries in use at the same time do not share bytes, except that a Loops may write one over
     the last use of another in place: see verify_plan.may_share.
     """
@@ -575,6 +588,7 @@ class Plan:
     barriers: bool = False
     name: str = "plan"
     report: Any = None
+    unplaced: Mapping[int, str] = field(default_factory=dict)
 
 
 def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:

@@ -1,6 +1,6 @@
-"""What lowering and planning go by on a device: costs, limits and sizes, as data.
+"""The options of lowering and planning for a device: costs, limits and sizes, as data.
 
-Counts are of elements, iterations or kernels, sizes in bytes where a line says so; costs are in units of one
+Counts are of elements, iterations or kernels, sizes are in bytes if stated; costs are in units of one
 vectorised operation on one element (exp is about 6, a load of memory 8).
 """
 
@@ -32,11 +32,11 @@ LEAST_ROW_TILES = 4
 class FusionLimits:
     """How large a fused kernel may grow.
 
-    instructions: scalar operations of a kernel. operands: its buffers. reduce_depth: reductions of which each needs
-    the one before. serial_operations, serial_elements: a nest of more operations on at least so many elements stays
-    apart from one that scatters, which runs on one thread and without vectors. mixed_sums: a nest may combine rows and
-    accumulate elements of a row in fewer places, or scatter, too; False where units share rows, which that would keep
-    them from.
+    instructions: scalar operations of a kernel. operands: its buffers. reduce_depth: the longest chain of dependent
+    reductions. serial_operations, serial_elements: a nest with more operations, on at least this number of elements,
+    is not fused with one that scatters, which runs on one thread and without vectors. mixed_sums: a nest that combines
+    rows may also scatter, or accumulate elements of a row into fewer places. False if units share rows, which such a
+    nest would prevent.
 
     >>> from rlx import fusion
     >>> fusion.FusionLimits(instructions=100).operands
@@ -55,14 +55,14 @@ class FusionLimits:
 class RowLimits:
     """How the space of a reduction is cut in rows, one after the other, and iterations over them.
 
-    outer: iterations over rows that there should be, so that threads have work. split: the shortest and the longest
-    row, in elements, that one too long is cut in. small: a reduction over at most so many elements becomes one
-    row each with what has few rows. lanes: a sum of short rows over the outermost dimension is made of so many
-    elements at a time, at most; lane: where rows have at most so many elements themselves, which do not fill vectors.
-    lane_steps: the fewest steps of such a sum, and the fewest rows of a time.
-    unrolled_nodes: a reduction of few elements becomes one expression of at most so many nodes.
-    short, short_line, short_nodes: a last dimension of at most so many elements inside of one of at least `short_line`
-    becomes straight code of at most `short_nodes` nodes.
+    outer: the desired number of iterations over rows, so that threads have work. split: the shortest and the longest
+    row, in elements, that a row that is too long is cut into. small: a reduction over at most this number of elements
+    becomes one row per result if there are few rows. lanes: a sum of short rows over the outermost dimension takes at
+    most this number of elements at a time; lane: applies if the rows have at most this number of elements, which do not
+    fill vectors. lane_steps: the fewest steps of such a sum, and the fewest rows at a time.
+    unrolled_nodes: a reduction of few elements becomes one expression with at most this number of nodes.
+    short, short_line, short_nodes: a last dimension of at most `short` elements inside one of at least `short_line`
+    becomes straight-line code of at most `short_nodes` nodes.
     """
 
     outer: int = 16
@@ -82,11 +82,11 @@ class ChunkLimits:
     """How accumulations over an outermost dimension are cut for several threads, or units of a device.
 
     counts: numbers of chunks to choose from (without any, nothing is cut); the largest is taken that leaves `rows` rows
-    for each chunk. A number is at most `unrolled`, or a multiple of `group`. The kernel that combines chunks is another
-    one for each number, so that a backend that compiles slowly wants few of them; one with many units powers of two.
-    exact_rows: of long sums of floats there are more chunks than those, so that no more than about so many terms are
-    added in turn. unrolled: partial results up to so many are combined in one expression; more of them `group` at a
-    time.
+    for each chunk. A number is at most `unrolled`, or a multiple of `group`. Each number needs its own kernel that
+    combines the chunks: a backend that compiles slowly wants few numbers; one with many units wants powers of two.
+    exact_rows: long sums of floats have more chunks than `counts` allows, so that at most about this number of terms
+    is added one after another. unrolled: at most this number of partial results is combined in one expression; more of
+    them are combined `group` at a time.
     """
 
     counts: tuple[int, ...] = (4, 16)
@@ -117,7 +117,7 @@ class RowTileLimits:
 class ProductType:
     """The dtypes of a matrix product: of its operands, and that in which products are summed.
 
-    tf32: operands in float32 are rounded to ten bits behind the point before they are multiplied.
+    tf32: operands in float32 are rounded to ten bits after the binary point before they are multiplied.
     """
 
     operands: np.dtype
@@ -126,7 +126,7 @@ class ProductType:
 
     @classmethod
     def of(cls, operands: str, accumulator: str = "", tf32: bool = False) -> ProductType:
-        """The type by names; products are summed in the operands' dtype if nothing else is said."""
+        """The type by names; products are summed in the operands' dtype by default."""
         return cls(dtype_of(operands), dtype_of(accumulator or operands), tf32)
 
 
@@ -134,17 +134,17 @@ class ProductType:
 class ProductLimits:
     """How matrix products are made.
 
-    types: products that the device has kernels for; what is no operand of these is widened to one that is, or
-    multiplied and summed in loops. Of several for the same operands the first one that is wide enough is taken.
-    kernels: a product over batches that no stride walks is at most so many kernels; more of them are worth a copy.
-    The same holds where a product's columns are interleaved for its reader.
-    patches: bytes of a convolution's patches that are made at a time: what a product reads is still in cache.
-    loop_bytes: bytes of operands that a loop keeps, so that the products of all steps are one.
-    loop_rows: products of so many rows a step are as fast as larger ones.
-    fused: products of at least so many rows and columns are one kernel with the nests that only make their operands,
-    and the one that only reads their result (0: none); thinner ones where an operand is larger than what it is made of.
-    fused_cost: what making an element may cost at most: it is made
-    again for every tile.
+    types: products that the device has kernels for. Other operands are widened to one of these types, or
+    multiplied and summed in loops. If several types fit the same operands, the first one that is wide enough is used.
+    kernels: the most kernels for a product over batches that no stride covers; beyond it, a copy is cheaper.
+    The same holds if a product's columns are interleaved for its reader.
+    patches: bytes of a convolution's patches that are written at a time, so that the product reads them from cache.
+    loop_bytes: bytes of operands that a loop keeps to merge the products of all steps.
+    loop_rows: products of this number of rows per step are as fast as larger ones.
+    fused: products of at least this number of rows and columns become one kernel with the nests that only produce their
+    operands and the nest that only reads their result (0: none). Thinner products do so if an operand is larger than
+    the buffers that it is computed from. fused_cost: the highest cost of an element of a fused operand, which is
+    computed again for every tile.
     """
 
     types: tuple[ProductType, ...] = tuple(map(ProductType.of, ("float32", "float64", "complex64", "complex128")))
@@ -160,18 +160,20 @@ class ProductLimits:
 class LoweringOptions:
     """Costs and limits of lowering and planning.
 
-    expression_operations, expression_buffers: what one value is computed from; larger expressions are stored.
+    expression_operations, expression_buffers: limits for computing one value; larger expressions are stored.
     recompute_cost: a value with several users is stored rather than computed again where that
     costs more: load_cost for each array after the first, and the arithmetic beyond free_cost
-    (which hides behind the loads).
-    repeat_cost: the same where one value meets many elements (a broadcast).
-    unroll_reduction: a cheap reduction of at most so many elements becomes one expression.
+    (which the loads hide).
+    repeat_cost: the same if one value is combined with many elements (a broadcast).
+    unroll_reduction: a cheap reduction of at most this number of elements becomes one expression.
     chunk_elements: accumulation over fewer elements is not cut into chunks.
-    least_row_tiles: runs of kernels that can be cut in so many row tiles are (0: none).
-    least_overlap: exchanges between processes of at least so many bytes go on beside kernels, where there are some.
-    alignment: bytes; each temporary begins at a multiple of it.
+    least_row_tiles: runs of kernels are cut in row tiles if at least this number of tiles is possible (0: none).
+    least_overlap: exchanges between processes of at least this number of bytes overlap kernels, if there are any.
+    alignment: each temporary begins at a multiple of this number of bytes.
     excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
     deterministic: scatters of floats add in the order of their updates (the switch of that name).
+    wide_running_sums: running sums of float32 are added in float64, one after the other, if the device supports
+    float64 at that speed; otherwise the backend adds in parts.
     """
 
     fusion: FusionLimits = field(default_factory=FusionLimits)
@@ -188,6 +190,7 @@ class LoweringOptions:
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
     least_row_tiles: int = LEAST_ROW_TILES
+    wide_running_sums: bool = True
     least_overlap: int = 1 << 16
     alignment: int = ALIGNMENT
     fuse: bool = True

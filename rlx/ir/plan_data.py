@@ -1,10 +1,10 @@
-"""Plans as data for files: a table of values, in which each is made of those before it.
+"""Plans as data for files: a table of values, in which each value refers to earlier ones.
 
 The data is an object of JSON: "atoms" are numbers, texts, truth values and None; each of "nodes" is a kind and the
-numbers of what it is made of, in the table of atoms and then nodes; the last node is the plan. Constants of the program
-are named by their numbers, so that a file holds them once. Lines of the user's program and what fusion decided are left
-out. Reading gives what was written or raises ValueError, whatever the data is; whether a plan is sound is verify_plan's
-matter.
+numbers of its parts, in the table of atoms and then nodes; the last node is the plan. Constants of the program
+are written as their numbers, so that a file contains them once. The user's source lines and the decisions of fusion
+are omitted. Reading returns an equal plan, or raises ValueError for any invalid data. verify_plan checks the plan
+itself.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _CLASSES: tuple[Any, ...] = (
     Access, Await, Branch, Buffer, Collective, Contract, Exchange, Instruction, Library, Loops, Operand, Plan, RowTiles,
     Scan, Sort, Store, While,
 )  # fmt: skip
-_LEFT_OUT = ("origins", "report")
+_LEFT_OUT = ("equations", "origins", "report", "unplaced")
 _FIELDS = {kind: tuple(f.name for f in fields(kind) if f.name not in _LEFT_OUT) for kind in _CLASSES}
 _READERS = {kind: operator.attrgetter(*names) for kind, names in _FIELDS.items()}
-# what a plan is made of: data of another form cannot be read
+# the fields of every node kind: data of another form cannot be read
 FORM = ";".join(f"{kind.__name__}({','.join(names)})" for kind, names in _FIELDS.items())
 _ATOMS = (bool, int, float, str, type(None))
-_MOST_BYTES = 1 << 20  # of an array that is no constant of the program
+_MOST_BYTES = 1 << 20  # of an array that is not a constant of the program
 
 
 class Unwritable(Exception):
-    """What a plan holds that no data stands for: functions of Python, and large arrays that the compiler made."""
+    """A plan contains parts that cannot be written: Python functions, or large arrays made by the compiler."""
 
 
 def write_plan(plan: Plan, constants: Sequence[np.ndarray] = ()) -> bytes:
-    """A plan as data; `constants` are the program's. Raises Unwritable for what no data stands for.
+    """A plan as data; `constants` are the program's. Raises Unwritable if part of the plan cannot be written.
 
     >>> import rlx
     >>> from rlx.passes.pipeline import lower_to_plan
@@ -81,7 +81,7 @@ class _Writer:
         self.atoms: list[Any] = []
         self.nodes: list[tuple[str, tuple[int, ...]]] = []
         self._constants = {_place(array): number for number, array in enumerate(constants)}
-        self._equal: dict[Any, int] = {}  # by what they are made of: what is equal stands there once
+        self._equal: dict[Any, int] = {}  # by their parts: equal nodes are written once
         self._same: dict[int, tuple[Any, int]] = {}  # by identity, which buffers, kernels and plans have
 
     def number(self, value: Any) -> int:
@@ -115,14 +115,14 @@ class _Writer:
             return self._add("dtype", [value.name])
         if isinstance(value, np.ndarray):
             return self._array(value)
-        raise Unwritable(f"a plan holds {value!r:.80}, a {kind.__name__}")
+        raise Unwritable(f"a plan contains {value!r:.80}, a {kind.__name__}")
 
     def _array(self, array: np.ndarray) -> int:
         number = self._constants.get(_place(array))
         if number is not None:
             return self._add("constant", [number])
         if array.nbytes > _MOST_BYTES:
-            raise Unwritable(f"a plan holds an array of {array.nbytes} bytes")
+            raise Unwritable(f"a plan contains an array of {array.nbytes} bytes")
         return self._add("array", [array.dtype, array.shape, np.ascontiguousarray(array).tobytes()])
 
     def _add(self, kind: str, parts: Sequence[Any], own: bool = False) -> int:
@@ -134,7 +134,7 @@ class _Writer:
 
 
 def _place(array: np.ndarray) -> tuple[Any, ...]:
-    """What arrays share that are one and the same memory."""
+    """A key that is equal for arrays over the same memory."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
@@ -152,14 +152,14 @@ def read_plan(data: bytes | memoryview, constants: Sequence[np.ndarray] = ()) ->
             table.append(makers[kind]([table[n] for n in numbers]))
         if isinstance(table[-1], Plan):
             return table[-1]
-        reason = "the last node is no plan"
+        reason = "the last node is not a plan"
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError) as error:
         reason = f"{error}"
-    raise ValueError(f"This is no data of a plan: {reason:.200}")
+    raise ValueError(f"The data is not a plan: {reason:.200}")
 
 
 def _makers(constants: Sequence[np.ndarray]) -> dict[str, Callable[[list[Any]], Any]]:
-    """What makes a value of each kind, of its parts."""
+    """For each kind, a function that builds its value from the parts."""
     makers: dict[str, Callable[[list[Any]], Any]] = {kind.__name__: _maker(kind) for kind in _CLASSES}
     return makers | {
         "tuple": tuple,
@@ -173,7 +173,7 @@ def _makers(constants: Sequence[np.ndarray]) -> dict[str, Callable[[list[Any]], 
 
 
 def _maker(kind: Any) -> Callable[[list[Any]], Any]:
-    """What makes a dataclass of the values of its fields, in the order of FORM."""
+    """A function that builds a dataclass from the values of its fields, in the order of FORM."""
     names = _FIELDS[kind]
     left_out = any(f.name in _LEFT_OUT for f in fields(kind))
     if left_out:  # fields behind those that are left out are given by name

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.errors import cell_name
 from rlx.ir.types import TensorType
 
 __all__ = [
@@ -32,7 +33,11 @@ class Origin(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} ({self.function})"
+        return f"{cell_name(self.file) or self.file}:{self.line} ({self.function})"
+
+    def joined(self, other: Origin | None) -> Origin:
+        """The origin of an equation that takes the place of an equal one as well."""
+        return self
 
 
 class Var:
@@ -58,7 +63,7 @@ class Var:
 
 
 class Literal:
-    """A scalar constant that stands in an operand's place.
+    """A scalar constant in an operand's place.
 
     >>> import rlx
     >>> rlx.make_program(lambda x: x + 1.0)(1.0).equations[0].inputs[1]
@@ -131,7 +136,7 @@ class Equation:
 
     @property
     def effects(self) -> frozenset[str]:
-        """The primitive's name, if it must run even where nobody uses its result; as JAX's, empty without effects."""
+        """The primitive's name, if it must run even if its result is unused; empty without effects, as in JAX."""
         return frozenset((self.primitive.name,)) if self.primitive.effect(**self.params) else frozenset()
 
     def replace(self, **fields: Any) -> Equation:
@@ -149,7 +154,7 @@ class Program:
 
     `constants` are arrays that the traced function closed over: (variable, array) pairs, hidden
     inputs whose values are known. Regions (the bodies of control flow) are Programs among an
-    equation's params; they are closed: what they use comes in through the equation's inputs.
+    equation's params; they are closed: they use only the equation's inputs.
     """
 
     __slots__ = ("__weakref__", "_fingerprint", "constants", "equations", "inputs", "name", "outputs")
@@ -182,7 +187,7 @@ class Program:
     # ------------------------------------------------- JAX's names, for programs that walk over a jaxpr
     @property
     def jaxpr(self) -> Program:
-        """The program itself: constants are part of it."""
+        """The program itself: a Program contains its constants."""
         return self
 
     @property
@@ -224,7 +229,7 @@ class Program:
 
     @property
     def effects(self) -> frozenset[str]:
-        """The names of primitives that must run even where nobody uses their results."""
+        """The names of primitives that must run even if their results are unused."""
         return frozenset().union(*(e.effects for e in self.equations))
 
     def regions(self) -> Iterator[Program]:
@@ -255,17 +260,12 @@ class Program:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
-    def __repr__(self) -> str:
-        ins = ", ".join(map(repr, self.input_types))
-        outs = ", ".join(map(repr, self.output_types))
-        return f"<Program {self.name}: ({ins}) -> ({outs}), {len(self.equations)} equations>"
-
 
 _SMALL_CONSTANT = 1 << 16
 
 
 def _constant_content(array: Any) -> Any:
-    """Small constants count by content, large ones by identity (a cache that holds them pins it)."""
+    """Small constants count by content, large ones by identity (a cache that refers to them pins it)."""
     values = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
     if values.nbytes <= _SMALL_CONSTANT:
         return np.ascontiguousarray(values)
@@ -351,6 +351,19 @@ def dead_code(program: Program, used_outputs: Iterable[bool] | None = None) -> P
             live.update(a for a in e.inputs if isinstance(a, Var))
     constants = tuple((v, c) for v, c in program.constants if v in live)
     return Program(program.inputs, reversed(kept), outputs, constants, program.name)
+
+
+def named_axes(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The mapped axes that an equation's parameters, or equations of the programs in them, name."""
+    stack = [params]
+    while stack:
+        item = stack.pop()
+        names = item.get("axis_name")
+        yield from names if isinstance(names, tuple) else () if names is None else (names,)
+        for value in item.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, Program):
+                    stack.extend(e.params for e in part.equations)
 
 
 def substitute(program: Program, mapping: Mapping[Var, Atom]) -> Program:

@@ -11,7 +11,7 @@ __all__ = ["renamed"]
 
 
 def renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
-    """The kernel over other buffers in place of some of its own."""
+    """The kernel with some of its buffers replaced."""
     if not any(b in renames for b in (*kernel.reads, *kernel.writes)):
         return kernel
 
@@ -28,14 +28,14 @@ def renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
     buffers = {
         name: swap(getattr(kernel, name))
         for name in fields
-        if name not in ("origins", "instructions", "stores", "sizes", "offsets")
+        if name not in ("equations", "origins", "instructions", "stores", "sizes", "offsets")
     }
     result = replace(kernel, **buffers)
     return _distinct_operands(result) if isinstance(result, Loops) else result
 
 
 def _distinct_operands(kernel: Loops) -> Loops:
-    """One operand for each buffer, after two of them became the same."""
+    """One operand for each buffer, after two operands became the same."""
     if len(set(kernel.operands)) == len(kernel.operands):
         return kernel
     operands = tuple(dict.fromkeys(kernel.operands))

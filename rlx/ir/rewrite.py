@@ -59,7 +59,7 @@ def _parse(node: ast.expr, text: str) -> _Pattern:
     try:
         return _Number(ast.literal_eval(node))
     except ValueError:
-        raise RlxError(f"The rule {text!r} is not made of names, numbers and calls.") from None
+        raise RlxError(f"The rule {text!r} is not an expression of names, numbers and calls.") from None
 
 
 def _parse_before(text: str) -> _Call:
@@ -77,9 +77,9 @@ class Rule:
 
     `before` is a primitive of operands: variables, numbers, or the results of other primitives; a
     bare primitive's name matches its equations of any operands, and `any` all equations. Without a
-    function, `after` is made of the same parts. With one, `after` is for the reader: the function
-    gets the Match and returns what replaces the results (an operand, or a tuple for several
-    results), or None where the rule does not apply. `kinds`: the dtype kinds (as in "biufc") of the
+    function, `after` consists of the same parts. With one, `after` is for the reader: the function
+    gets the Match and returns the replacement of the results (an operand, or a tuple for several
+    results), or None if the rule does not apply. `kinds`: the dtype kinds (as in "biufc") of the
     first operand for which the rule holds; all if empty.
     """
 
@@ -113,7 +113,7 @@ class Rule:
 class RuleSet:
     """Rules by primitive, tried in order; sets add with `+`. `hits` counts how often each fired.
 
-    For the primitives named in `commutative`, a rule of two different operands holds both ways.
+    For the primitives named in `commutative`, a rule of two different operands applies to both orders.
     """
 
     def __init__(self, rules: Iterable[Rule], commutative: Iterable[str] = ()) -> None:
@@ -192,7 +192,7 @@ class Match:
 
 
 class _Rewriter:
-    """One walk over a program. What has been emitted is final, so that one walk reaches the fixpoint."""
+    """One walk over a program. Emitted equations are final, so one walk reaches the fixpoint."""
 
     def __init__(self, program: Program, rules: RuleSet, primitives: Mapping[str, Any]) -> None:
         self.program = program
@@ -218,11 +218,11 @@ class _Rewriter:
         return self.program.replace(equations=self.equations, outputs=outputs, constants=self.constants)
 
     def read(self, atom: Atom) -> Atom:
-        """What stands for an operand now."""
+        """The current replacement of an operand."""
         return self.replaced.get(atom, atom) if isinstance(atom, Var) else atom
 
     def renamed(self, equation: Equation) -> Equation:
-        """The equation on what stands for its operands now."""
+        """The equation with its operands replaced."""
         inputs = tuple(map(self.read, equation.inputs))
         if all(a is b for a, b in zip(inputs, equation.inputs, strict=True)):
             return equation
@@ -241,7 +241,7 @@ class _Rewriter:
         return equation.outputs
 
     def attempt(self, rule: Rule, equation: Equation) -> tuple[Atom, ...] | None:
-        """What a rule puts in an equation's place; None if it does not apply."""
+        """The replacement of an equation by a rule; None if the rule does not apply."""
         if rule.kinds and dtype_kind(equation.inputs[0].type.dtype) not in rule.kinds:
             return None
         found: dict[str, Atom] = {}
@@ -263,7 +263,7 @@ class _Rewriter:
         return results
 
     def matches(self, patterns: Sequence[Any], atoms: Sequence[Atom], found: dict[str, Atom]) -> bool:
-        """Whether operands are as the patterns say; binds variables in `found`."""
+        """Whether operands match the patterns; binds variables in `found`."""
         if len(patterns) != len(atoms):
             return False
         for pattern, atom in zip(patterns, atoms, strict=True):
@@ -330,7 +330,7 @@ def _check_types(rule: Rule, equation: Equation, results: Sequence[Atom]) -> Non
 def rewrite(program: Program, rules: RuleSet, primitives: Mapping[str, Any]) -> Program:
     """The program with every rule applied wherever it matches; regions are left alone.
 
-    primitives: the primitives by name, for the equations that rules make. What rules leave without a
-    use stays: run dead_code after it. The time is linear in the number of equations.
+    primitives: the primitives by name, for the equations that rules make. Equations that become unused
+    stay: run dead_code afterwards. The time is linear in the number of equations.
     """
     return _Rewriter(program, rules, primitives).run()

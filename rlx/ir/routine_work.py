@@ -1,6 +1,6 @@
 """Floating-point operations of library routines, by their leading terms.
 
-The counts are those of LAPACK's authors (Blackford, Dongarra: Installation Guide for LAPACK, Working
+The counts are from LAPACK's authors (Blackford, Dongarra: Installation Guide for LAPACK, Working
 Note 41, appendix C; Golub, Van Loan: Matrix Computations, 4th edition, for eigenvalues and singular
 values, which iterate) and 5 n log2 n for a Fourier transform (Frigo, Johnson: FFTW).
 """
@@ -92,7 +92,7 @@ def _sylvester(kernel: Library, rows: int, columns: int) -> float:
 
 
 def _fourier(kernel: Library) -> float:
-    """5 n log2 n for each transform, half of it where one side is real."""
+    """5 n log2 n for each transform, half of this if one side is real."""
     lengths = kernel.attributes["lengths"]
     points = math.prod(lengths)
     real = kernel.attributes["kind"] in ("rfft", "irfft")

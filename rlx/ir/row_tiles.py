@@ -1,7 +1,7 @@
 """Which kernels can run tile by tile: cut along one dimension, each part touching only its own.
 
-A buffer in row tiles is `count` equal parts, one after the other; a kernel stays in them if what it does
-for part r of its own iterations touches part r of the buffer and no other.
+A buffer in row tiles consists of `count` equal consecutive parts. A kernel is tiled if part r of its
+iterations touches only part r of the buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["iterations", "stays_in_row_tiles"]
 
 
 def iterations(kernel: Kernel) -> int:
-    """How many parts a kernel can be cut in, each part on its own; 1 where it cannot."""
+    """The number of independent parts that a kernel can be cut into; 1 if it cannot be cut."""
     if isinstance(kernel, Contract):
         return kernel.batches * kernel.rows
     if not isinstance(kernel, Loops):

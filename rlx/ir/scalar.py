@@ -1,6 +1,6 @@
-"""The closed scalar alphabet: what every backend spells, and nothing else.
+"""The closed set of scalar operations that every backend implements.
 
-An operation works on scalars of one dtype (that of its operands). Complex numbers and narrow ones
+An operation works on scalars of one dtype (the operands' dtype). Complex numbers and narrow ones
 (ir.formats) do not occur: `ScalarBuilder` in passes computes complex ones in real parts, floats of
 less than 32 bits in float32, integers of less than 8 bits in bytes. Only `load`, `store`, `cast`
 and `bitcast` know the narrow dtypes: a `cast` to one rounds or wraps, and its result can only be an
@@ -33,12 +33,12 @@ __all__ = [
 
 
 class ScalarOperation(NamedTuple):
-    """What is true of an operation on every backend.
+    """Properties of an operation that hold on every backend.
 
     arity, dtype kinds accepted (b: bool, i: signed, u: unsigned, f: float), result.
     cost: in units of one vectorised arithmetic operation. flops: floating-point operations that it counts for;
-    transcendental ones are counted apart. ulp: the largest error of float32 and float64, in units of the last place.
-    exact_at: arguments at which the result has no error at all.
+    transcendental ones are counted separately. ulp: the largest error of float32 and float64, in ulps.
+    exact_at: arguments with an exact result.
     """
 
     arity: int
@@ -108,7 +108,7 @@ ALPHABET: dict[str, ScalarOperation] = {
     **{n: ScalarOperation(2, "biu", "same") for n in ("and", "or", "xor")},
     "not": ScalarOperation(1, "biu", "same"),
     # a shift by the width or more gives 0 (or the sign for shift_right_arithmetic); the amount is
-    # read as unsigned; logical and arithmetic say how the bits are read, whatever the dtype's sign
+    # read as unsigned; logical and arithmetic set how the bits are read, regardless of the dtype's sign
     "shift_left": ScalarOperation(2, "iu", "same"),
     "shift_right_logical": ScalarOperation(2, "iu", "same"),
     "shift_right_arithmetic": ScalarOperation(2, "iu", "same"),
@@ -116,14 +116,14 @@ ALPHABET: dict[str, ScalarOperation] = {
     "count_leading_zeros": ScalarOperation(1, "iu", "same"),
     "select": ScalarOperation(3, "biuf", "same"),  # (bool, if true, if false); result as operand 1
     # float to integer truncates and saturates (NaN gives 0); narrow floats round to nearest even;
-    # integer to integer wraps, to a narrow float goes through float32; to bool is `!= 0`
+    # integer to integer wraps, to a narrow float converts through float32; to bool is `!= 0`
     "cast": ScalarOperation(1, "biuf", "attribute"),
     "bitcast": ScalarOperation(1, "iuf", "attribute"),  # same width
     # attribute: a name of SPECIAL, or of USER_FUNCTIONS
     "special": ScalarOperation(-1, "f", "same", cost=100, transcendental=True),
 }
 _NO_WORK = frozenset(("load", "constant", "index", "affine"))
-# what costs at least so much is worth memory rather than doing it again
+# a value of at least this cost is stored rather than recomputed
 EXPENSIVE = 6
 
 
@@ -177,7 +177,7 @@ class SpecialFunction(NamedTuple):
 
     @property
     def arity(self) -> int:
-        """How many real numbers it takes."""
+        """The number of real operands."""
         return len(self.taken) + self.taken.count("D")
 
     def evaluate(self, *arrays: np.ndarray) -> np.ndarray:

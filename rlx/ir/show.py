@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import short_name
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
@@ -27,12 +27,18 @@ def show_program(program: Program) -> str:
     return _write(program).text()
 
 
-# what print(program) shows
+def _functions_of(program: Program) -> str:
+    """The functions in `show_program`, without its imports."""
+    return "\n\n\n".join(_write(program).parts)
+
+
+# print(program) shows a program that can be read back, a prompt the part that a reader looks at
 setattr(Program, "__str__", show_program)  # noqa: B010
+setattr(Program, "__repr__", _functions_of)  # noqa: B010
 
 
 def show_bindings(program: Program) -> dict[str, Any]:
-    """What the free names in `show_program` stand for."""
+    """The values of the free names in `show_program`."""
     return {name: thing for thing, name in _write(program).bound.values()}
 
 
@@ -153,7 +159,7 @@ class _Writer:
         return kind.__qualname__
 
     def array(self, array: np.ndarray) -> str:
-        """An array in full where it is small, else a free name."""
+        """An array in full if it is small, otherwise a free name."""
         if array.size > _INLINE_ELEMENTS:
             return self.bind(array, "constant", _summary(array))
         if array.ndim == 0:
@@ -250,7 +256,7 @@ class _Function:
 
 
 def _place(origin: Origin | None) -> str:
-    return f"  {os.path.basename(origin.file)}:{origin.line}" if origin is not None else ""
+    return f"  {short_name(origin.file)}:{origin.line}" if origin is not None else ""
 
 
 # ------------------------------------------------------------------ numbers
@@ -270,7 +276,7 @@ def _number(value: complex) -> str:
 
 
 def _plain(value: np.ndarray) -> str:
-    """A Python number that becomes `value` in its dtype, shortest first; its bytes where none does."""
+    """A Python number that becomes `value` in its dtype, shortest first; its bytes if there is none."""
     number = value.item()
     if not isinstance(number, (float, complex)):
         return repr(number)
@@ -283,7 +289,7 @@ def _plain(value: np.ndarray) -> str:
 
 
 def _read(number: complex) -> complex:
-    """What the text of a number is read as: the bits of a NaN are lost."""
+    """The number that its printed form reads back as: the bits of a NaN are lost."""
     if isinstance(number, complex):
         return complex(float(repr(number.real)), float(repr(number.imag)))
     return float(repr(number))

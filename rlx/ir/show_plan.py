@@ -229,9 +229,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 def show_host_steps(
     plan: Plan, reason: Callable[[Kernel], str | None], whole: Callable[[Kernel], bool] = lambda kernel: False
 ) -> str:
-    """A line for each kernel, loops and branches included, that the host runs: why it does. `reason` says so.
+    """A line with the reason for each kernel that the host runs, including loops and branches, from `reason`.
 
-    whole: whether a kernel runs without the host, with all that is inside of it.
+    whole: whether a kernel runs without the host, including its nested kernels.
     """
     return "\n".join(dict.fromkeys(_host_steps(plan, reason, whole)))
 
@@ -254,7 +254,7 @@ def describe_kernel(kernel: Kernel, plan: Plan) -> str:
 
 
 def kernel_name(kernel: Kernel) -> str:
-    """The operations that a kernel computes, or its kind where those are not known."""
+    """The operations that a kernel computes, or its kind if they are unknown."""
     return getattr(kernel, "label", "") or type(kernel).__name__
 
 
@@ -284,7 +284,7 @@ def _kernel_line(kernel: Kernel, names: dict[Buffer, str]) -> str:
 
 
 def _space(kernel: Kernel) -> str:
-    """What the kernel iterates over."""
+    """The iteration space of the kernel."""
     match kernel:
         case Loops():
             outer = "x".join(map(str, kernel.sizes[: kernel.outer]))
@@ -316,7 +316,7 @@ def _space(kernel: Kernel) -> str:
 
 
 def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
-    """Where each temporary lies, and from which kernel to which it is in use."""
+    """The offset of each temporary, and the kernels of its first and last use."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for number, kernel in enumerate(plan.kernels):

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
-# the dtype of tangents and cotangents of integers and bools, which are zero: an array of it holds nothing
+# the dtype of tangents and cotangents of integers and bools, which are zero: its arrays have no contents
 float0 = np.dtype([("float0", np.void, 0)])
 _small_floats = tuple(d for d, form in FLOAT_FORMATS.items() if form.bits <= 8)
 _small_integers = tuple(INTEGER_FORMATS)
@@ -94,7 +94,7 @@ def is_narrow(dtype: np.dtype) -> bool:
 
 
 def bits_of(dtype: np.dtype) -> int:
-    """The bits that an element means: 4 for int4, though it takes a byte of memory; 8 for bool."""
+    """The significant bits of an element: 4 for int4, although it takes a byte of memory; 8 for bool."""
     form = FLOAT_FORMATS.get(dtype) or INTEGER_FORMATS.get(dtype)
     return 8 * dtype.itemsize if form is None else form.bits
 
@@ -115,8 +115,8 @@ def element_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def memory_dtype(dtype: np.dtype) -> np.dtype:
-    """What holds the elements where a language lacks `dtype`: real parts of complex numbers, codes of narrow ones in
-    unsigned words."""
+    """The dtype of memory for elements whose dtype a language lacks: real parts of complex numbers, codes of narrow
+    floats in unsigned words."""
     return np.dtype(f"u{dtype.itemsize}") if is_narrow(dtype) else element_dtype(dtype)
 
 
@@ -125,7 +125,7 @@ _INT64 = np.dtype(np.int64)
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 def is_key(dtype: Any) -> bool:
-    """Whether `dtype` is that of random keys, which are moved about but not computed with."""
+    """Whether `dtype` is a dtype of random keys, which can be moved but not computed with."""
     return type(dtype) is KeyDtype
 
 
@@ -141,7 +141,7 @@ _interned: dict[Any, TensorType] = {}
 
 
 class TensorType:
-    """What a value is before it has a value: shape, dtype, and weakness.
+    """The abstract value of an array: shape, dtype, and weakness.
 
     A weak type comes from a Python scalar and yields to the other operand's dtype.
     """
@@ -154,7 +154,7 @@ class TensorType:
     _text: str | None
 
     def __new__(cls, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> TensorType:
-        """One object for each type, so that comparing and hashing go by identity."""
+        """One object for each type, so that comparing and hashing use identity."""
         key = (shape, dtype, weak)
         found = _interned.get(key)
         if found is None:
@@ -220,7 +220,7 @@ class TensorType:
 
 
 def broadcast_sizes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that arrays broadcast to; ValueError where they do not. NumPy's own takes 32 axes at most."""
+    """The shape that arrays broadcast to; ValueError if they do not. NumPy's function takes at most 32 axes."""
     sizes = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for i, n in enumerate(shape, len(sizes) - len(shape)):
@@ -246,7 +246,7 @@ def _refuse_enormous(type: TensorType) -> None:
 
 
 # ------------------------------------------------------------------ promotion
-# JAX's lattice (jax.dev, "Type promotion semantics"): an edge leads to what a dtype yields to.
+# JAX's lattice (jax.dev, "Type promotion semantics"): an edge leads from a dtype to one that it promotes to.
 # 'i*', 'f*' and 'c*' are Python scalars.
 _EDGES: dict[Any, tuple[Any, ...]] = {
     "b": ("i*",),
@@ -347,7 +347,7 @@ def scalar_dtype(value: Any, default_float: np.dtype, default_int: np.dtype) -> 
 
 
 def dtype_named(name: str) -> np.dtype:
-    """The dtype with that name; those of ml_dtypes too."""
+    """The dtype with that name, including the dtypes of ml_dtypes."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 

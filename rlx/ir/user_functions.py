@@ -1,4 +1,4 @@
-"""Users' functions of arrays that a backend may call itself: compiled ones, and those of a device's own library."""
+"""Users' functions of arrays that a backend may call directly: compiled functions, and device libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Levels = tuple[tuple[int, tuple[bool, ...]], ...]
 
 
 def failure(name: str) -> str:
-    """What is said where a user's function raised an exception."""
+    """The message for an exception in a user's function."""
     return f"The Numba function {name} raised an exception."
 
 
@@ -53,11 +53,11 @@ class DeviceCall(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ArrayCall:
-    """The function of a Callback that calls what numba.njit gave, as dispatcher(*outputs, *inputs).
+    """The function of a Callback that calls a numba.njit dispatcher, as dispatcher(*outputs, *inputs).
 
     inputs, outputs: types of the row-major arrays of one call. levels: batches around it, each a loop over calls.
     protected: inputs are arrays that cannot be written. From Python it is called on NumPy arrays and returns new
-    ones; a backend that has native code calls the dispatcher itself, in a loop of its own.
+    ones; a backend that has native code calls the dispatcher itself, in its own loop.
     """
 
     dispatcher: Any

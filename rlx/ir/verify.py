@@ -1,4 +1,4 @@
-"""Verification of Programs: what every HIR and MIR program must satisfy."""
+"""Verification of Programs: the invariants of every HIR and MIR program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONTEXT = 10  # equations shown before and after a fault
 
 
 class Stage(NamedTuple):
-    """What a stage allows: a predicate on primitives, and what to say where it fails."""
+    """The primitives that a stage allows: a predicate, and the message if it fails."""
 
     allows: Callable[[Any], bool]
     refusal: str
@@ -40,7 +40,7 @@ class _Refusal(Exception):
 
 
 def verify_program(program: Program, stage: str = "mir") -> None:
-    """Raise errors.VerificationError where a program breaks a rule of its stage, "hir" or "mir".
+    """Raise errors.VerificationError if a program breaks a rule of its stage, "hir" or "mir".
 
     The rules: a variable is defined once and before its uses; literals are scalars of their type;
     an equation's outputs have the types that its primitive states (up to weakness); regions are
@@ -83,7 +83,7 @@ def _require(condition: bool, what: str) -> None:
 
 def _define(variable: Any, defined: set[Var]) -> None:
     if not isinstance(variable, Var):
-        raise _Refusal(f"{variable!r} is defined but is no variable")
+        raise _Refusal(f"{variable!r} is defined but is not a variable")
     if variable in defined:
         raise _Refusal(f"a {variable.type!r} variable is defined twice")
     _verify_type(variable.type)
@@ -128,14 +128,14 @@ def _verify_equation(equation: Equation, defined: set[Var], rules: Stage) -> Non
     for key, value in equation.params.items():
         for part in _parts(value):
             if _is_traced(part):
-                raise _Refusal(f"parameter {key} of {name} holds {_class_of(part)}")
+                raise _Refusal(f"parameter {key} of {name} contains {_class_of(part)}")
     _verify_types(equation)
     for variable in equation.outputs:
         _define(variable, defined)
 
 
 def _verify_types(equation: Equation) -> None:
-    """The outputs are what the primitive's type rule states, up to weakness."""
+    """The outputs match the primitive's type rule, up to weakness."""
     name = equation.primitive.name
     types = [atom.type for atom in equation.inputs]
     arity = _arity(equation.primitive)
@@ -157,7 +157,7 @@ def _same_type(one: TensorType, other: TensorType) -> bool:
 
 @cache
 def _arity(primitive: Any) -> int | None:
-    """How many operands a primitive takes, where it says so."""
+    """The number of operands of a primitive, if it is fixed."""
     return getattr(primitive, "arity", None)
 
 
@@ -191,7 +191,7 @@ def _class_of(value: Any) -> str:
 
 
 def _message(program: Program, stage: str, number: int | None, what: str) -> str:
-    """What is wrong, where the user wrote it, and the program around it."""
+    """The error message: the defect, the user's line, and the surrounding program."""
     parts = [f"{stage.upper()} program {program.name!r}: {what}"]
     mark = None
     if number is not None:

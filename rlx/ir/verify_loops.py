@@ -1,4 +1,4 @@
-"""Verification of Loops: instructions, index maps, stores, and what may be written in place."""
+"""Verification of Loops: instructions, index maps, stores, and updates in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Refusal(Exception):
 
 
 def require(holds: bool, rule: str) -> None:
-    """Refuse with a message unless the rule holds."""
+    """Refuse with a message unless the condition is true."""
     if not holds:
         raise Refusal(rule)
 
@@ -68,7 +68,7 @@ def store_runs_once(kernel: Loops, store: Store, levels: Sequence[bool]) -> bool
 
 
 def _passes(kernel: Loops) -> list[int]:
-    """For each instruction: how many passes over the row must be complete before it."""
+    """For each instruction: the number of complete passes over the row that it needs."""
     passes: list[int] = []
     for instruction in kernel.instructions:
         own = max((passes[n] for n in instruction.args), default=0)
@@ -82,7 +82,7 @@ def _pass_of(store: Store, passes: Sequence[int]) -> int:
 
 
 def may_share(kernel: Loops, read: Buffer, written: Buffer) -> bool:
-    """Whether `written` may take the bytes of `read` where the kernel reads it for the last time.
+    """Whether `written` may take the bytes of `read` when the kernel reads it for the last time.
 
     So if each element of `read` is loaded by the very iteration that writes its place, through
     one index map without gathers, and the write happens in the last pass over the row.
@@ -104,7 +104,7 @@ def may_share(kernel: Loops, read: Buffer, written: Buffer) -> bool:
 
 
 def may_update(kernel: Loops, read: Buffer, written: Buffer) -> bool:
-    """Whether `read` and `written` may be one buffer, of which the kernel writes a part.
+    """Whether `read` and `written` may be the same buffer, part of which the kernel writes.
 
     So if they may share memory, if there is one iteration only, or if each iteration loads and
     stores one element at a computed distance that is the same for all.
@@ -144,7 +144,7 @@ def _varies(kernel: Loops, number: int) -> bool:
 def _writes_last(
     kernel: Loops, store: Store, levels: Sequence[bool], passes: Sequence[int]
 ) -> bool:
-    """Whether nothing of a row is loaded after the store, nor its place by another iteration."""
+    """Whether no element of a row is loaded after the store, and no other iteration loads the stored element."""
     if store_runs_once(kernel, store, levels):
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
@@ -173,7 +173,7 @@ def verify_loops(kernel: Loops) -> None:
     require(0 <= kernel.outer <= dimensions, "outer counts some of the dimensions")
     require(0 <= kernel.parallel <= kernel.outer, "parallel counts some outer dimensions")
     require(kernel.chunks >= 1 and (kernel.chunks == 1 or dimensions > 0), "nothing to cut")
-    require(len(set(kernel.operands)) == len(kernel.operands), "an operand is there twice")
+    require(len(set(kernel.operands)) == len(kernel.operands), "an operand occurs twice")
     for number, instruction in enumerate(kernel.instructions):
         try:
             _verify_instruction(kernel, number, instruction)
@@ -190,7 +190,7 @@ def verify_loops(kernel: Loops) -> None:
 
 
 def _verify_in_place(kernel: Loops, operand: int) -> None:
-    """What a kernel stores it loads in the same iteration, or from other places."""
+    """Stored elements are loaded in the same iteration, or loads are from other places."""
     loads = [i for i in kernel.instructions if i.op == "load" and i.attribute.operand == operand]
     stores = [s for s in kernel.stores if s.access.operand == operand]
     buffer = kernel.operands[operand]
@@ -213,7 +213,7 @@ def _are_apart(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bo
 
 # ------------------------------------------------------------------ index maps
 def _reach(kernel: Loops, access: Access, even_if_empty: bool = False) -> tuple[int, int] | None:
-    """The least and the greatest address of a static access; None where it reaches nothing."""
+    """The least and the greatest address of a static access; None if it reaches nothing."""
     outer_sizes = kernel.sizes[: kernel.outer]
     if 0 in outer_sizes and not even_if_empty:
         return None
@@ -307,7 +307,7 @@ def _verify_load(kernel: Loops, instruction: Instruction, arguments: list[np.dty
 
 
 def _verify_reduce(kernel: Loops, instruction: Instruction, arguments: list[np.dtype]) -> None:
-    require(arguments == [instruction.dtype], "takes one argument of its own dtype")
+    require(arguments == [instruction.dtype], "takes one argument of the instruction's dtype")
     _verify_reducer(instruction.attribute, instruction.dtype)
 
 
@@ -386,7 +386,7 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
     if store.once:
         require(store.accumulate is not None, "once is for accumulating stores: others of the row run once anyway")
         require(of_the_row, "runs once per row, but its place, value, address or guard differs within a row")
-    require(store.order in ("any", "sequential"), f"{store.order!r} is no order")
+    require(store.order in ("any", "sequential"), f"{store.order!r} is not an order")
     free = store.address is None and store.guard is None and store.accumulate is None
     if store.order == "any" and free:
         sizes = kernel.sizes[: kernel.outer] if of_the_row else kernel.sizes

@@ -40,10 +40,10 @@ LIBRARY_NAMES = tuple(LIBRARY_ROUTINES)
 
 
 def verify_plan(plan: Plan, placed: bool = True, nested: bool = True) -> None:
-    """Raise errors.VerificationError where a plan breaks a rule of rlx.ir.kernels.
+    """Raise errors.VerificationError if a plan breaks a rule of rlx.ir.kernels.
 
-    placed: whether temporaries have places in the arena by now. nested: whether to look at the plans inside
-    its kernels, too.
+    placed: whether temporaries already have offsets in the arena. nested: whether to also verify the plans inside
+    its kernels.
     """
     _checked(plan, None, _verify_buffers, plan)
     written: set[Buffer] = {b for b in plan.buffers if b.role in ("input", "constant")}
@@ -76,7 +76,7 @@ def _verify_buffers(plan: Plan) -> None:
     for what, buffers in (
         ("buffers", plan.buffers), ("inputs", plan.inputs), ("outputs", plan.outputs)
     ):  # fmt: skip
-        require(len(set(buffers)) == len(buffers), f"{what} holds a buffer twice")
+        require(len(set(buffers)) == len(buffers), f"{what} contains a buffer twice")
     for buffer in plan.buffers:
         name = f"{buffer.role} buffer {buffer.name!r}"
         require(buffer.dtype in supported_dtypes, f"{name} has dtype {buffer.dtype}")
@@ -164,9 +164,9 @@ def _verify_collective(kernel: Collective) -> None:
     refusal = exchange.refusal(source.shape, source.buffer.dtype)
     require(refusal is None, f"{exchange.kind}: {refusal}")
     require(target.shape == exchange.result(source.shape), "the output has not the exchange's shape")
-    require(target.buffer.dtype == source.buffer.dtype, "the output has not the input's dtype")
-    require(target.buffer is not source.buffer, "the output lies in the input's buffer")
-    require(len(kernel.mark) == 16, "the mark has not 16 bytes")
+    require(target.buffer.dtype == source.buffer.dtype, "the output does not have the input's dtype")
+    require(target.buffer is not source.buffer, "the output is in the input's buffer")
+    require(len(kernel.mark) == 16, "the mark does not have 16 bytes")
 
 
 # ------------------------------------------------------------------ operands
@@ -211,7 +211,7 @@ def _verify_contract(kernel: Contract) -> None:
     require(kernel.rhs.shape == (*batch, inner, columns_), "lhs and rhs do not fit")
     require(kernel.out.shape == (*batch, rows_, columns_), "out does not fit lhs and rhs")
     apart = all(abs(stride) > 0 or size <= 1 for stride, size in zip(kernel.out.strides, batch, strict=False))
-    require(apart, "out's batches are not apart")
+    require(apart, "out's batches overlap")
     require(
         kernel.out.buffer not in (kernel.lhs.buffer, kernel.rhs.buffer),
         "out is also an operand",
@@ -247,11 +247,11 @@ def _verify_row_tiles(kernel: RowTiles) -> None:
         require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to row tiles")
         start = kernel.offsets.get(buffer, -1)
         inside = 0 <= start and start + buffer.nbytes // kernel.count <= kernel.scratch
-        require(inside, "a local buffer lies outside of the scratch")
+        require(inside, "a local buffer is outside the scratch")
 
 
 def _is_matrix(operand: Operand, unit: int, other: int) -> bool:
-    """Whether axis `unit` has stride 1 and the other axis steps over whole runs of it."""
+    """Whether axis `unit` has stride 1 and the other axis steps over whole runs."""
     dense = operand.strides[unit] == 1 or operand.shape[unit] == 1
     return dense and (operand.shape[other] == 1 or operand.strides[other] >= operand.shape[unit])
 
@@ -284,7 +284,7 @@ def _verify_pairs(what: str, inner: Sequence[Buffer], given: Sequence[Buffer]) -
 def _verify_slices(
     what: str, inner: Sequence[Buffer], given: Sequence[Buffer], length: int
 ) -> None:
-    """Buffers of which each step takes one slice."""
+    """Check buffers of which each step takes one slice."""
     require(len(inner) == len(given), f"{what}: {len(given)} buffers for {len(inner)}")
     for number, (one, whole) in enumerate(zip(inner, given, strict=True)):
         require(
@@ -294,7 +294,7 @@ def _verify_slices(
 
 
 def _verify_meaning(kernel: Library, meaning: Plan) -> None:
-    """A block's plan takes and gives what the kernel does."""
+    """A block's plan has the inputs and outputs of the kernel."""
     for what, inner, given in (("inputs", meaning.inputs, kernel.inputs), ("outputs", meaning.outputs, kernel.outputs)):
         found = [(o.buffer.dtype, prod(o.shape)) for o in given]
         require(found == [(b.dtype, b.size) for b in inner], f"the block {kernel.routine} has other {what}")
@@ -383,7 +383,7 @@ def _verify_places(temporaries: Iterable[Buffer], plan: Plan) -> None:
         require(offset % buffer.dtype.itemsize == 0, f"{name} is not aligned: byte {offset}")
         require(
             0 <= offset and offset + buffer.nbytes <= plan.arena,
-            f"{name} lies at bytes {offset} to {offset + buffer.nbytes} of an arena of {plan.arena}",
+            f"{name} is at bytes {offset} to {offset + buffer.nbytes} of an arena of {plan.arena}",
         )
 
 

@@ -1,7 +1,7 @@
 """The work of kernels: floating-point operations, and bytes that have to be read and written.
 
 Everything here is counted from the kernel alone, for any backend. Bytes are compulsory traffic:
-what a kernel touches counts once, however often it is loaded. With a machine's peaks this gives
+an element counts once, regardless of how often a kernel loads it. With a machine's peaks this gives
 the roofline (Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009).
 """
 
@@ -43,12 +43,12 @@ _COMPLEX_FACTOR = 4  # a complex multiply-add is eight real operations instead o
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel computes and moves.
+    """The operations and memory traffic of a kernel.
 
     flops: additions, products and the like on floats; a fused multiply-add is two. transcendentals:
     calls of exp, sin, ... and of special functions, not among the flops. reads, writes: bytes.
-    exact: False where the number of turns, the branch, or what the host does is not known; a loop of
-    unknown length counts for one turn, a branch for its most expensive alternative, the host for nothing.
+    exact: False if the number of iterations, the branch, or the host's work is unknown. A loop of
+    unknown length counts for one iteration, a branch for its most expensive alternative, the host for nothing.
     """
 
     flops: float = 0.0
@@ -64,7 +64,7 @@ class Work:
 
     @property
     def intensity(self) -> float:
-        """Floating-point operations for each byte; 0 where nothing is computed."""
+        """Floating-point operations for each byte; 0 if nothing is computed."""
         operations = self.flops + self.transcendentals
         if not operations:
             return 0.0
@@ -87,7 +87,7 @@ class Work:
 
 
 def kernel_work(kernel: Kernel) -> Work:
-    """The work of one run of a kernel, what is inside it included.
+    """The work of one run of a kernel, including its nested kernels.
 
     Bytes of loops and row tiles are those that come from outside and go there; the rest may stay in cache.
 
@@ -135,17 +135,17 @@ def plan_work(plan: Plan) -> Work:
 
 
 def _outside(kernel: Kernel, inside: Work, exact: bool = True) -> Work:
-    """The operations of what is inside a kernel, with the bytes of the kernel itself."""
+    """The operations of a kernel's nested kernels, with the bytes of the kernel itself."""
     exact = exact and inside.exact
     return Work(inside.flops, inside.transcendentals, _read(kernel), _written(kernel), exact)
 
 
 def certain_work(kernel: Kernel) -> Work:
-    """The part of a kernel's work that every run of it has to do, whatever values it meets.
+    """The part of a kernel's work that every run of it has to do, regardless of values.
 
-    `kernel_work` counts what may be more: gathers that meet one element many times, buffers of which
-    a loop reads a part, operations of which several are one instruction. What is counted here proves
-    how fast a machine is: operations of matrix products, and elements that are reached one by one.
+    `kernel_work` is an upper bound: gathers may read one element many times, a loop may read only part of a
+    buffer, and several operations may be one instruction. Only certain work proves how fast a machine
+    is: operations of matrix products, and elements that are accessed one by one.
 
     >>> import rlx
     >>> x, i = rlx.ShapeDtypeStruct((1000,), "float32"), rlx.ShapeDtypeStruct((500,), "int32")
@@ -170,7 +170,7 @@ def certain_work(kernel: Kernel) -> Work:
 
 # ------------------------------------------------------------------ bytes
 def _distinct(strides: Sequence[int], sizes: Sequence[int]) -> int:
-    """How many elements an index map reaches at least."""
+    """The least number of elements that an index map reaches."""
     if 0 in sizes:
         return 0
     count, reach = 1, 0
@@ -228,7 +228,7 @@ def _contract_work(kernel: Contract) -> Work:
 
 # ------------------------------------------------------------------ loops
 class _Touched(NamedTuple):
-    """Elements of an operand that an access reaches: how many at most, and between which two."""
+    """Elements of an operand that an access reaches: their greatest number, and their bounds."""
 
     count: int
     first: int
@@ -318,7 +318,7 @@ def _real_size(buffer: Buffer) -> int:
 
 
 def _dense(kernel: Loops, access: Access) -> _Touched:
-    """What an index map without an address reaches."""
+    """The elements that an index map without an address reaches."""
     if 0 in kernel.sizes:
         return _Touched(0, 0, -1)
     reach = [(n - 1) * stride for n, stride in zip(kernel.sizes, access.strides, strict=True)]
@@ -332,7 +332,7 @@ def _dense(kernel: Loops, access: Access) -> _Touched:
 
 
 def _scattered(kernel: Loops, access: Access, dimensions: set[int]) -> _Touched:
-    """What a gather or scatter may reach: anywhere in the operand, once for each iteration."""
+    """The elements that a gather or scatter may reach: any in the operand, one per iteration."""
     size = _real_size(kernel.operands[access.operand])
     return _Touched(min(_trips(kernel, dimensions), size), 0, size - 1)
 

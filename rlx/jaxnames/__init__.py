@@ -1,7 +1,7 @@
-"""JAX's paths to what rlx keeps elsewhere, and the table of every path that leads into another room.
+"""JAX's module paths to rlx's modules, and the table of all paths into other packages of rlx.
 
-`import rlx.tree_util`, `from rlx.core import Jaxpr` and `rlx.opt` work as they are written: `PATHS` says which module
-is meant, which is loaded when somebody asks for it. A path gives the module itself, not a copy. Type checkers find the
+`import rlx.tree_util`, `from rlx.core import Jaxpr` and `rlx.opt` work as written: `PATHS` maps each path to a
+module, which is loaded on first use. A path gives the module itself, not a copy. Type checkers find the
 public ones in rlx-stubs.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["PATHS", "install_paths"]
 
-# room -> modules of it that are found under rlx, too
+# package -> its modules that are also found under rlx
 _ROOMS = {
     "call": "compiled device exhausted forward_backward inspection jit_options scopes stages switches",
     "export": "aot",
@@ -30,12 +30,12 @@ _ROOMS = {
     "trees": "tree tree_util",
 }
 PATHS = {f"rlx.{name}": f"rlx.{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}
-# names from before there were rooms, which pickles hold
+# names from before there were packages, which old pickles contain
 PATHS |= {"rlx.api": "rlx.call.jit", "rlx.tree_keys": "rlx.trees.keys", "rlx.tree_structure": "rlx.trees.structure"}
 
 
 def _meant(name: str) -> str | None:
-    """The module that a path leads to, None where it is a path like others."""
+    """The module of a path in PATHS, None for other paths."""
     if not name.startswith("rlx."):
         return None
     head, dot, rest = name[4:].partition(".")
@@ -44,24 +44,24 @@ def _meant(name: str) -> str | None:
 
 
 class _Finder:
-    """Finds modules by the paths of PATHS: what importlib.abc calls a MetaPathFinder and a Loader."""
+    """Finds modules by the paths of PATHS: a MetaPathFinder and a Loader in the terms of importlib.abc."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """A spec for a path of PATHS, and for what lies below it."""
-        loader: Any = self  # importlib.abc would be loaded for its base class alone
+        """A spec for a path of PATHS, and for the paths below it."""
+        loader: Any = self  # importlib.abc would be loaded only for its base class
         return None if _meant(fullname) is None else ModuleSpec(fullname, loader)
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Nothing: the module has been made, or is made by its own path."""
+        """Nothing: the module already exists, or is created under its own path."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module that is meant where import looks for the one it asked for."""
+        """Put the real module where import looks for the requested one."""
         sys.modules[module.__name__] = importlib.import_module(_meant(module.__name__) or module.__name__)
 
 
 def install_paths() -> None:
-    """Let the paths of PATHS be imported. First of all finders: below a path no file may be found by it, too."""
+    """Make the paths of PATHS importable. This finder comes first, so that no submodule is also found as a file."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

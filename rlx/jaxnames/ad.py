@@ -1,12 +1,13 @@
-"""jax.interpreters.ad: rules of derivatives for a library's own primitives (equinox, lineax)."""
+"""jax.interpreters.ad: derivative rules for a library's primitives (equinox, lineax)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from rlx.errors import CustomRuleError
+from rlx.errors import CustomRuleError, MissingRuleError
 from rlx.jaxnames.core import View
+from rlx.jaxnames.named_primitives import PRIMITIVES
 from rlx.jaxnames.rules import DERIVATIVES, TRANSPOSES, UndefinedPrimal, Zero, instantiate_zeros
 from rlx.ops.families import add_values
 from rlx.trace import primitive as rlx_primitive
@@ -17,25 +18,32 @@ __all__ = [
     "JVPTracer",
     "UndefinedPrimal",
     "Zero",
+    "add_jaxvals",
+    "add_jaxvals_p",
     "add_tangents",
+    "defbilinear",
     "deflinear",
     "deflinear2",
     "defjvp",
     "defjvp2",
     "defjvp_zero",
+    "get_primitive_transpose",
     "instantiate_zeros",
     "is_undefined_primal",
     "primitive_jvps",
     "primitive_transposes",
+    "zeros_like_aval",
 ]
 
-CustomVJPException = CustomRuleError  # what forward mode through a custom_vjp raises (diffrax's tests)
+CustomVJPException = CustomRuleError  # raised by forward mode through a custom_vjp (diffrax's tests)
 primitive_jvps = DERIVATIVES
 primitive_transposes = TRANSPOSES
+add_jaxvals = add_values
+add_jaxvals_p = PRIMITIVES["add_jaxvals_p"]
 
 
 class JVPTracer(metaclass=View):
-    """A value of a function that is being differentiated: here one of any function that is being traced.
+    """A value of a function that is being differentiated: here, of any function that is being traced.
 
     >>> import rlx
     >>> from rlx.jaxnames.ad import JVPTracer
@@ -48,7 +56,7 @@ class JVPTracer(metaclass=View):
 
 
 def is_undefined_primal(x: Any) -> bool:
-    """Whether this stands for an operand that an equation is linear in."""
+    """Whether this is the placeholder of an operand that an equation is linear in."""
     return type(x) is UndefinedPrimal
 
 
@@ -59,6 +67,46 @@ def _zero(x: Any) -> bool:
 def add_tangents(x: Any, y: Any) -> Any:
     """The sum of two tangents, either of which may be a Zero."""
     return y if _zero(x) else x if _zero(y) else add_values(x, y)
+
+
+def get_primitive_transpose(p: Any) -> Callable[..., Any]:
+    """The transpose rule of a library's primitive. Raises MissingRuleError if there is none."""
+    if p not in primitive_transposes:
+        raise MissingRuleError(f"The primitive {p} has no transpose rule.", "Register one by deflinear2.")
+    return primitive_transposes[p]
+
+
+def zeros_like_aval(aval: Any) -> Any:
+    """Zeros of a type.
+
+    >>> import rlx.compat
+    >>> from rlx.jaxnames.ad import zeros_like_aval
+    >>> zeros_like_aval(rlx.compat.typeof(3.0)).item()
+    0.0
+    """
+    return instantiate_zeros(Zero(aval))
+
+
+def defbilinear(prim: Any, lhs_rule: Callable[..., Any], rhs_rule: Callable[..., Any]) -> None:
+    """A primitive that is linear in each of two operands: rule(cotangent, x, y, **params) -> its cotangent.
+
+    >>> import rlx
+    >>> from rlx.jaxnames.ad import defbilinear
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+    >>> product = ForeignPrimitive("product")
+    >>> _ = product.def_impl(lambda x, y: x * y)
+    >>> defbilinear(product, lambda ct, x, y: ct * y, lambda ct, x, y: ct * x)
+    >>> float(rlx.grad(product.bind)(1.0, 3.0))
+    3.0
+    """
+
+    def transpose(cotangent: Any, x: Any, y: Any, **params: Any) -> tuple[Any, Any]:
+        if is_undefined_primal(x):
+            return lhs_rule(cotangent, x, y, **params), None
+        return None, rhs_rule(cotangent, x, y, **params)
+
+    defjvp(prim, lambda t, x, y, **p: prim.bind(t, y, **p), lambda t, x, y, **p: prim.bind(x, t, **p))
+    primitive_transposes[prim] = transpose
 
 
 def deflinear2(primitive: Any, transpose_rule: Callable[..., Any]) -> None:

@@ -1,6 +1,6 @@
-"""jax.experimental.array_serialization.serialization: arrays on disk in pieces of several hosts (flax, orbax).
+"""jax.experimental.array_serialization.serialization: arrays on disk in parts from several hosts (flax, orbax).
 
-flax and orbax import the names; for arrays of one process they write and read by themselves.
+flax and orbax import the names; they write and read arrays of one process themselves.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 class GlobalAsyncCheckpointManagerBase:
-    """What manages checkpoints of several hosts."""
+    """A manager of checkpoints from several hosts."""
 
 
 class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
-    """As its base; refuses to be made."""
+    """As its base; cannot be instantiated."""
 
     __new__ = _refuse
 

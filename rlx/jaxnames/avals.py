@@ -1,4 +1,4 @@
-"""What JAX calls avals: the types of arrays, with the attributes that its libraries read from them."""
+"""JAX's avals: the types of arrays, with the attributes that its libraries read from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _axes_text(entry: Any) -> str:
 
 
 class AbstractValue:
-    """What jax.core calls so: the class of all avals.
+    """jax.core.AbstractValue: the base class of all avals.
 
     >>> import rlx.compat
     >>> from rlx.jaxnames.avals import AbstractValue
@@ -47,7 +47,7 @@ class AbstractValue:
 
 
 class _ArrayTypes(type):
-    """The class of AbstractArray: types of rlx's, which x.aval is, count as its instances."""
+    """The class of AbstractArray. rlx's types, such as x.aval, count as its instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, TensorType) or super().__instancecheck__(instance)
@@ -55,7 +55,7 @@ class _ArrayTypes(type):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
-    """What jax.typeof returns, and jax.core.ShapedArray makes: an array's type, and where it lies.
+    """The result of jax.typeof and jax.core.ShapedArray: an array's type and sharding.
 
     >>> import rlx
     >>> import rlx.compat
@@ -80,7 +80,7 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
             object.__setattr__(self, "sharding", explicit_part(self.sharding, len(self.shape)))
 
     def __eq__(self, other: object) -> bool:
-        """Whether values of both are of one type, wherever they lie."""
+        """Whether both have the same type of values. Shardings may differ."""
         other = aval_of(other) if isinstance(other, TensorType) else other
         if type(other) is not AbstractArray:
             return NotImplemented
@@ -110,23 +110,23 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
         return self.manual_axis_type.varying
 
     def update(self, **fields: Any) -> AbstractArray:
-        """The same with the given fields replaced."""
+        """A copy with the given fields replaced."""
         return replace(self, **fields)
 
     def strip_weak_type(self) -> AbstractArray:
-        """The same, yielding to no other dtype."""
+        """A copy that is not weak."""
         return replace(self, weak_type=False)
 
     def to_tangent_aval(self) -> AbstractArray:
-        """That of its tangents: of dtype float0 for integers and bools."""
+        """The aval of its tangents: of dtype float0 for integers and bools."""
         moves = is_key(self.dtype) or is_inexact(self.dtype)
         return replace(self, dtype=self.dtype if moves else float0, weak_type=False)
 
     to_cotangent_aval = at_least_vspace = to_tangent_aval
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
-        """The type as text: with the axes of a mesh that divide it, and those over which it varies (V), is parts of a
-        sum (U) or copies (R). short_dtypes: "f32" for float32.
+        """The type as a string: with the mesh axes that divide it, and the axes over which it varies (V), is partial
+        sums (U) or copies (R). short_dtypes: "f32" for float32.
         """
         name = np.dtype(self.dtype).name if self.dtype == float0 else tensor_type(self).dtype.name
         for long, short in _SHORT if short_dtypes else ():
@@ -148,7 +148,7 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
 
 @dataclass(frozen=True, repr=False)
 class AbstractRef(AbstractValue):
-    """The type of a Ref: that of what it holds.
+    """The type of a Ref: the type of its contents.
 
     >>> import rlx
     >>> from rlx.jaxnames.avals import typeof
@@ -162,36 +162,36 @@ class AbstractRef(AbstractValue):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what it holds."""
+        """Shape of the contents."""
         return self.inner_aval.shape
 
     @property
     def dtype(self) -> Any:
-        """dtype of what it holds."""
+        """dtype of the contents."""
         return self.inner_aval.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes of what it holds."""
+        """The number of axes of the contents."""
         return self.inner_aval.ndim
 
     @property
     def size(self) -> int:
-        """The number of elements of what it holds."""
+        """The number of elements of the contents."""
         return self.inner_aval.size
 
     @property
     def weak_type(self) -> bool:
-        """Whether what it holds yields to other dtypes."""
+        """Whether the contents yield to other dtypes."""
         return self.inner_aval.weak_type
 
     @property
     def sharding(self) -> Any:
-        """How what it holds is divided."""
+        """The sharding of the contents."""
         return self.inner_aval.sharding
 
     def update(self, inner_aval: Any) -> AbstractRef:
-        """The type of a Ref to something else."""
+        """The type of a Ref to another type."""
         return replace(self, inner_aval=inner_aval)
 
     def __repr__(self) -> str:
@@ -207,12 +207,12 @@ def tensor_type(aval: Any) -> TensorType:
 
 
 def aval_of(type: TensorType, sharding: Any = None, axes: ManualAxisType = _NOT_VARYING) -> AbstractArray:
-    """The aval of a value of rlx's type."""
+    """The aval of a value of an rlx type."""
     return AbstractArray(type.shape, type.dtype, type.weak, sharding, axes)
 
 
 def typeof(x: Any) -> Any:
-    """The type of an array or number as JAX's libraries ask for it; an aval's is itself.
+    """The type of an array or number for JAX's libraries; an aval is its own type.
 
     >>> import rlx.compat
     >>> rlx.compat.typeof(rlx.numpy.ones(3)).shape
@@ -233,7 +233,7 @@ def typeof(x: Any) -> Any:
 
 
 def _jax_name(name: str, value: Any) -> None:
-    """A name that JAX's libraries read from the type of an array: x.aval is rlx's own."""
+    """An attribute that JAX's libraries read from an array's type: x.aval is rlx's own."""
     setattr(TensorType, name, value)
 
 

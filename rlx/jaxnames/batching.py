@@ -1,4 +1,4 @@
-"""jax.interpreters.batching: rules of vmap for a library's own primitives (equinox)."""
+"""jax.interpreters.batching: vmap rules for a library's primitives (equinox)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = [
     "bdim_at_front",
     "broadcast",
     "defbroadcasting",
+    "defreducer",
     "defvectorized",
     "fancy_primitive_batchers",
     "moveaxis",
@@ -31,22 +32,22 @@ fancy_primitive_batchers = BATCHING.with_axis_data
 
 
 def moveaxis(x: Any, source: int | None, destination: int) -> Any:
-    """The array with its batch axis elsewhere; one without a batch axis as it is."""
+    """The array with its batch axis moved; unchanged if it has none."""
     return x if source is None else jnp.moveaxis(x, source, destination)
 
 
-def bdim_at_front(x: Any, dim: int | None, size: int) -> Any:
+def bdim_at_front(x: Any, bdim: int | None, size: int, mesh_axis: Any = None) -> Any:
     """The array with its batch axis in front, broadcast if it has none."""
-    return to_front(x, dim, size)
+    return to_front(x, bdim, size)
 
 
-def broadcast(x: Any, size: int, axis: int) -> Any:
+def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Any:
     """The array repeated along a new axis."""
-    return jnp.moveaxis(jnp.broadcast_to(x, (size, *jnp.shape(x))), 0, axis)
+    return jnp.moveaxis(jnp.broadcast_to(x, (sz, *jnp.shape(x))), 0, axis)
 
 
-def defvectorized(primitive: Any) -> None:
-    """A primitive that works element by element, of operands whose batch axes are at one place.
+def defvectorized(prim: Any) -> None:
+    """An elementwise primitive, of operands whose batch axes are at one position.
 
     >>> import rlx
     >>> from rlx.jaxnames.batching import defvectorized
@@ -60,16 +61,37 @@ def defvectorized(primitive: Any) -> None:
 
     def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
         (dim,) = {d for d in dims if d is not None}
-        return primitive.bind(*args, **params), dim
+        return prim.bind(*args, **params), dim
 
-    primitive_batchers[primitive] = rule
+    primitive_batchers[prim] = rule
 
 
-def defbroadcasting(primitive: Any) -> None:
-    """A primitive that works element by element, of operands of one shape."""
+def defbroadcasting(prim: Any) -> None:
+    """An elementwise primitive, of operands of one shape."""
 
     def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
         size = next(jnp.shape(x)[d] for x, d in zip(args, dims, strict=True) if d is not None)
-        return primitive.bind(*[to_front(x, d, size) for x, d in zip(args, dims, strict=True)], **params), 0
+        return prim.bind(*[to_front(x, d, size) for x, d in zip(args, dims, strict=True)], **params), 0
 
-    primitive_batchers[primitive] = rule
+    primitive_batchers[prim] = rule
+
+
+def defreducer(prim: Any) -> None:
+    """A primitive that reduces its operand over the axes of its parameter `axes`.
+
+    >>> import rlx
+    >>> from rlx.jaxnames.batching import defreducer
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+    >>> own = ForeignPrimitive("own")
+    >>> _ = own.def_impl(lambda x, axes: x.sum(axes))
+    >>> defreducer(own)
+    >>> rlx.vmap(lambda x: own.bind(x, axes=(0,)), in_axes=1)(rlx.numpy.ones((3, 2))).tolist()
+    [3.0, 3.0]
+    """
+
+    def rule(args: Sequence[Any], dims: Sequence[int], *, axes: Sequence[int], **params: Any) -> Any:
+        (operand,), (dim,) = args, dims
+        moved = tuple(axis + (axis >= dim) for axis in axes)
+        return prim.bind(operand, axes=moved, **params), dim - sum(axis < dim for axis in moved)
+
+    primitive_batchers[prim] = rule

@@ -1,6 +1,6 @@
-"""jax.pure_callback and jax.experimental.io_callback: what a function on the host raises is a JaxRuntimeError.
+"""jax.pure_callback and jax.experimental.io_callback: exceptions of host functions become JaxRuntimeError.
 
-XLA makes one of every exception, and equinox looks for it, and for the exception's name in its text.
+XLA converts every exception to one, and equinox looks for it, and for the exception's name in its message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""rlx in place of jax: libraries written for JAX import rlx's functions, unmodified."""
+"""rlx as a replacement for jax: libraries written for JAX import rlx's functions, unmodified."""
 
 from __future__ import annotations
 
@@ -7,63 +7,61 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
-
-import numpy as np
 
 from rlx.array import Array
 from rlx.call.jitted import Jitted
 from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
-from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
-from rlx.trace.builder import Tracer
-from rlx.trees import tree
+from rlx.jaxnames.jax_paths import EMPTY, LOCATED, SAME, own_names
+from rlx.jaxnames.refused import REFUSALS, is_refused_module, refused_names, refused_value
+from rlx.trees.structure import TreeDef
 
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
 _NOTHING = object()
-# among the globals of JAX's wrappers, by which chex knows functions that are traced
+# in the globals of JAX's wrappers, by which chex recognises traced functions
 _WRAPPERS_GLOBALS: dict[str, Any] = {"api_boundary": None}
 
 
 class _Alias(ModuleType):
-    """A module of jax: rlx's module under another name, and what is particular to jax."""
+    """A module of jax: rlx's module under another name, with names that only jax has."""
 
     def __init__(self, name: str, source: ModuleType | None, own: dict[str, Any]) -> None:
-        super().__init__(name, source.__doc__ if source else f"Names of {name}, which rlx has not.")
+        super().__init__(name, source.__doc__ if source else f"Names of {name}, which rlx does not have.")
         self.__dict__.update(own, _source=source)
         if source is not None and hasattr(source, "__all__"):
             self.__all__ = list(source.__all__)
-            # those that the array API standard names like Python's own; a module's own are not its source's
+            # dunder names of the array API standard; a module's own dunder names are not copied
             self.__dict__.update({n: getattr(source, n) for n in source.__all__ if n.startswith("__")})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
-        if path in PLACEHOLDERS:
-            return self._module(path)
         value = getattr(self._source, name, _NOTHING)  # newaxis is None
         if value is not _NOTHING and not isinstance(value, ModuleType):
             return value
-        if _is_module(path):
+        if _is_module(path) and not is_refused_module(self.__name__):
             return self._module(path)
-        if name in PLACEHOLDERS.get(self.__name__, "").split():
-            value = self.__dict__[name] = placeholder(path)
-            return value
-        raise AttributeError(f"rlx, in place of jax, has no {path}")
+        refused = refused_value(self.__name__, name)
+        if refused is not None:
+            self.__dict__[name] = refused
+            return refused
+        raise AttributeError(f"rlx's replacement for jax has no {path}")
 
     def _module(self, path: str) -> ModuleType:
-        """A module in this one; still rlx's where the alias has outlived the installation."""
+        """A submodule; still rlx's if the alias has outlived the installation."""
         if any(isinstance(finder, _Finder) for finder in sys.meta_path):
             return importlib.import_module(path)
         module = self.__dict__[path.rpartition(".")[2]] = _alias_of(path)
         return module
 
     def __dir__(self) -> list[str]:
-        names = dir(self._source) if self._source else []
+        names = [*dir(self._source), *getattr(self._source, "__all__", ())] if self._source else []
+        names += refused_names(self.__name__)
         return sorted({*self.__dict__, *(n for n in names if not n.startswith("__"))})
 
 
@@ -72,7 +70,7 @@ def _source_of(name: str) -> ModuleType | None:
     if name in LOCATED:
         return importlib.import_module(LOCATED[name])
     root = name.split(".")[1]
-    if root not in SAME or name in PLACEHOLDERS:
+    if root not in SAME or name in EMPTY:
         return None
     path = name.replace("jax", "rlx", 1)
     parent, _, last = path.rpartition(".")
@@ -81,7 +79,7 @@ def _source_of(name: str) -> ModuleType | None:
     except ModuleNotFoundError:
         pass
     try:
-        found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
+        found = getattr(importlib.import_module(parent), last, None)  # a namespace that is not a module
     except ModuleNotFoundError:
         return None
     return found if isinstance(found, ModuleType) else None
@@ -92,22 +90,21 @@ def _alias_of(name: str) -> _Alias:
 
 
 def _is_module(name: str) -> bool:
-    if name in sys.modules or name in PLACEHOLDERS or name in LOCATED or name in own_names():
-        return True
-    return _source_of(name) is not None
+    tables = (sys.modules, EMPTY, LOCATED, REFUSALS, own_names())
+    return any(name in table for table in tables) or is_refused_module(name) or _source_of(name) is not None
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds jax and what is in it."""
+    """Finds jax and its submodules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A spec for modules of jax that there are here."""
+        """A spec for modules of jax that exist here."""
         if fullname.split(".")[0] != "jax":
             return None
         if not _is_module(fullname):
-            raise ModuleNotFoundError(f"rlx, in place of jax, has no module {fullname}", name=fullname)
+            raise ModuleNotFoundError(f"rlx's replacement for jax has no module {fullname}", name=fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -119,7 +116,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Installation:
-    """rlx in place of jax, until `undo()`, or the end of the `with` block that this opens.
+    """rlx installed as jax, until `undo()`, or the end of the `with` block that this opens.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -147,7 +144,7 @@ class Installation:
             config.update("narrow", True)
 
     def undo(self) -> None:
-        """Put back what was there. Libraries imported meanwhile keep rlx. A second call does nothing."""
+        """Restore the previous modules. Libraries imported meanwhile keep rlx. A second call does nothing."""
         if self._finder is None:
             return
         sys.meta_path.remove(self._finder)
@@ -169,11 +166,11 @@ class Installation:
 
 
 def _attributes_of_jax() -> dict[tuple[type, str], Any]:
-    """What arrays and compiled functions have as JAX's."""
+    """Attributes of arrays and compiled functions that behave as JAX's."""
     return {
-        (Array, "__hash__"): None,  # funsor asks whether arrays can be keys
-        (Array, "__array_function__"): _giving_numpy(vars(Array)["__array_function__"]),
+        (Array, "__hash__"): None,  # funsor tests whether arrays are hashable
         (Jitted, "__globals__"): _WRAPPERS_GLOBALS,
+        (TreeDef, "sorts_dicts"): True,
     }
 
 
@@ -185,20 +182,8 @@ def _set_attributes(attributes: Mapping[tuple[type, str], Any]) -> None:
             type.__setattr__(owner, name, value)
 
 
-def _giving_numpy(otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """What NumPy's functions of arrays do: as of JAX's they give NumPy's, which SciPy writes to; of tracers ours."""
-
-    def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
-            return otherwise(self, func, types, args, kwargs)
-        args, kwargs = tree.map(lambda x: np.asarray(x) if isinstance(x, Array) else x, (args, kwargs))
-        return func(*args, **kwargs)
-
-    return array_function
-
-
 def _asks_for_64_bits() -> bool:
-    """Whether the environment switches JAX to 64 bits."""
+    """Whether the environment enables JAX's 64-bit mode."""
     return os.environ.get("JAX_ENABLE_X64", "").lower() not in ("", "0", "false", "off", "no")
 
 
@@ -207,14 +192,14 @@ def _jax_modules() -> dict[str, ModuleType]:
 
 
 def as_jax() -> Installation:
-    """Put rlx in place of jax for the imports that follow, in this process.
+    """Install rlx in place of jax for later imports in this process.
 
     Libraries that use JAX's public functions (optax, ...) then run on rlx, unmodified. Import them after this call:
-    a library that has been imported before keeps the jax that it found. JAX need not be installed.
+    a library that was imported before keeps the jax that it found. JAX need not be installed.
 
     Returns the installation: `undo()` ends it, and so does leaving a `with` block over it. Names that rlx lacks raise
-    AttributeError or ModuleNotFoundError on import, and some that stand for JAX's own machinery raise
-    UnsupportedError when used. docs/ecosystem.md says which libraries have been tried.
+    AttributeError or ModuleNotFoundError on import, and some names of JAX's internals raise
+    UnsupportedError when used. docs/ecosystem.md lists the libraries that have been tested.
 
     >>> import rlx.compat
     >>> with rlx.compat.as_jax():

@@ -1,6 +1,6 @@
-"""rlx.core: programs under the names by which JAX's users read and run a jaxpr.
+"""rlx.core: JAX's names for reading and running programs as jaxprs.
 
-Nothing here is another form of a program: a jaxpr, closed or not, is a Program, an aval a TensorType.
+There is no separate form of a program: a jaxpr, closed or not, is a Program, an aval a TensorType.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Value = Array
 
 
 class View(type):
-    """A class of JAX's whose instances are those of a class of rlx's."""
+    """A class of JAX whose instances are the instances of a class of rlx."""
 
     of: type | tuple[type, ...]
 
@@ -67,7 +67,7 @@ class View(type):
 
 
 class ShapedArray(metaclass=View):
-    """JAX's name for the type of an array: making one gives a TensorType.
+    """JAX's name for the type of an array: calling it gives a TensorType.
 
     >>> import rlx
     >>> aval = rlx.core.ShapedArray((2,), rlx.numpy.float32)
@@ -83,7 +83,7 @@ class ShapedArray(metaclass=View):
 
 
 class Jaxpr(metaclass=View):
-    """JAX's name for a program: making one gives a Program.
+    """JAX's name for a program: calling it gives a Program.
 
     >>> import rlx
     >>> program = rlx.make_jaxpr(lambda x: x * 2.0)(1.0)
@@ -95,12 +95,12 @@ class Jaxpr(metaclass=View):
     of = Program
 
     def __new__(cls, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom], eqns: Any) -> Any:
-        """The program, whose constants have no values yet."""
+        """The program, whose constants do not have values yet."""
         return Program(invars, eqns, outvars, [(v, None) for v in constvars])
 
 
 class ClosedJaxpr(metaclass=View):
-    """JAX's name for a program with the values of its constants: making one gives a Program.
+    """JAX's name for a program with the values of its constants: calling it gives a Program.
 
     >>> import rlx
     >>> program = rlx.make_jaxpr(lambda x: x * 2.0)(1.0)
@@ -119,7 +119,7 @@ def _with_constants(program: Program, values: Sequence[Any]) -> Program:
     if len(values) != len(program.constants):
         raise TreeMismatchError(
             f"{program.name} has {len(program.constants)} constants and got {len(values)}.",
-            "Give jaxpr.consts, one value for each of jaxpr.constvars.",
+            "Pass jaxpr.consts, one value for each of jaxpr.constvars.",
         )
     return program.replace(constants=tuple(zip(program.constvars, values, strict=True)))
 
@@ -144,13 +144,13 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
     if len(args) != len(jaxpr.inputs):
         raise TreeMismatchError(
             f"{jaxpr.name} takes {len(jaxpr.inputs)} arguments and got {len(args)}.",
-            "Give one array for each of jaxpr.invars: the leaves of the function's arguments.",
+            "Pass one array for each of jaxpr.invars: the leaves of the function's arguments.",
         )
     return interpret(_with_constants(jaxpr, consts), [as_array(x) for x in args])
 
 
 def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Any]]:
-    """The function of flat arguments that a program stands for; it returns a list.
+    """A program as a function of flat arguments; it returns a list.
 
     >>> import rlx
     >>> rlx.core.jaxpr_as_fun(rlx.make_jaxpr(lambda x: x + 1.0)(1.0))(2.0)
@@ -167,14 +167,14 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that returns the traced program of `fun` instead of running it.
 
-    It is a Program, which has JAX's names too: .jaxpr, .eqns, .invars, .outvars, .constvars, .consts, .in_avals,
+    It is a Program, which also has JAX's names: .jaxpr, .eqns, .invars, .outvars, .constvars, .consts, .in_avals,
     .out_avals, .effects; an equation has .primitive, .params, .invars, .outvars, and a variable .aval. Primitives are
-    rlx's, named as NumPy names them.
+    rlx's, with NumPy's names.
 
     Args:
-      fun: a function of arrays, or trees of them. Its arguments are arrays, or anything with .shape and .dtype.
+      fun: a function of arrays, or trees of arrays. Its arguments are arrays, or anything with .shape and .dtype.
       static_argnums: positions of arguments that are not traced.
-      axis_env: (name, size) of mapped axes that `fun` may name.
+      axis_env: (name, size) of mapped axes that `fun` may refer to.
       return_shape: return (program, tree of ShapeDtypeStruct for the result).
 
     >>> import rlx
@@ -214,7 +214,7 @@ def get_aval(x: Any) -> TensorType:
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether functions of arrays take this value as one.
+    """Whether functions of arrays accept this value.
 
     >>> import rlx
     >>> rlx.core.valid_jaxtype(1.0), rlx.core.valid_jaxtype("text")
@@ -228,7 +228,7 @@ def valid_jaxtype(x: Any) -> bool:
 
 
 def mapped_aval(size: int, axis: int | None, aval: TensorType) -> TensorType:
-    """The type of what a function sees of an array that is mapped along an axis.
+    """The type of an array's slices, as seen by a function that is mapped along an axis.
 
     >>> import rlx
     >>> rlx.core.mapped_aval(3, 0, rlx.core.get_aval(rlx.numpy.ones((3, 2))))
@@ -280,7 +280,7 @@ def subjaxprs(jaxpr: Program) -> Iterator[Program]:
 
 
 def check_jaxpr(jaxpr: Program) -> None:
-    """Raise VerificationError, a JaxprTypeError, where a program breaks a rule.
+    """Raise VerificationError, a JaxprTypeError, if a program breaks a rule.
 
     >>> import rlx
     >>> rlx.core.check_jaxpr(rlx.make_jaxpr(lambda x: x + 1.0)(1.0))

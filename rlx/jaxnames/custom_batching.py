@@ -1,4 +1,4 @@
-"""rlx.custom_batching: functions and types with rules of their own for vmap."""
+"""rlx.custom_batching: functions and types with custom vmap rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rlx.custom_derivatives: functions with derivative rules of their own."""
+"""rlx.custom_derivatives: functions with custom derivative rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jax.dtypes' names: questions about element types."""
+"""jax.dtypes' names: properties of element types."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended, prng_key
 from rlx.ir.types import bits_of, float0
-from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
+from rlx.numpy import bfloat16, finfo, iinfo, result_type
 from rlx.numpy.promotion import to_dtype
 
 __all__ = [
@@ -31,9 +32,9 @@ __all__ = [
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """The dtype that arrays made with `dtype` have: that one itself; its half for 64 bits where config.narrow says so.
+    """The dtype of arrays that are created with `dtype`: the same, or its half for 64 bits if config.narrow is set.
 
-    Raises DtypeError for what is no dtype of rlx, and for that of keys unless `allow_extended_dtype`.
+    Raises DtypeError unless it is a dtype of rlx, and for key dtypes unless `allow_extended_dtype`.
 
     >>> import rlx
     >>> rlx.dtypes.canonicalize_dtype("float64")
@@ -41,16 +42,26 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """
     if isinstance(dtype, KeyDtype):
         if not allow_extended_dtype:
-            raise DtypeError(f"{dtype} is no dtype of numbers.", "Take random.key_data(key), an array of uint32.")
+            raise DtypeError(f"{dtype} is not a dtype of numbers.", "Take random.key_data(key), an array of uint32.")
         return dtype
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         return to_dtype(dtype)
 
 
-def itemsize_bits(dtype: Any) -> int:
-    """The number of bits that an element means: 4 for int4, though it takes a byte of memory.
+def issubdtype(a: Any, b: Any) -> bool:
+    """rlx.numpy.issubdtype with JAX's names of the parameters.
 
-    Raises DtypeError for what is no dtype, None included.
+    >>> import rlx
+    >>> rlx.dtypes.issubdtype("float32", rlx.numpy.floating)
+    True
+    """
+    return jnp.issubdtype(a, b)
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """The number of significant bits of an element: 4 for int4, though it takes a byte of memory.
+
+    Raises DtypeError unless it is a dtype; None is not one.
 
     >>> import rlx
     >>> rlx.dtypes.itemsize_bits("float16")
@@ -64,7 +75,7 @@ def itemsize_bits(dtype: Any) -> int:
 def scalar_type_of(x: Any) -> type:
     """The Python type of numbers like the elements of `x`: bool, int, float or complex.
 
-    Raises DtypeError for what is no number.
+    Raises DtypeError unless x is a number or an array.
 
     >>> import rlx
     >>> rlx.dtypes.scalar_type_of(rlx.numpy.ones(3, "bfloat16"))
@@ -74,4 +85,4 @@ def scalar_type_of(x: Any) -> type:
     for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
         if issubdtype(dtype, category):
             return kind
-    raise DtypeError(f"{x!r:.60} is no number.", "Take an array, or a Python number.")
+    raise DtypeError(f"{x!r:.60} is not a number.", "Pass an array, or a Python number.")

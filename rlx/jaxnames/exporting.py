@@ -1,4 +1,4 @@
-"""jax.export: rlx.export, and what JAX has beside it for platforms and versions of its format."""
+"""jax.export: rlx.export, and JAX's additional names for platforms and versions of its format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ minimum_supported_calling_convention_version = maximum_supported_calling_convent
 
 
 class DisabledSafetyCheck(str):
-    """A check that JAX's exporter makes and that can be switched off; rlx's programs run on every platform.
+    """A check of JAX's exporter that can be disabled; rlx's programs run on every platform.
 
     >>> from rlx.jaxnames.exporting import DisabledSafetyCheck
     >>> DisabledSafetyCheck.platform() == DisabledSafetyCheck.platform()
@@ -46,16 +46,16 @@ class DisabledSafetyCheck(str):
 
     @classmethod
     def platform(cls) -> DisabledSafetyCheck:
-        """That of the platform that runs a program."""
+        """The check of the platform that runs a program."""
         return cls("platform")
 
     @classmethod
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """That of a custom call's promise to stay as it is."""
+        """The check that a custom call has a stability guarantee."""
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """The custom call that it is about, if it is about one."""
+        """The name of the custom call, if the check is for one."""
         kind, _, target = self.partition(":")
         return target if kind == "custom_call" else None
 

@@ -17,7 +17,7 @@ __all__ = ["ravel_pytree"]
 
 @dataclass(frozen=True)
 class Unravel:
-    """The way back from a vector to a tree: two of the same tree structure and types are equal."""
+    """Converts a vector back to a tree. Two are equal if their tree structures and types are."""
 
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -45,13 +45,13 @@ class Unravel:
 
 
 def ravel_pytree(pytree: Any) -> tuple[Array, Unravel]:
-    """The arrays of a tree in one vector, and the function that takes such a vector back to a tree.
+    """The arrays of a tree in one vector, and the function that converts such a vector back to a tree.
 
     Args:
       pytree: a tree of arrays and numbers.
 
     Returns the vector, of the dtype that the leaves promote to (the default float for no leaves), and `unravel`, which
-    raises ShapeError for a vector of another length, and DtypeError for one of another dtype where the leaves' differ.
+    raises ShapeError for a vector of another length, and DtypeError for another dtype if the leaves' dtypes differ.
 
     >>> import rlx
     >>> from rlx.flatten_util import ravel_pytree

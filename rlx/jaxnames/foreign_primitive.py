@@ -1,4 +1,4 @@
-"""Primitives that a library defines by JAX's means: they are rlx's, and their rules call the library's."""
+"""Primitives that a library defines through JAX's interfaces. They are rlx primitives that call the library's rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = count()
 
 
 class AxisData(NamedTuple):
-    """The mapped axis as a rule of fancy_primitive_batchers sees it."""
+    """The mapped axis, in the form that rules of fancy_primitive_batchers take."""
 
     name: Any
     size: int
@@ -31,9 +31,9 @@ class AxisData(NamedTuple):
 
 
 class ForeignPrimitive(RegionPrimitive):
-    """What jax.extend.core.Primitive makes.
+    """jax.extend.core.Primitive.
 
-    Its rules are those that the library registers in the tables of jax.interpreters. A rule that is not there follows
+    Its rules are those that the library registers in the tables of jax.interpreters. A missing rule follows
     from the implementation, which is traced for it.
 
     >>> import rlx
@@ -57,10 +57,10 @@ class ForeignPrimitive(RegionPrimitive):
         self._impl: Callable[..., Any] | None = None
         self._abstract: Callable[..., Any] | None = None
 
-    # ------------------------------------------------------------ what a library says
+    # ------------------------------------------------------------ the library's side
     @property
     def identity(self) -> str:
-        """Names are the library's, and may be taken."""
+        """Accept any name: names are the library's, and may already be used."""
         return f"{self.name} {self._number}"
 
     @property
@@ -73,39 +73,39 @@ class ForeignPrimitive(RegionPrimitive):
         self.multiple = value
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Say what it computes."""
+        """Set the implementation."""
         self._impl = impl
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Say what the avals of its results are."""
+        """Set the rule for the results' avals."""
         self._abstract, self._effectful = rule, False
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Say what the avals of its results and its effects are."""
+        """Set the rule for the results' avals and the effects."""
         self._abstract, self._effectful = rule, True
         return rule
 
     def def_custom_bind(self, bind: Callable[..., Any]) -> Callable[..., Any]:
-        """Say what bind does instead."""
+        """Replace bind."""
         setattr(self, "bind", bind)  # noqa: B010  of this primitive alone
         return bind
 
     @property
     def impl(self) -> Callable[..., Any]:
-        """What it computes: the implementation, or what it is lowered to."""
+        """The implementation, or the lowering."""
         found = self._impl or LOWERINGS.get(self)
         if found is None:
             raise UnsupportedError(
                 f"The primitive {self.name} has rules for JAX's compiler, but no implementation.",
-                "Give it def_impl, or mlir.register_lowering with mlir.lower_fun of a function.",
+                "Call its def_impl, or mlir.register_lowering with mlir.lower_fun of a function.",
             )
         return found
 
     @property
     def abstract_eval(self) -> Callable[..., Any]:
-        """From avals of operands to those of results, and effects."""
+        """The results' avals and the effects, from the operands' avals."""
 
         def rule(*avals: Any, **params: Any) -> Any:
             return self._avals(avals, params), frozenset((self.name,)) if self._effectful else frozenset()
@@ -131,12 +131,12 @@ class ForeignPrimitive(RegionPrimitive):
 
     # ------------------------------------------------------------ rlx's rules
     def type(self, *types: TensorType, **params: Any) -> Any:
-        """As the library's rule says; without one as the implementation's results."""
+        """By the library's rule; without one the types of the implementation's results."""
         found = self._avals([aval_of(t) for t in types], params)
         return tuple(map(tensor_type, found)) if self.multiple else tensor_type(found)
 
     def effect(self, **params: Any) -> bool:
-        """Whether the library says so."""
+        """Whether the library registered effects."""
         return self._effectful
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -149,15 +149,15 @@ class ForeignPrimitive(RegionPrimitive):
         return tuple(x.numpy() for x in found) if self.multiple else found.numpy()
 
     def meaning(self, equation: Equation) -> Program:
-        """What it is lowered to: the function that was registered for that, or the implementation."""
+        """The lowering: the function that was registered for it, or the implementation."""
         function = LOWERINGS.get(self) or self.impl
         return self._traced(function, [a.type for a in equation.inputs], dict(equation.params))
 
     def lower(self, k: Any, *values: Any, **params: Any) -> Any:
-        raise UnsupportedError(f"The primitive {self.name} was not replaced by what it is lowered to.")
+        raise UnsupportedError(f"The primitive {self.name} was not replaced by its lowering.")
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        """The library's rule, or that of the implementation's equations."""
+        """By the library's rule, or from the implementation's equations."""
         rule = DERIVATIVES.get(self)
         if rule is None:
             outs, moved = t.jvp_walk(self._traced(self.impl, list(map(type_of, primals)), params), primals, tangents)
@@ -169,11 +169,11 @@ class ForeignPrimitive(RegionPrimitive):
         return outs, [own_tangent(m, type_of(o)) for o, m in zip(outs, moved, strict=True)]
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """What depends on tangents is linear as a whole; without a rule for that, its equations are cut."""
+        """The equations that depend on tangents are linear as a whole; without a rule for that they are split."""
         return [], [equation]
 
     def transpose(self, t: Any, cotangents: Any, *inputs: Any, **params: Any) -> list[Any]:
-        """The library's rule, or that of the implementation's equations."""
+        """By the library's rule, or from the implementation's equations."""
         rule = TRANSPOSES.get(self)
         if rule is None:
             program = self._traced(self.impl, list(map(type_of, inputs)), params)
@@ -186,7 +186,7 @@ class ForeignPrimitive(RegionPrimitive):
     def batch(
         self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, **params: Any
     ) -> Any:
-        """The library's rule, or that of the implementation's equations."""
+        """By the library's rule, or from the implementation's equations."""
         rule = BATCHING.plain.get(self)
         told, told_all = BATCHING.with_axis.get(self), BATCHING.with_axis_data.get(self)
         if told_all is not None:
@@ -206,7 +206,7 @@ class ForeignPrimitive(RegionPrimitive):
             return as_array(outs), out_dims
         return list(map(as_array, outs)), list(out_dims)
 
-    # ------------------------------------------------------------ as JAX's libraries bind it
+    # ------------------------------------------------------------ JAX's interface for binding
     def bind(self, *args: Any, **params: Any) -> Any:
         """The result, or a list of several."""
         found = super().bind(*args, **params)
@@ -215,7 +215,7 @@ class ForeignPrimitive(RegionPrimitive):
     __call__ = bind
 
     def bind_with_trace(self, trace: Any, args: Sequence[Any], *rest: Any) -> Any:
-        """bind, whatever the trace."""
+        """bind, for every trace."""
         return self.bind(*args, **rest[-1])
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""jax.experimental.hijax: types of values that are no arrays (flax.nnx, which uses them when asked to).
+"""jax.experimental.hijax: types of values that are not arrays (an option of flax.nnx).
 
-The classes can be derived from, as flax does when it is imported; a primitive of such values refuses to run.
+Libraries can derive from the classes, as flax does when it is imported; primitives of such values raise if run.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 
 def _refuse(*_: Any, **__: Any) -> Any:
     raise UnsupportedError(
-        "Values of types of their own (jax.experimental.hijax) do not run on rlx.",
+        "Values of custom types (jax.experimental.hijax) do not run on rlx.",
         "Keep the arrays in a tree: register the class with rlx.tree.register_node; in flax.nnx leave out hijax=True.",
     )
 
 
 class HiType(AbstractValue):
-    """The type of values that are no arrays."""
+    """The type of values that are not arrays."""
 
 
 class MutableHiType(HiType):
-    """The type of such values that change."""
+    """The type of mutable values that are not arrays."""
 
 
 class HiPrimitive:
@@ -59,13 +59,13 @@ class HiPrimitive:
 
 
 class AvalQDD:
-    """A type, and what depends on when it is asked for."""
+    """A type, and its state-dependent part."""
 
     __new__ = _refuse
 
 
 class AvalMutableQDD(AvalQDD):
-    """As AvalQDD, of values that change."""
+    """As AvalQDD, for mutable values."""
 
 
 class aval_property:
@@ -89,7 +89,7 @@ class _EffectTypes:
         self._types: list[type] = []
 
     def add_type(self, kind: type) -> None:
-        """One more."""
+        """Add a type."""
         self._types.append(kind)
 
 
@@ -97,5 +97,5 @@ control_flow_allowed_effects = _EffectTypes()
 cur_qdd = _refuse
 
 
-def register_hitype(kind: type, type_of: Any) -> None:
-    """Say how the type of a value is found; nobody asks for it here."""
+def register_hitype(val_cls: type, typeof_fn: Any) -> None:
+    """Set how the type of a value is found. rlx never calls it."""

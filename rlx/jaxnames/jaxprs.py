@@ -1,4 +1,4 @@
-"""Jaxprs as data: equations over variables, and how they are run."""
+"""Jaxprs as data: equations over variables, and evaluation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JaxprEqn:
     ctx: Any = None
 
     def replace(self, **fields: Any) -> JaxprEqn:
-        """The same with the given fields replaced."""
+        """A copy with the given fields replaced."""
         return replace(self, **fields)
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class JaxprEqn:
 
 @dataclass(eq=False)
 class Jaxpr:
-    """Equations between invars and outvars; constvars stand for arrays that somebody else holds.
+    """Equations between invars and outvars; constvars are arrays whose values are stored elsewhere.
 
     >>> import rlx
     >>> from rlx.jaxnames.views import eval_jaxpr, make_jaxpr
@@ -59,7 +59,7 @@ class Jaxpr:
     is_high: bool = field(default=False, repr=False)
 
     def replace(self, **fields: Any) -> Jaxpr:
-        """The same with the given fields replaced."""
+        """A copy with the given fields replaced."""
         return replace(self, **fields)
 
     def __str__(self) -> str:
@@ -101,11 +101,11 @@ class ClosedJaxpr:
         if len(consts) != len(jaxpr.constvars):
             raise TreeMismatchError(
                 f"A jaxpr of {len(jaxpr.constvars)} constants got {len(consts)}.",
-                "Give jaxpr.consts, one value for each of jaxpr.constvars.",
+                "Pass jaxpr.consts, one value for each of jaxpr.constvars.",
             )
         self.jaxpr = jaxpr
         self.consts = list(consts)
-        self.program: Program | None = None  # where it is a view of one
+        self.program: Program | None = None  # if this is a view of a program
 
     @property
     def eqns(self) -> Sequence[JaxprEqn]:
@@ -133,11 +133,11 @@ class ClosedJaxpr:
         return [aval_of(tensor_type(a.aval)) for a in self.jaxpr.outvars]
 
     def replace(self, jaxpr: Jaxpr | None = None, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
-        """The same with the given fields replaced."""
+        """A copy with the given fields replaced."""
         return ClosedJaxpr(self.jaxpr if jaxpr is None else jaxpr, self.consts if consts is None else consts)
 
     def map_jaxpr(self, function: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
-        """The same constants around another jaxpr."""
+        """A copy with another jaxpr and the same constants."""
         return ClosedJaxpr(function(self.jaxpr), self.consts)
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ def eval_jaxpr(jaxpr: Any, consts: Sequence[Any], *args: Any, propagate_source_i
         raise TreeMismatchError(
             f"A jaxpr of {len(jaxpr.constvars)} constants and {len(jaxpr.invars)} arguments got {len(consts)} and"
             f" {len(args)}.",
-            "Give one value for each of jaxpr.constvars, and one for each of jaxpr.invars.",
+            "Pass one value for each of jaxpr.constvars, and one for each of jaxpr.invars.",
         )
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, map(as_array, args), strict=True))
@@ -180,7 +180,7 @@ def eval_jaxpr(jaxpr: Any, consts: Sequence[Any], *args: Any, propagate_source_i
 
 
 def staged(closed: Any) -> tuple[Program, list[Any]]:
-    """The program of a jaxpr, whose leading inputs are what it holds, and those values.
+    """The program of a jaxpr, whose leading inputs are the captured values, and those values.
 
     >>> from rlx.jaxnames.jaxprs import staged
     >>> from rlx.jaxnames.views import make_jaxpr

@@ -1,4 +1,4 @@
-"""jax.extend.linear_util: functions with transformations around them (flax, dm-haiku, distrax, numpyro)."""
+"""jax.extend.linear_util: functions with transformations applied (flax, dm-haiku, distrax, numpyro)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from typing import Any
 
 from rlx.errors import UnsupportedError
 
-__all__ = ["Store", "WrappedFun", "cache", "transformation", "transformation_with_aux", "wrap_init"]
+__all__ = [
+    "Store",
+    "StoreException",
+    "WrappedFun",
+    "cache",
+    "merge_linear_aux",
+    "transformation",
+    "transformation2",
+    "transformation_with_aux",
+    "transformation_with_aux2",
+    "wrap_init",
+]
+
+
+class StoreException(UnsupportedError):
+    """Raised if a Store is read before its function has been called."""
 
 
 class Store:
-    """What a transformation leaves beside the result, once the function has been called.
+    """An auxiliary output of a transformation, available once the function has been called.
 
     >>> from rlx.jaxnames.linear_util import Store
     >>> store = Store()
@@ -25,20 +40,24 @@ class Store:
         self._values: list[Any] = []
 
     def store(self, value: Any) -> None:
-        """Leave a value in place of an earlier one."""
+        """Store a value, replacing an earlier one."""
         self._values = [value]
 
     def __call__(self) -> Any:
-        """The value. Raises UnsupportedError before there is one."""
-        if not self._values:
-            raise UnsupportedError("The function has not been called yet.", "Call it before you ask for this.")
+        """The value. Raises StoreException if there is none yet."""
+        if not self:
+            raise StoreException("The function has not been called yet.", "Call it before you read this.")
         return self._values[0]
+
+    def __bool__(self) -> bool:
+        """Whether there is a value."""
+        return bool(self._values)
 
     val = property(__call__)
 
 
 class WrappedFun:
-    """A function, and the transformations around it.
+    """A function, and the transformations applied to it.
 
     >>> from rlx.jaxnames.linear_util import wrap_init
     >>> wrap_init(lambda x: x + 1).call_wrapped(2)
@@ -65,7 +84,7 @@ class WrappedFun:
 
 
 def wrap_init(f: Callable[..., Any], params: dict[str, Any] | None = None, *, debug_info: Any = None) -> WrappedFun:
-    """A function without transformations; `params` are keyword arguments of it."""
+    """A function without transformations; `params` are keyword arguments for it."""
     return WrappedFun(f, (lambda *args: f(*args, **params)) if params else f, debug_info)
 
 
@@ -77,8 +96,8 @@ def _finish(steps: Generator[Any, Any, Any], run: Callable[..., Any]) -> Any:
     return result
 
 
-def transformation(generator: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., WrappedFun]:
-    """The function that puts a transformation around a WrappedFun.
+def transformation(gen: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., WrappedFun]:
+    """The function that adds a transformation to a WrappedFun.
 
     >>> from rlx.jaxnames.linear_util import transformation, wrap_init
     >>> @transformation
@@ -89,17 +108,16 @@ def transformation(generator: Callable[..., Generator[Any, Any, Any]]) -> Callab
     14
     """
 
-    @wraps(generator)
-    def put(fun: WrappedFun, *given: Any) -> WrappedFun:
-        return fun.wrap(lambda run, *args, **kwargs: _finish(generator(*given, *args, **kwargs), run))
+    def around(run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return _finish(gen(*args, **kwargs), run)
 
-    return put
+    return transformation2(wraps(gen)(around))
 
 
 def transformation_with_aux(
-    generator: Callable[..., Generator[Any, Any, Any]],
+    gen: Callable[..., Generator[Any, Any, Any]],
 ) -> Callable[..., tuple[WrappedFun, Store]]:
-    """As transformation, for one that yields (result, something else): that is in the Store afterwards.
+    """As transformation, for a generator that yields (result, auxiliary): the Store contains the latter afterwards.
 
     >>> from rlx.jaxnames.linear_util import transformation_with_aux, wrap_init
     >>> @transformation_with_aux
@@ -111,20 +129,62 @@ def transformation_with_aux(
     (3, 2)
     """
 
-    @wraps(generator)
+    def around(run: Callable[..., Any], store: Store, /, *args: Any, **kwargs: Any) -> Any:
+        result, left = _finish(gen(*args, **kwargs), run)
+        store.store(left)
+        return result
+
+    return transformation_with_aux2(wraps(gen)(around))
+
+
+def transformation2(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
+    """As transformation, for a function of the inner function: gen(run, *given, *args, **kwargs) -> result.
+
+    >>> from rlx.jaxnames.linear_util import transformation2, wrap_init
+    >>> doubled = transformation2(lambda run, x: 2 * run(2 * x))
+    >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+    14
+    """
+
+    put = transformation_with_aux2(lambda run, _, /, *args, **kwargs: gen(run, *args, **kwargs))
+    return wraps(gen)(lambda fun, *given: put(fun, *given)[0])
+
+
+def transformation_with_aux2(gen: Callable[..., Any]) -> Callable[..., tuple[WrappedFun, Store]]:
+    """As transformation2, for gen(run, store, *given, *args, **kwargs), which sets the Store.
+
+    >>> from rlx.jaxnames.linear_util import transformation_with_aux2, wrap_init
+    >>> @transformation_with_aux2
+    ... def counted(run, store, *args):
+    ...     store.store(len(args))
+    ...     return run(*args)
+    >>> fun, count = counted(wrap_init(lambda x, y: x + y))
+    >>> fun.call_wrapped(1, 2), count()
+    (3, 2)
+    """
+
+    @wraps(gen)
     def put(fun: WrappedFun, *given: Any) -> tuple[WrappedFun, Store]:
         store = Store()
-
-        def around(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            result, left = _finish(generator(*given, *args, **kwargs), run)
-            store.store(left)
-            return result
-
-        return fun.wrap(around), store
+        return fun.wrap(lambda run, /, *args, **kwargs: gen(run, store, *given, *args, **kwargs)), store
 
     return put
 
 
-def cache(call: Callable[..., Any]) -> Callable[..., Any]:
+def merge_linear_aux(aux1: Store, aux2: Store) -> tuple[bool, Any]:
+    """Which of two stores has a value, True for the first, and the value.
+
+    Raises StoreException if neither does.
+
+    >>> from rlx.jaxnames.linear_util import Store, merge_linear_aux
+    >>> store = Store()
+    >>> store.store(3)
+    >>> merge_linear_aux(Store(), store)
+    (False, 3)
+    """
+    return (True, aux1()) if aux1 else (False, aux2())
+
+
+def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any]:
     """Remember results by the function and the arguments."""
     return lru_cache(maxsize=256)(call)

@@ -1,4 +1,4 @@
-"""jax.interpreters.mlir: what a library's own primitive is compiled to, where that is a function (equinox)."""
+"""jax.interpreters.mlir: lowerings of a library's primitives, if they are functions (equinox)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["emit_python_callback", "ir_constant", "lower_fun", "register_lowerin
 
 
 class Context(NamedTuple):
-    """What a rule is told: avals of operands and results, and where it can leave what has to stay alive."""
+    """The context of a lowering rule: avals of operands and results, and a list of objects to keep alive."""
 
     avals_in: list[Any]
     avals_out: list[Any]
@@ -24,14 +24,14 @@ class Context(NamedTuple):
 
 
 class Lowered:
-    """A function that a primitive is compiled to: made by lower_fun."""
+    """A function that a primitive is lowered to, created by lower_fun."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Lowered:
-    """The rule that compiles what a function computes."""
+    """The lowering rule that compiles a function."""
     return Lowered(fun)
 
 
@@ -44,13 +44,13 @@ def emit_python_callback(
     result_avals: Sequence[Any],
     **_: Any,
 ) -> tuple[Any, Any, Any]:
-    """Results of a Python function that runs whenever the program does; the token; nothing to keep alive."""
+    """Results of a Python function that runs whenever the program runs; the token; nothing to keep alive."""
     types = [ShapeDtypeStruct(a.shape, a.dtype) for a in result_avals]
     return list(pure_callback(lambda *args: tuple(callback(*args)), tuple(types), *operands)), token, None
 
 
 def _function_of(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a rule with a callback to Python stands for; values of MLIR are the arrays themselves."""
+    """A rule with a callback to Python as a function; values of MLIR are the arrays themselves."""
 
     def function(*args: Any, **params: Any) -> Any:
         avals = list(map(typeof, args))
@@ -63,13 +63,13 @@ def _function_of(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _keep_nothing(_: Any) -> None:
-    """The program holds what it calls."""
+    """The program itself keeps called functions alive."""
 
 
 def register_lowering(prim: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Compile a primitive by this rule: a function of lower_fun, or a rule that calls back to Python.
+    """Lower a primitive by this rule: a function of lower_fun, or a rule that calls back to Python.
 
-    One that writes MLIR itself is not kept: the implementation is compiled.
+    A rule that writes MLIR itself is ignored: the implementation is compiled.
 
     >>> import rlx
     >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive

@@ -1,4 +1,4 @@
-"""jax.monitoring: events that libraries record, and who listens to them (flax, orbax)."""
+"""jax.monitoring: events that libraries record, and their listeners (flax, orbax)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ __all__ = [
     "register_event_listener",
     "register_event_time_span_listener",
     "register_scalar_listener",
+    "unregister_event_duration_listener",
+    "unregister_event_listener",
+    "unregister_event_time_span_listener",
+    "unregister_scalar_listener",
 ]
 
 Listener = Callable[..., None]
@@ -27,7 +31,7 @@ def _tell(kind: str, *what: Any, **more: Any) -> None:
 
 
 def record_event(event: str, **more: str | int) -> None:
-    """Tell listeners that an event happened.
+    """Notify listeners of an event.
 
     >>> from rlx.jaxnames import monitoring
     >>> monitoring.register_event_listener(print)
@@ -39,41 +43,61 @@ def record_event(event: str, **more: str | int) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **more: str | int) -> None:
-    """Tell listeners how long an event took."""
+    """Notify listeners of the duration of an event."""
     _tell("duration", event, duration, **more)
 
 
 def record_event_time_span(event: str, start_time: float, end_time: float, **more: str | int) -> None:
-    """Tell listeners when an event began and ended."""
+    """Notify listeners of the start and end of an event."""
     _tell("time_span", event, start_time, end_time, **more)
 
 
 def record_scalar(event: str, value: float, **more: str | int) -> None:
-    """Tell listeners of a number."""
+    """Notify listeners of a number."""
     _tell("scalar", event, value, **more)
 
 
 def register_event_listener(callback: Listener) -> None:
-    """Call this for each event."""
+    """Call this function for each event."""
     _listeners["event"].append(callback)
 
 
 def register_event_duration_secs_listener(callback: Listener) -> None:
-    """Call this for each duration."""
+    """Call this function for each duration."""
     _listeners["duration"].append(callback)
 
 
 def register_event_time_span_listener(callback: Listener) -> None:
-    """Call this for each span of time."""
+    """Call this function for each time span."""
     _listeners["time_span"].append(callback)
 
 
 def register_scalar_listener(callback: Listener) -> None:
-    """Call this for each number."""
+    """Call this function for each number."""
     _listeners["scalar"].append(callback)
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners."""
+    """Remove all listeners."""
     for found in _listeners.values():
         found.clear()
+
+
+def unregister_event_listener(callback: Listener) -> None:
+    """Remove a listener to events. Raises ValueError if it is not registered."""
+    _listeners["event"].remove(callback)
+
+
+def unregister_event_duration_listener(callback: Listener) -> None:
+    """Remove a listener to durations. Raises ValueError if it is not registered."""
+    _listeners["duration"].remove(callback)
+
+
+def unregister_event_time_span_listener(callback: Listener) -> None:
+    """Remove a listener to time spans. Raises ValueError if it is not registered."""
+    _listeners["time_span"].remove(callback)
+
+
+def unregister_scalar_listener(callback: Listener) -> None:
+    """Remove a listener to numbers. Raises ValueError if it is not registered."""
+    _listeners["scalar"].remove(callback)

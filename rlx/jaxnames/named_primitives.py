@@ -1,6 +1,6 @@
-"""JAX's primitives by its names: each is bound with JAX's operands and parameters, and stands for rlx's operation.
+"""JAX's primitives by name: each is bound with JAX's operands and parameters, and records rlx's operation.
 
-`translated` says how an equation of rlx's is spelled in them. A primitive of rlx's that JAX has not keeps its own name
+`translated` converts an equation of rlx to these primitives. A primitive of rlx that JAX lacks keeps its own name
 and parameters.
 """
 
@@ -46,14 +46,14 @@ class NamedPrimitive:
         self.multiple_results = multiple_results
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """The operation on these operands: a list of results where there are several."""
+        """The operation on these operands: a list of results if there are several."""
         out = self.function(*args, **params)
         return list(out) if self.multiple_results else out
 
     impl = bind
 
     def bind_with_trace(self, trace: Any, args: Sequence[Any], *rest: Any) -> Any:
-        """bind, whatever the trace."""
+        """bind, for every trace."""
         return self.bind(*args, **rest[-1])
 
     def get_bind_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class NamedPrimitive:
         return dict(params)
 
     def abstract_eval(self, *avals: Any, **params: Any) -> tuple[Any, frozenset[Any]]:
-        """The avals of the results for operands of these, and effects."""
+        """The avals of the results for operands of these avals, and effects."""
 
         def flat(*args: Any) -> list[Any]:
             out = self.bind(*args, **params)
@@ -77,7 +77,7 @@ class NamedPrimitive:
 
 Shown = tuple[Any, Sequence[Atom], Mapping[str, Any], Sequence[Var]]
 
-# JAX's name -> rlx's name, of operations whose operands and results are the same; rlx.lax has JAX's name, too
+# JAX's name -> rlx's name, of operations with the same operands and results; rlx.lax also has JAX's name
 _SAME = {
     "abs": "absolute", "add": "add", "and": "bitwise_and", "clz": "count_leading_zeros", "div": "divide",
     "eq": "equal", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "lt": "less", "max": "maximum",
@@ -101,7 +101,7 @@ def _define(name: str, function: Callable[..., Any], multiple_results: bool = Fa
 
 
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of lax without parameters that say nothing here: how accurate, and the dtype that it has anyhow."""
+    """A function of lax, ignoring the accuracy and the dtype, which have no effect here."""
 
     def compute(*args: Any, accuracy: Any = None, out_dtype: Any = None) -> Any:
         return function(*args)
@@ -114,7 +114,7 @@ for _name in (*_SAME, *_ACCURATE, "mul"):
 
 
 def _dropping(function: Callable[..., Any], *dropped: str, **renamed: str) -> Callable[..., Any]:
-    """A function called with JAX's parameters: without some, others by the function's name for them."""
+    """A function called with JAX's parameters: some dropped, others renamed to the function's names."""
 
     def compute(*args: Any, **params: Any) -> Any:
         return function(*args, **{renamed.get(k, k): v for k, v in params.items() if k not in dropped})
@@ -124,7 +124,7 @@ def _dropping(function: Callable[..., Any], *dropped: str, **renamed: str) -> Ca
 
 def _reduction(name: str) -> Callable[..., Any]:
     function, equation = getattr(lax, f"reduce_{name}"), registry[f"reduce_{name}"]
-    # along no axes it is an equation, too, as in the program that is shown
+    # along no axes it is also an equation, as in the displayed program
     return lambda x, *, axes, out_sharding=None: function(x, axes) if axes else equation(as_array(x), axes=())
 
 
@@ -222,7 +222,7 @@ def _jit(*args: Any, jaxpr: Any, name: str = "f", **_: Any) -> Any:
 
 
 def _call(*args: Any, call_jaxpr: Any = None, subfuns: Sequence[Any] = (), **_: Any) -> Any:
-    """A jaxpr, or a function of flat arrays (linear_util.WrappedFun), as an equation of its own."""
+    """A jaxpr, or a function of flat arrays (linear_util.WrappedFun), as a separate equation."""
     if call_jaxpr is not None:
         return _jit(*args, jaxpr=call_jaxpr)
     (function,) = subfuns
@@ -264,7 +264,7 @@ def _cond(index: Any, *args: Any, branches: Sequence[Any], **_: Any) -> Any:
 
 
 def _of_one_dtype(starts: Sequence[Any]) -> list[Any]:
-    """Start indices as rlx.lax takes them: equations of rlx's have them of any integer dtypes."""
+    """Start indices in the form that rlx.lax takes: equations of rlx have them in any integer dtypes."""
     widest = max((type_of(s).dtype for s in starts), key=lambda dtype: dtype.itemsize, default=None)
     return [lax.convert_element_type(s, widest) for s in starts]
 
@@ -307,7 +307,7 @@ def _refusing(name: str) -> Callable[..., Any]:
     return refuse
 
 
-# no program has an equation of these: rlx says them by others
+# no program has equations of these: rlx uses other operations
 for _name in """after_all approx_top_k create_token custom_lin dce_sink empty2 eq_to get le_to linear_solve
     lt_to lu_pivots_to_permutation cholesky_update name ormqr ragged_all_to_all random_bits random_fold_in random_gamma
     random_seed random_split random_wrap random_unwrap reduce reduce_window reduce_window_max reduce_window_min
@@ -316,7 +316,7 @@ for _name in """after_all approx_top_k create_token custom_lin dce_sink empty2 e
     _define(_name, _refusing(_name), known_as=_name)
 
 
-# ------------------------------------------------------------------ rlx's equations in JAX's words
+# ------------------------------------------------------------------ rlx's equations as JAX's
 def _call_params(e: Equation) -> tuple[str, dict[str, Any]]:
     p = e.params
     n = len(e.inputs)
@@ -327,7 +327,7 @@ def _call_params(e: Equation) -> tuple[str, dict[str, Any]]:
 
 
 def _named(name: str, **renamed: str) -> Callable[[Equation], tuple[str, dict[str, Any]]]:
-    """JAX's name of an operation, and of its parameters, in their order; "" is one that is always None."""
+    """JAX's name of an operation, and of its parameters, in their order; "" is a parameter that is always None."""
 
     def spell(e: Equation) -> tuple[str, dict[str, Any]]:
         return name, {jax_name: e.params[own] if own else None for jax_name, own in renamed.items()}
@@ -436,7 +436,7 @@ _own: dict[Any, NamedPrimitive] = {}
 
 
 def _own_name(primitive: Any) -> Any:
-    """An object for a primitive of rlx's that JAX has not; one of a library's own is that itself."""
+    """An object for a primitive of rlx that JAX lacks; a library's primitive is its own object."""
     if isinstance(primitive, ForeignPrimitive):
         return primitive
     if primitive not in _own:
@@ -449,14 +449,14 @@ def _own_name(primitive: Any) -> Any:
 
 
 def _program_of(value: Any) -> Any:
-    """A parameter of rlx's as it was before it was shown: programs in place of jaxprs."""
+    """A parameter of rlx from its displayed form: programs instead of jaxprs."""
     if isinstance(value, tuple) and any(isinstance(v, ClosedJaxpr) for v in value):
         return tuple(map(_program_of, value))
     return close_over(*staged(value)) if isinstance(value, ClosedJaxpr) else value
 
 
 def _broadcast(e: Equation) -> Iterator[Shown]:
-    """Equations that bring operands to the result's shape: numbers that are written out stay, except for select."""
+    """Equations that bring operands to the result's shape. Literal numbers stay, except for select."""
     shape = e.outputs[0].type.shape
     cases = e.primitive.name == "select"
     for n, a in enumerate(e.inputs):
@@ -476,7 +476,7 @@ def _broadcast(e: Equation) -> Iterator[Shown]:
 
 
 def translated(e: Equation) -> Iterator[Shown]:
-    """An equation as JAX's: (primitive, operands, parameters, results), after those that prepare its operands.
+    """An equation as JAX's: (primitive, operands, parameters, results), after equations that prepare its operands.
 
     >>> import rlx
     >>> from rlx.jaxnames.named_primitives import translated

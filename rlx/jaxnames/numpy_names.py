@@ -1,4 +1,4 @@
-"""jax.numpy's functions whose results JAX's libraries ask for the class of: what is traced, and what stays NumPy's."""
+"""jax.numpy's functions whose result class JAX's libraries check: traced values, and NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["array", "reshape"]
 
 @wraps(jnp.array)
 def array(object: Any, *options: Any, **more: Any) -> Any:
-    """As rlx.numpy.array; traced inside of a traced function, where rlx keeps a single number as it is (optimistix)."""
+    """As rlx.numpy.array; traced inside of a traced function, where rlx leaves a number untraced (optimistix)."""
     found = jnp.array(object, *options, **more)
     if state.builder is None or found.ndim or type(found) is not ConcreteArray:
         return found
@@ -26,7 +26,7 @@ def array(object: Any, *options: Any, **more: Any) -> Any:
 
 @wraps(jnp.reshape)
 def reshape(a: Any, shape: Any, order: str = "C", **more: Any) -> Any:
-    """As rlx.numpy.reshape; an array of NumPy's stays one (numpyro)."""
+    """As rlx.numpy.reshape; a NumPy array stays one (numpyro)."""
     if isinstance(a, np.ndarray) and not more:
         return a.reshape(shape, order=order)
     return jnp.reshape(a, shape, order, **more)

@@ -1,4 +1,4 @@
-"""jax.interpreters.partial_eval: what of a function is known before some of its arguments are (flax)."""
+"""jax.interpreters.partial_eval: evaluation of the parts of a function that depend on known arguments (flax)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PartialVal", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
 
 
 class PartialVal(NamedTuple):
-    """A value: the aval of an unknown one, or None and the known one.
+    """A value: the aval of an unknown value, or None and the known value.
 
     >>> from rlx.jaxnames.partial_eval import PartialVal
     >>> PartialVal.known(3).is_known(), PartialVal.known(3).get_known()
@@ -31,20 +31,20 @@ class PartialVal(NamedTuple):
 
     @classmethod
     def known(cls, value: Any) -> PartialVal:
-        """A value that is there."""
+        """A known value."""
         return cls(None, value)
 
     @classmethod
     def unknown(cls, aval: Any) -> PartialVal:
-        """A value of which the type is known."""
+        """A value whose type is known."""
         return cls(aval, None)
 
     def is_known(self) -> bool:
-        """Whether the value is there."""
+        """Whether the value is known."""
         return self.aval is None
 
     def get_known(self) -> Any:
-        """The value, None where it is not there."""
+        """The value, None if it is unknown."""
         return self.const if self.aval is None else None
 
     def get_aval(self) -> AbstractArray:
@@ -53,9 +53,9 @@ class PartialVal(NamedTuple):
 
 
 def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: Any = False) -> Any:
-    """A function of flat values, some of them unknown: (jaxpr of what depends on those, its results, what it holds).
+    """A function of flat, partly unknown values: (jaxpr of the unknown part, results, captured values).
 
-    Results that do not depend on unknown arguments are computed where we stand, and known.
+    Results that do not depend on unknown arguments are computed immediately, and known.
 
     >>> import rlx
     >>> from rlx.jaxnames.linear_util import wrap_init
@@ -106,7 +106,7 @@ def trace_to_jaxpr_dynamic(fun: WrappedFun, in_avals: Sequence[Any], **_: Any) -
     if any(isinstance(x, Tracer) for x in captured):
         raise UnsupportedError(
             "trace_to_jaxpr_dynamic met a traced value that the function closes over.",
-            "Pass it as an argument: rlx.closure_convert makes arguments of what a function closes over.",
+            "Pass it as an argument: rlx.closure_convert turns captured values into arguments.",
         )
     closed = view_of(close_over(program, captured))
     return closed.jaxpr, closed.out_avals, closed.consts

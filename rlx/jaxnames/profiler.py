@@ -1,4 +1,4 @@
-"""jax.profiler's names: how long parts of a program take, on a timeline that chrome://tracing and Perfetto show."""
+"""jax.profiler's names: times of parts of a program, on a timeline for chrome://tracing and Perfetto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "rlx.trace.json"
 
 
 class _Recording:
-    """The trace that is being taken: where it goes, and what has happened."""
+    """The current trace: its folder, and its events."""
 
     folder: Path | None = None
 
@@ -30,11 +30,17 @@ class _Recording:
 _recording = _Recording()
 
 
-def start_trace(log_dir: str | os.PathLike[str]) -> None:
-    """Begin to record annotations. Raises RuntimeError if a trace is being taken already.
+def start_trace(
+    log_dir: str | os.PathLike[str],
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> None:
+    """Begin to record annotations. Raises RuntimeError if a trace is already being recorded.
 
     Args:
-      log_dir: the folder that receives the file rlx.trace.json.
+      log_dir: the folder that receives the file rlx.trace.json, which Perfetto reads.
+      create_perfetto_link, create_perfetto_trace, profiler_options: accepted as JAX's, without effect.
 
     >>> import rlx, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,14 +49,14 @@ def start_trace(log_dir: str | os.PathLike[str]) -> None:
     'rlx.trace.json'
     """
     if _recording.folder is not None:
-        raise RuntimeError("a trace is being taken already: call stop_trace() first")
+        raise RuntimeError("a trace is already being recorded: call stop_trace() first")
     folder = Path(log_dir)
     folder.mkdir(parents=True, exist_ok=True)
     _recording.events, _recording.folder = [], folder
 
 
 def stop_trace() -> Path:
-    """End the trace and write it. Returns the file. Raises RuntimeError if none is being taken.
+    """End the trace and write it. Returns the file. Raises RuntimeError if none is being recorded.
 
     >>> import rlx
     >>> import tempfile
@@ -60,7 +66,7 @@ def stop_trace() -> Path:
     True
     """
     if _recording.folder is None:
-        raise RuntimeError("no trace is being taken: call start_trace(folder) first")
+        raise RuntimeError("no trace is being recorded: call start_trace(folder) first")
     target = _recording.folder / FILE
     _recording.folder = None
     target.write_text(json.dumps({"traceEvents": _recording.events}), encoding="utf-8")
@@ -68,8 +74,15 @@ def stop_trace() -> Path:
 
 
 @contextmanager
-def trace(log_dir: str | os.PathLike[str]) -> Generator[None]:
-    """Record the annotations inside a `with` block. rlx.profile times the kernels of a function.
+def trace(
+    log_dir: str | os.PathLike[str],
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> Generator[None]:
+    """Record the annotations inside a `with` block. The arguments are the same as for start_trace.
+
+    rlx.profile times the kernels of a function.
 
     >>> import json, pathlib, rlx, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +101,7 @@ def trace(log_dir: str | os.PathLike[str]) -> Generator[None]:
 
 
 class TraceAnnotation:
-    """A named span of time: a `with` block. Keyword arguments are kept with it.
+    """A named time span: a `with` block. Keyword arguments are stored with it.
 
     >>> import rlx
     >>> with rlx.profiler.TraceAnnotation("loading"):
@@ -121,7 +134,7 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """The span of a training step; `step_num=` says which.
+    """The time span of a training step with number `step_num`.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -132,7 +145,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
 
 def annotate_function(function: Callable[..., Any], name: str | None = None, **kwargs: Any) -> Callable[..., Any]:
-    """A function whose calls are named spans.
+    """A function whose calls are named time spans.
 
     >>> import rlx
     >>> rlx.profiler.annotate_function(lambda x: x + 1, name="increment")(1)

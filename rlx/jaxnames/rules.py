@@ -1,4 +1,4 @@
-"""Tables of rules that JAX's libraries fill for primitives of their own, and the values that those rules are given."""
+"""Tables of rules that JAX's libraries fill for their primitives, and the values that are passed to those rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rule = Callable[..., Any]
 
 
 class Batching(NamedTuple):
-    """Rules of vmap by what they are told: nothing, the axis' size and name, or all of the axis."""
+    """vmap rules by their arguments: no axis, the axis's size and name, or all axis data."""
 
     plain: dict[Any, Rule]
     with_axis: dict[Any, Rule]
@@ -46,26 +46,26 @@ class Zero(rlx_primitive.Zero):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the value that it stands for."""
+        """Shape of the zero value."""
         return self.aval.shape
 
     @property
     def dtype(self) -> Any:
-        """dtype of the value that it stands for."""
+        """dtype of the zero value."""
         return self.aval.dtype
 
     @staticmethod
     def from_primal_value(value: Any) -> Zero:
-        """The tangent of `value` that is zero."""
+        """The zero tangent of `value`."""
         return Zero(typeof(value).to_tangent_aval())
 
     def instantiate(self) -> Any:
-        """Zeros in memory."""
+        """The zeros as an array."""
         return instantiate_zeros(self)
 
 
 class UndefinedPrimal:
-    """Stands in a transpose rule for an operand that the equation is linear in: its aval.
+    """Represents an operand that the equation is linear in, in a transpose rule: its aval.
 
     >>> from rlx.jaxnames.rules import UndefinedPrimal
     >>> import rlx.compat
@@ -82,27 +82,27 @@ class UndefinedPrimal:
         return f"UndefinedPrimal({self.aval})"
 
 
-# vmap takes them among other values, as nothing to map
+# vmap takes these among other values, as nodes without leaves
 tree.register_node(UndefinedPrimal, lambda x: ((), x.aval), lambda aval, _: UndefinedPrimal(aval))
 tree.register_node(Zero, lambda x: ((), x.aval), lambda aval, _: Zero(aval))
 
 
-def instantiate_zeros(value: Any) -> Any:
-    """A tangent as an array, those known to be zero, too."""
-    if not isinstance(value, rlx_primitive.Zero):
-        return value
-    if value.type.dtype == float0:
-        return instantiate(rlx_primitive.Zero(value.type.update(dtype="bool")))
-    return instantiate(value)
+def instantiate_zeros(tangent: Any) -> Any:
+    """A tangent as an array, even if it is known to be zero."""
+    if not isinstance(tangent, rlx_primitive.Zero):
+        return tangent
+    if tangent.type.dtype == float0:
+        return instantiate(rlx_primitive.Zero(tangent.type.update(dtype="bool")))
+    return instantiate(tangent)
 
 
 def tangent_of(value: Any) -> Any:
-    """A tangent as a library's rule sees it: zeros have the aval of a tangent."""
+    """A tangent in the form that a library's rule takes: zeros have the aval of a tangent."""
     return Zero(aval_of(value.type).to_tangent_aval()) if isinstance(value, rlx_primitive.Zero) else value
 
 
 def own_tangent(value: Any, type: Any) -> Any:
-    """A tangent that a library's rule gave, of a value of this type: nothing, and what has no derivative, is zero."""
+    """A library's tangent of a value of this type: None, and the tangent of a type without derivatives, is zero."""
     if value is None or isinstance(value, rlx_primitive.Zero) or not is_inexact(type.dtype):
         return rlx_primitive.Zero(type)
     return value

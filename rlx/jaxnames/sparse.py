@@ -1,10 +1,11 @@
-"""jax.experimental.sparse: matrices of which only some elements are written down (numpyro).
+"""jax.experimental.sparse: matrices that store only some elements (numpyro).
 
-BCOO and BCSR without batch and dense axes: what products with dense arrays, sums and conversions need.
+BCOO and BCSR without batch and dense axes, with products with dense arrays, sums and conversions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,28 @@ from rlx.errors import ShapeError
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 
-__all__ = ["BCOO", "BCSR", "todense"]
+__all__ = [
+    "BCOO",
+    "BCSR",
+    "CuSparseEfficiencyWarning",
+    "JAXSparse",
+    "SparseEfficiencyError",
+    "SparseEfficiencyWarning",
+    "sparsify",
+    "todense",
+]
+
+
+class SparseEfficiencyError(ValueError):
+    """JAX's error for a sparse operation that needs a dense array. rlx does not raise it."""
+
+
+class SparseEfficiencyWarning(UserWarning):
+    """JAX's warning about a slow sparse operation. rlx does not issue it."""
+
+
+class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
+    """JAX's warning about not using cuSPARSE. rlx does not issue it."""
 
 
 def _checked(shape: Any, ndim: int, name: str) -> tuple[int, ...]:
@@ -23,13 +45,19 @@ def _checked(shape: Any, ndim: int, name: str) -> tuple[int, ...]:
     if len(sizes) != ndim:
         raise ShapeError(
             f"{name} of shape {sizes} got indices for {ndim} axes.",
-            "Batch and dense axes are not supported: give one index for each axis.",
+            "Batch and dense axes are not supported: pass one index for each axis.",
         )
     return sizes
 
 
-class _Written:
-    """A matrix of which some elements are written down, with their indices."""
+class JAXSparse:
+    """The base class of sparse arrays.
+
+    >>> import numpy as np
+    >>> from rlx.jaxnames.sparse import BCOO, JAXSparse
+    >>> isinstance(BCOO.fromdense(np.eye(2)), JAXSparse)
+    True
+    """
 
     data: Any
     indices: Any
@@ -37,7 +65,7 @@ class _Written:
 
     @property
     def nse(self) -> int:
-        """The number of elements that are written down."""
+        """The number of stored elements."""
         return self.indices.shape[0]
 
     @property
@@ -51,8 +79,8 @@ class _Written:
         return len(self.shape)
 
 
-class BCOO(_Written):
-    """An array by the places of its elements: data[k] stands at indices[k]; elements at one place add up.
+class BCOO(JAXSparse):
+    """An array by the positions of its elements: data[k] is at indices[k]; elements at one position are added.
 
     Args:
       args: (data, indices), of shapes (n,) and (n, number of axes).
@@ -74,12 +102,12 @@ class BCOO(_Written):
 
     @property
     def size(self) -> int:
-        """The number of elements, those not written down included."""
+        """The number of elements, including those that are not stored."""
         return int(np.prod(self.shape))
 
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCOO:
-        """The elements of an array that are not zero; `nse`, how many, must be given for a traced one."""
+        """The nonzero elements of an array; `nse`, their number, is required for a traced array."""
         mat = as_array(mat)
         places = jnp.stack(jnp.nonzero(mat, size=nse, fill_value=mat.shape), axis=-1).astype(index_dtype)
         data = mat.at[tuple(jnp.moveaxis(places, -1, 0))].get(mode="fill", fill_value=0)
@@ -87,19 +115,19 @@ class BCOO(_Written):
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
-        """SciPy's sparse matrix of any kind."""
+        """From a SciPy sparse matrix of any format."""
         coo = mat.tocoo()
         places = np.stack([coo.row, coo.col], axis=-1).astype(index_dtype or "int32")
         return cls((coo.data, places), shape=mat.shape)
 
     def todense(self) -> Array:
-        """The array."""
+        """The dense array."""
         zeros = jnp.zeros(self.shape, self.dtype)
         return zeros.at[tuple(jnp.moveaxis(self.indices, -1, 0))].add(self.data, mode="drop")
 
     @property
     def T(self) -> BCOO:
-        """The array with its axes in reverse."""
+        """The array with its axes reversed."""
         return self.transpose()
 
     def transpose(self, axes: Any = None) -> BCOO:
@@ -134,8 +162,8 @@ class BCOO(_Written):
         return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
 
 
-class BCSR(_Written):
-    """A matrix by rows: those of its elements in row i are data[indptr[i]:indptr[i + 1]], in columns `indices`.
+class BCSR(JAXSparse):
+    """A matrix by rows: the elements of row i are data[indptr[i]:indptr[i + 1]], in columns `indices`.
 
     >>> import numpy as np
     >>> from rlx.jaxnames.sparse import BCSR
@@ -150,7 +178,7 @@ class BCSR(_Written):
 
     @classmethod
     def from_bcoo(cls, mat: BCOO) -> BCSR:
-        """A BCOO matrix in the order of its rows."""
+        """From a BCOO matrix, with its elements in the order of rows."""
         order = jnp.argsort(mat.indices[:, 0], stable=True)
         rows = mat.indices[order]
         starts = jnp.searchsorted(rows[:, 0], jnp.arange(mat.shape[0] + 1)).astype(mat.indices.dtype)
@@ -158,22 +186,22 @@ class BCSR(_Written):
 
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCSR:
-        """The elements of a matrix that are not zero."""
+        """The nonzero elements of a matrix."""
         return cls.from_bcoo(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype))
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = "int32", **_: Any) -> BCSR:
-        """SciPy's sparse matrix of any kind."""
+        """From a SciPy sparse matrix of any format."""
         csr = mat.tocsr()
         return cls((csr.data, csr.indices.astype(index_dtype), csr.indptr.astype(index_dtype)), shape=mat.shape)
 
     def to_bcoo(self) -> BCOO:
-        """The same by the places of its elements."""
+        """The matrix by the positions of its elements."""
         rows = jnp.searchsorted(self.indptr, jnp.arange(self.nse), side="right") - 1
         return BCOO((self.data, jnp.stack([rows.astype(self.indices.dtype), self.indices], -1)), shape=self.shape)
 
     def todense(self) -> Array:
-        """The matrix."""
+        """The dense matrix."""
         return self.to_bcoo().todense()
 
     def __matmul__(self, other: Any) -> Array:
@@ -184,7 +212,7 @@ class BCSR(_Written):
 
 
 def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, ...], dense: Array) -> Array:
-    """Sums over `dense`'s last axis but one, as of matmul: the only one of a vector."""
+    """Sums over the last axis but one of `dense` (the only one of a vector), as in matmul."""
     axis = -min(dense.ndim, 2)
     if len(shape) != 2 or dense.ndim == 0 or dense.shape[axis] != shape[1]:
         raise ShapeError(f"A sparse array of shape {shape} is multiplied with one of shape {dense.shape}.")
@@ -195,18 +223,29 @@ def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, ...], d
     return jnp.moveaxis(sums, 0, axis)
 
 
-def todense(x: Any) -> Any:
-    """A sparse array as a dense one; any other as it is.
+def todense(arr: Any) -> Any:
+    """A sparse array as a dense one; others unchanged.
 
     >>> from rlx.jaxnames.sparse import todense
     >>> todense(3.0)
     3.0
     """
-    return x.todense() if isinstance(x, (BCOO, BCSR)) else x
+    return arr.todense() if isinstance(arr, JAXSparse) else arr
+
+
+def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
+    """The function with sparse arrays as arguments. Their operators and methods work; rlx.numpy refuses them.
+
+    >>> import numpy as np
+    >>> from rlx.jaxnames.sparse import BCOO, sparsify
+    >>> sparsify(lambda m, x: m @ x)(BCOO.fromdense(np.eye(2)), np.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    return f
 
 
 def _made(kind: Any, shape: Any, children: Any) -> Any:
-    """A matrix of what a transform put in place of its arrays, unseen."""
+    """A matrix around values that a transform substituted for its arrays, unchecked."""
     made = object.__new__(kind)
     names = ("data", "indices", "indptr") if kind is BCSR else ("data", "indices")
     made.__dict__.update(zip(names, children, strict=True), shape=shape, indices_sorted=False, unique_indices=False)

@@ -17,7 +17,7 @@ from rlx.trees import tree
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
 STEP = 1e-4
-# of float32: between JAX's step and that of rlx.testing, whose error of order two shows on strongly curved functions
+# for float32: between the steps of JAX and of rlx.testing, whose second-order error shows for strongly curved functions
 _SINGLE_STEP = 2.0**-11
 
 
@@ -61,7 +61,7 @@ def check_grads(
     rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
-    """As rlx.testing.check_grads, with a shorter step for functions of float32, as tests written for JAX have it.
+    """As rlx.testing.check_grads, with a shorter step for float32 functions, as tests written for JAX need.
 
     >>> import rlx
     >>> rlx.test_util.check_grads(lambda x: rlx.numpy.sin(x) * x, (rlx.numpy.ones(2),), order=1)
@@ -85,12 +85,12 @@ def check_jvp(
     Args:
       f: a function of trees of floats.
       f_jvp: takes primals and tangents, tuples both, to (value, tangent): partial(rlx.jvp, f).
-      args: where.
-      atol, rtol: tolerances, or those of some dtypes by dtype; by default those of the dtype.
+      args: the point.
+      atol, rtol: tolerances, or a dict of tolerances by dtype; by default the dtype's.
       eps: the step of the central difference.
-      err_msg: the head of an error's message.
+      err_msg: the beginning of an error's message.
 
-    Raises AssertionError where they differ.
+    Raises AssertionError if they differ.
 
     >>> from functools import partial
     >>> import numpy as np, rlx
@@ -116,9 +116,9 @@ def check_vjp(
     Args:
       f: a function of trees of floats.
       f_vjp: takes the arguments to (value, function from cotangents to a tuple): partial(rlx.vjp, f).
-      args, atol, rtol, eps, err_msg: as of check_jvp.
+      args, atol, rtol, eps, err_msg: as for check_jvp.
 
-    Raises AssertionError where they differ.
+    Raises AssertionError if they differ.
 
     >>> from functools import partial
     >>> import numpy as np, rlx

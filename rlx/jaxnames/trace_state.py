@@ -1,4 +1,4 @@
-"""Which function is being traced: what flax, dm-haiku, equinox and numpyro ask jax.core for."""
+"""The function that is being traced, which flax, dm-haiku, equinox and numpyro read from jax.core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["OpaqueTraceState", "TopTrace", "find_top_trace", "get_opaque_trace_s
 
 
 class OpaqueTraceState:
-    """The innermost function that is being traced: equal where it is the same one, or none is.
+    """The innermost function that is being traced: equal if it is the same one, or if there is none.
 
     >>> from rlx.jaxnames.trace_state import get_opaque_trace_state
     >>> get_opaque_trace_state() == get_opaque_trace_state()
@@ -20,7 +20,7 @@ class OpaqueTraceState:
     """
 
     def __init__(self, builder: Builder | None) -> None:
-        # weak: a module that remembers where it was made does not hold the program of that function
+        # weak: a module that stores where it was created does not keep that function's program alive
         self._builder = None if builder is None else weakref.ref(builder)
 
     def __eq__(self, other: object) -> bool:
@@ -53,7 +53,7 @@ def trace_state_clean() -> bool:
 
 
 class TopTrace:
-    """The function whose tracers are among values, as `main`.
+    """The function whose tracers are among the values, as `main`.
 
     >>> from rlx.jaxnames.trace_state import find_top_trace
     >>> find_top_trace([1.0]).main is None
@@ -74,7 +74,7 @@ def find_top_trace(values: Sequence[Any]) -> TopTrace:
 
 
 def _trace_of(tracer: Tracer) -> TopTrace:
-    """The function of whose arguments a tracer is made; another that is recorded in it is none of its tracers."""
+    """The function whose arguments a tracer depends on; tracers of an inner function belong to that function."""
     builder = tracer.builder
     reached = set(builder.inputs)
     for equation in builder.equations:
@@ -83,5 +83,5 @@ def _trace_of(tracer: Tracer) -> TopTrace:
     return TopTrace(builder if tracer.atom in reached else builder.parent)
 
 
-# equinox asks tracers themselves, for instance whether a result moves with what is differentiated
+# equinox reads attributes of tracers, for instance whether a result depends on differentiated values
 setattr(Tracer, "_trace", property(_trace_of))  # noqa: B010

@@ -1,4 +1,4 @@
-"""jax._src.traceback_util: files whose frames a traceback need not show (flax, equinox, jaxtyping)."""
+"""jax._src.traceback_util: files whose frames tracebacks may hide (flax, equinox, jaxtyping)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _exclude_paths: list[str] = []  # flax adds and removes its files
 
 
 def register_exclusion(path: str) -> None:
-    """Frames of this file are the library's own."""
+    """Register this file's frames as a library's."""
     _exclude_paths.append(path)
 
 
 def include_frame(frame: FrameType) -> bool:
-    """Whether a frame is of the user's code.
+    """Whether a frame belongs to the user's code.
 
     >>> import sys
     >>> from rlx.jaxnames.tracebacks import include_frame
@@ -28,5 +28,5 @@ def include_frame(frame: FrameType) -> bool:
 
 
 def api_boundary(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
-    """The function: rlx cuts no tracebacks at a library's functions."""
+    """The function: rlx does not cut tracebacks at a library's functions."""
     return function

@@ -1,6 +1,6 @@
-"""Jaxprs: programs as JAX's libraries read, rewrite and run them, with JAX's primitives, parameters and order.
+"""Jaxprs: programs in the form in which JAX's libraries read, rewrite and run them, with JAX's primitives and order.
 
-`view_of` shows a Program so; `staged` (jaxprs.py) makes a Program again of what a library has made of it.
+`view_of` shows a Program in this form; `staged` (jaxprs.py) converts a library's result back to a Program.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def view_of(program: Program) -> ClosedJaxpr:
 
 
 def _equations(e: Equation) -> Iterator[JaxprEqn]:
-    """An equation of rlx's as equations of JAX's: operands of several shapes are brought to one before."""
+    """An equation of rlx as equations of JAX: operands of several shapes are broadcast first."""
     for primitive, invars, params, outvars in translated(e):
         shown = {name: value if name in _RULES else _shown(value) for name, value in params.items()}
         yield JaxprEqn(list(invars), list(outvars), primitive, shown, e.effects, e.origin)
 
 
-# programs of rules, which bind takes as they are
+# programs of rules, which bind takes unchanged
 _RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd")
 
 
@@ -54,7 +54,7 @@ def _shown(value: Any) -> Any:
 
 
 def jaxpr_as_fun(closed_jaxpr: Any) -> Callable[..., list[Any]]:
-    """The function of flat arguments that a closed jaxpr stands for; it returns a list.
+    """A closed jaxpr as a function of flat arguments; it returns a list.
 
     >>> from rlx.jaxnames.views import jaxpr_as_fun, make_jaxpr
     >>> jaxpr_as_fun(make_jaxpr(lambda x: x * 2.0)(1.0))(3.0)
@@ -69,7 +69,7 @@ def jaxpr_as_fun(closed_jaxpr: Any) -> Callable[..., list[Any]]:
 
 @wraps(core.make_jaxpr)
 def make_jaxpr(fun: Callable[..., Any], *options: Any, return_shape: bool = False, **more: Any) -> Callable[..., Any]:
-    """As rlx.make_jaxpr, with the ClosedJaxpr in place of the program."""
+    """As rlx.make_jaxpr, but returns a ClosedJaxpr instead of a program."""
     traced = core.make_jaxpr(fun, *options, return_shape=True, **more)
 
     @wraps(fun, updated=())

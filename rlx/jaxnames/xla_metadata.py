@@ -1,4 +1,4 @@
-"""jax.experimental.xla_metadata: remarks for XLA, which rlx's compiler does not read."""
+"""jax.experimental.xla_metadata: annotations for XLA, which rlx's compiler ignores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Remarks(ContextDecorator):
 
 
 def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
-    """The value itself; without one a context manager and decorator. The remarks are accepted for JAX's sake.
+    """The value itself; without one a context manager and decorator. The annotations are accepted for JAX's sake.
 
     >>> from rlx.jaxnames.xla_metadata import set_xla_metadata
     >>> set_xla_metadata(2.0, breakpoint=True)

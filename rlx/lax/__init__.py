@@ -5,10 +5,8 @@ These functions do not promote dtypes: operands have one dtype, or are Python nu
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from rlx.habits import missing_name as _missing_name
 from rlx.lax import (
     barrier,
     collectives,
@@ -53,9 +51,13 @@ from rlx.lax.solving import *
 from rlx.lax.sorting import *
 from rlx.lax.window_shapes import *
 from rlx.lax.windows import *
+from rlx.offered_names import offer_names as _offer_names
 from rlx.ops import precision
 from rlx.ops.precision import *
 from rlx.sharding.constraint import with_sharding_constraint
+
+if _TYPE_CHECKING:  # imported on first use
+    from rlx.lax import linalg as linalg
 
 __all__ = [
     "linalg",
@@ -85,7 +87,4 @@ __all__ += window_shapes.__all__
 __all__ += windows.__all__
 
 
-def __getattr__(name: str) -> _Any:
-    if name == "linalg":  # imported on first use
-        return _importlib.import_module("rlx.lax.linalg")
-    raise _missing_name(__name__, name, __all__)
+_offer_names(globals(), {"linalg": "rlx.lax.linalg"})

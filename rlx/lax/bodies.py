@@ -1,25 +1,24 @@
-"""What control flow functions share: staging bodies, checking carries, sharing captured values."""
+"""Helpers of control flow functions: staging bodies, checking carries, sharing captured values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError, line_of_function, source_line, user_line
+from rlx.errors import ControlFlowTypeError, describe, line_of_function, source_line, user_line
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, promote_dtypes
 from rlx.ops.conversion import convert
-from rlx.sharding.shardings import NamedSharding
-from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.divisions import joined_shardings
 from rlx.sharding.stacks import stack_axes
-from rlx.sharding.trees import placed
+from rlx.sharding.trees import divided_as, placed
 from rlx.trace.builder import Builder, Tracer, state
-from rlx.trace.flat import FlatFunction, as_array, function_name
+from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
@@ -58,9 +57,19 @@ def check_callable(name: str, **functions: Any) -> None:
     for what, function in functions.items():
         if not callable(function):
             raise ControlFlowTypeError(
-                f"lax.{name} got {what}={function!r:.60}, which cannot be called.",
-                f"Pass a function as {what}.",
+                f"lax.{name} takes a function as {what}, but got {describe(function)}.",
+                _FUNCTIONS.get(name, f"Pass a function as {what}."),
             )
+
+
+_FUNCTIONS = {
+    "cond": "Pass functions, or choose between two values with rlx.numpy.where(condition, x, y).",
+    "switch": "Pass functions, or choose between values with rlx.numpy.select or an index.",
+    "scan": "Write rlx.lax.scan(f, init, xs), with f(carry, x) returning (carry, y).",
+    "while_loop": "Write rlx.lax.while_loop(cond_fun, body_fun, init_val).",
+    "fori_loop": "Write rlx.lax.fori_loop(lower, upper, body_fun, init_val), with body_fun(i, value).",
+    "map": "Write rlx.lax.map(f, xs).",
+}
 
 
 def trace_flat(
@@ -81,10 +90,10 @@ def trace_threaded(
     title: str = "",
     given: Sequence[Any] | None = None,
 ) -> tuple[FlatFunction, Program, list[Any], Threaded]:
-    """As trace_flat, of a function that may use cells of outside; with those.
+    """As trace_flat, of a function that may use outer cells; returns these cells too.
 
-    `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing; `title`: what to
-    call the function in messages, if not by its own name; `given`: the values that the leaves stand for.
+    `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing; `title`: the
+    function's name in messages, if it differs; `given`: the values of the leaves.
     """
     flat = FlatFunction(function, in_tree, name=title)
     cells = Threaded(flat)
@@ -93,7 +102,7 @@ def trace_threaded(
 
 
 def leaf_names(root: str, value: Any) -> list[str]:
-    """What to call each leaf of a tree in a message."""
+    """The name of each leaf of a tree in a message."""
     return [root + tree.path_text(path) for path, _ in tree.leaves_with_path(value)]
 
 
@@ -105,7 +114,7 @@ def converted(values: Sequence[Array], types: Sequence[TensorType]) -> list[Arra
 
 
 def as_weak_as(values: Sequence[Any], types: Sequence[TensorType]) -> list[Any]:
-    """What came out of a region, whose results are strong, with the weakness of the given types."""
+    """The strong results of a region, with the weakness of the given types."""
     return [
         x if x.weak_type == t.weak else convert(x, dtype=x.dtype, weak=t.weak)
         for x, t in zip(values, types, strict=True)
@@ -113,7 +122,7 @@ def as_weak_as(values: Sequence[Any], types: Sequence[TensorType]) -> list[Any]:
 
 
 def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
-    """The type that a carry gets whose weak initial value yields to what the body returns."""
+    """The type of a carry whose weak initial value yields to the body's result."""
     if enters.dtype == leaves.dtype or not enters.weak:
         return enters
     pairs = [(enters.dtype, True), (leaves.dtype, leaves.weak)]
@@ -124,6 +133,23 @@ def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
     return TensorType(enters.shape, dtype)
 
 
+class TracedLoop(NamedTuple):
+    """The body of a loop: the flat function, its program, the captured values, and the types of the carry's leaves.
+    Weak initial values have the dtype that the body returned.
+
+    cells: from outside. The contents of cells that it writes to are carries before the others, the last captures and
+    the first results. starts, in_tree: the carry's initial leaves, and the structure of the arguments.
+    """
+
+    flat: FlatFunction
+    program: Program
+    captured: list[Any]
+    types: list[TensorType]
+    cells: Threaded
+    starts: Sequence[Any]
+    in_tree: tree.TreeDef
+
+
 def trace_carry(
     name: str,
     function: Callable[..., Any],
@@ -132,71 +158,91 @@ def trace_carry(
     starts: Sequence[Array],
     others: Sequence[tuple[TensorType, Array]] = (),
     carry_of: Callable[[Any], Any] | None = None,
-) -> tuple[FlatFunction, Program, list[Any], list[TensorType], Threaded]:
-    """A loop's body staged, with carries of equal types going in and out.
+) -> TracedLoop:
+    """A loop's body staged, so that its carry has the same types as argument and as result.
 
     `body` is the user's function that `function` calls, `starts` are the initial carry's leaves, `others` the types of
-    what else the body takes, and what they are slices of; `carry_of` finds the carry in the result. Returns the flat
-    function, the program, its captures, and the carry's types, where weak initial values
-    took the dtype that the body gave them, and its cells: the contents of those that it writes to are carries before
-    the others, the last captures and the first results. Raises ControlFlowTypeError for other differences.
+    the body's other arguments, and the arrays that these are slices of; `carry_of` finds the carry in the result. A
+    carry that the body divides over processes is divided from the beginning. Raises ControlFlowTypeError for other
+    differences.
     """
-    entering, given = [x.type for x in starts], [*starts, *(x for _, x in others)]
+    entering = [x.type for x in starts]
+    wanted: list[Any] = []  # for each leaf of the carry that was traced last, how processes should divide it
 
     def checked(given: Any, *rest: Any) -> Any:
         before = tree.map(lambda x: x, given)  # the body may change lists and objects that it was given
         result = function(given, *rest)
-        check_carry(name, body, before, result if carry_of is None else carry_of(result))
+        carry = result if carry_of is None else carry_of(result)
+        check_carry(name, body, before, carry)
         if not any(isinstance(x, ArrayOfParts) for x in (*tree.leaves(before), *tree.leaves(result))):
             return result
-        if carry_of is None:
-            return tree.map(_lying_as, result, before)
-        return (tree.map(_lying_as, carry_of(result), before), *result[1:])
+        wanted[:] = map(_joined, tree.leaves(before), tree.leaves(carry))
+        carry = tree.map(_lying_as, carry, before)
+        return carry if carry_of is None else (carry, *result[1:])
 
-    while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends
+    # a changed dtype or division may change another carry's; both only go up a lattice, so that this terminates
+    while True:
+        given = [*starts, *(x for _, x in others)]
+        wanted.clear()
         flat, program, captured, cells = trace_threaded(
             name, checked, in_tree, [*entering, *(t for t, _ in others)], title=function_name(body), given=given
         )
         leaving = program.output_types[: len(entering)]
         unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
-        if unified == entering:
+        leaves, divided_tree = _carry_divided(in_tree, given, wanted)
+        if unified == entering and divided_tree == in_tree:
             n = len(program.outputs) - len(cells.written)
             carried = (
                 program.replace(outputs=(*program.outputs[n:], *program.outputs[:n])) if cells.written else program
             )
-            return flat, carried, captured, entering, cells
-        entering = unified
+            return TracedLoop(flat, carried, captured, entering, cells, starts, in_tree)
+        starts, in_tree = leaves[: len(starts)], divided_tree
+        entering = [t.update(shape=x.shape) for t, x in zip(unified, starts, strict=True)]
+
+
+def _joined(before: Any, after: Any) -> Any:
+    """How processes divide a carry with these types in and out of a body; None if they do not."""
+    spanning = [x._sharding if type(x) is SpanningArray else None for x in (before, after)]
+    return joined_shardings(spanning, before.ndim) if any(spanning) else None
+
+
+def _carry_divided(in_tree: tree.TreeDef, leaves: Sequence[Any], wanted: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """The leaves and structure of a body's arguments, the carry first, with each leaf divided as `wanted`."""
+    if not any(wanted):
+        return leaves, in_tree
+    (carry, *rest), keywords = tree.unflatten(in_tree, leaves)
+    values, structure = tree.flatten(carry)
+    divided = [placed(x, s) for x, s in zip(values, wanted, strict=True)]
+    return flatten_arrays(((tree.unflatten(structure, divided), *rest), keywords))
 
 
 def _lying_as(x: Any, before: Any) -> Any:
-    """What a body returns for a carry, as processes divide what it took.
+    """A carry that a body returns, divided over processes as its argument was.
 
-    Raises ControlFlowTypeError where one is parts of a sum, or copies, over axes over which the other is not.
+    Raises ControlFlowTypeError if one is partial sums, or copies, over axes over which the other is not.
     """
     if type(before) is StackedArray or type(x) is StackedArray:
         took, gave = (stack_axes(v._sharding) if type(v) is StackedArray else {} for v in (before, x))
         if took != gave:
             raise ControlFlowTypeError(
-                f"A loop's body took a carry that is parts of a sum, or copies, over {took}, and returned one that is"
+                f"A loop's body took a carry that is partial sums, or copies, over {took}, and returned one that is"
                 f" so over {gave}.",
-                "Bring the initial value where the body's result is: rlx.reshard(x, spec).",
+                "Give the initial value the sharding of the body's result: rlx.reshard(x, spec).",
             )
         return StackedArray(x.local, before.span)
-    if type(before) is SpanningArray:
-        return placed(as_array(x), before._sharding)
-    return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
+    return divided_as(x, before)
 
 
 def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) -> None:
-    """Raise ControlFlowTypeError, with the line that made it, unless a body's carry has the type of the one it took.
+    """Raise ControlFlowTypeError, with the carry's line, unless a body's carry has the type of its argument.
 
-    A weak carry may take the dtype that the body gives it: see unify_weak.
+    A weak carry may take the dtype of the body's result: see unify_weak.
     """
     if tree.structure(after) != tree.structure(before):
         raise ControlFlowTypeError(
             f"lax.{name}: the body takes a carry of structure {tree.structure(before)}, but returns"
             f" one of structure {tree.structure(after)}.",
-            "The body returns a carry with the structure of the initial one: the same nesting of"
+            "The body must return a carry with the structure of the initial one: the same nesting of"
             " tuples, lists and dicts, with the same keys.",
             line_of_result(after, body),
         )
@@ -223,20 +269,20 @@ def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) ->
 
 
 def has_own_lines(function: Callable[..., Any]) -> bool:
-    """Whether a function is not one of rlx, whose loops and branches need not say what varies in a rlx.shard_map."""
+    """Whether a function is the user's. Loops and branches of rlx need not state what varies in an rlx.shard_map."""
     while isinstance(function, partial):
         function = function.func
     return bool(tracked_axes()) and not str(getattr(function, "__module__", "")).startswith("rlx.")
 
 
 def axes_text(axes: Iterable[Any]) -> str:
-    """Mesh axes as one writes them: a name, or a tuple of names."""
+    """Mesh axes as a user writes them: a name, or a tuple of names."""
     names = sorted(axes, key=str)
     return repr(names[0] if len(names) == 1 else tuple(names))
 
 
 def line_of_result(result: Any, function: Callable[..., Any]) -> str:
-    """The user's line that made what a function returned, if it was an operation in it; else where the function is."""
+    """The user's line that computed a function's result, if it was an operation in it; else the function's line."""
     for value in tree.leaves(result):
         if isinstance(value, Tracer):
             made = next((e for e in value.builder.equations if value.atom in e.outputs), None)
@@ -248,11 +294,11 @@ def line_of_result(result: Any, function: Callable[..., Any]) -> str:
 def _carry_advice(leaf: str, enters: TensorType, leaves: TensorType) -> str:
     if enters.shape != leaves.shape:
         return (
-            f"A carry keeps its shape: return {leaf} with shape {enters.shape}, or start with an"
+            f"A carry must keep its shape: return {leaf} with shape {enters.shape}, or start with an"
             f" initial value of shape {leaves.shape}."
         )
     return (
-        f"A carry keeps its dtype: return {leaf}.astype({enters.dtype.name!r}), or start with an"
+        f"A carry must keep its dtype: return {leaf}.astype({enters.dtype.name!r}), or start with an"
         f" initial value of dtype {leaves.dtype.name}."
     )
 
@@ -261,7 +307,7 @@ def _carry_advice(leaf: str, enters: TensorType, leaves: TensorType) -> str:
 def share_captures(
     staged: Sequence[tuple[Program, Sequence[Any]]],
 ) -> tuple[list[Program], list[Any]]:
-    """Programs with common leading inputs: the union of what they captured; and those values."""
+    """Programs with common leading inputs, which are the union of their captured values; and those values."""
     union: dict[int, Any] = {}
     for _, captured in staged:
         for value in captured:
@@ -288,5 +334,5 @@ def with_output_types(program: Program, types: Sequence[TensorType]) -> Program:
 
 
 def scalar_bool(value: Array) -> Array:
-    """A number as a bool: whether it is not zero."""
+    """A number as a bool: whether it is nonzero."""
     return value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)

@@ -1,4 +1,4 @@
-"""Operations along the named axis of a vmap, shard_map or pmap: psum, all_gather and their kin."""
+"""Operations along the named axis of a vmap, shard_map or pmap: psum, all_gather and others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from rlx.ops.families import move_axis
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rlx.trace import tracing
 from rlx.trace.primitive import Primitive
-from rlx.transforms.reductions import NEITHER, reductions_of
+from rlx.transforms.named_axes import axis_names, check_reductions, over_axes, shared_axes
+from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
@@ -47,19 +48,10 @@ __all__ = [
 AxisName = Any
 
 
-def _names(axis_name: AxisName) -> tuple[Any, ...]:
-    return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-
-
-def _shared(axis_name: AxisName) -> tuple[Any, ...]:
-    """The names of axes that have other members: along an axis of one device there is nobody to exchange with."""
-    return tuple(name for name in _names(axis_name) if not tracing.axis_named(name).alone)
-
-
 class _Groups:
-    """The members of an axis in groups, each of which exchanges among itself. All have one size unless told otherwise.
+    """The members of an axis in groups that exchange values separately. All have one size unless `equal` is False.
 
-    Every member's value is gathered; a member then takes what its group makes of those of the group.
+    Every member's value is gathered; a member then combines the values of its group.
     """
 
     def __init__(self, name: str, axis_name: AxisName, groups: Any, equal: bool = True) -> None:
@@ -70,14 +62,14 @@ class _Groups:
         if every != list(range(tracing.axis_size(axis_name))):
             raise ShardingError(
                 f"lax.{name} got axis_index_groups={groups} for an axis of size {tracing.axis_size(axis_name)}.",
-                "Each of its members, counted from 0, is in one group.",
+                "Each member, counted from 0, must be in exactly one group.",
             )
         if equal and any(len(group) != self.size for group in self.groups):
             what = f"lax.{name} got axis_index_groups={groups}, of several sizes."
-            raise ShardingError(what, "Its groups have one size.")
+            raise ShardingError(what, "Its groups must have one size.")
 
     def _own(self, of_members: Sequence[int]) -> Array:
-        """What a list has for this member."""
+        """This member's element of a list."""
         return dynamic_index_in_dim(as_array(np.array(of_members, np.int32)), axis_index(self.axis_name), 0, False)
 
     def number(self) -> Array:
@@ -89,7 +81,7 @@ class _Groups:
         return self._own([p for _, p in sorted((n, p) for group in self.groups for p, n in enumerate(group))])
 
     def reduce(self, primitive: Any, value: Array) -> Array:
-        """Of the values of this member's group one, by a reduction."""
+        """One of the values of this member's group, by a reduction."""
         rows = _rows(value, self.axis_name)
         found = [primitive(index_take(rows, [np.array(group)], (0,)), axes=(0,)) for group in self.groups]
         return dynamic_index_in_dim(stack(found), self.number(), 0, False)
@@ -102,39 +94,23 @@ class _Groups:
 
 
 def _grouped(name: str, axis_name: AxisName, axis_index_groups: Any, equal: bool = True) -> _Groups | None:
-    """The groups, None where all members are one in their order."""
+    """The groups, None if all members are one group in their order."""
     found = None if axis_index_groups is None else _Groups(name, axis_name, axis_index_groups, equal)
     return None if found is None or found.groups == [tuple(range(found.size))] else found
 
 
 def _rows(value: Array, axis_name: AxisName) -> Array:
     """Every member's value along a new axis in front, row-major along several axes."""
-    names, shape = _names(axis_name), value.shape
+    names, shape = axis_names(axis_name), value.shape
     for name in reversed(names):
         size = tracing.axis_size(name)
-        if _shared(name):
+        if shared_axes(name):
             value = collective.all_gather(value, axis_name=name, axis=0, size=size)
     return reshape(value, (tracing.axis_size(names), *shape))
 
 
-def _check_reductions(name: str, value: Array, axis_name: AxisName, sums: bool = False) -> Array:
-    """The value. Raises ShardingError where it is copies over one of the axes, or parts of a sum and that is not asked
-    for over all of them."""
-    names = frozenset(tracing.tracked_axes(_names(axis_name)))
-    found = reductions_of(value) if names else NEITHER
-    unreduced, reduced = found.unreduced & names, found.reduced & names
-    if reduced or (unreduced and not (sums and unreduced == names)):
-        raise ShardingError(
-            f"lax.{name} over {sorted(map(str, names))} got a {value.type!r} that is unreduced over"
-            f" {sorted(map(str, unreduced))} and reduced over {sorted(map(str, reduced))}.",
-            "Parts of a sum are for lax.psum and lax.psum_scatter over those axes; make copies each member's own:"
-            ' lax.pcast(x, axis, to="varying").',
-        )
-    return value
-
-
 def axis_size(axis_name: AxisName) -> int:
-    """The size of a mapped axis, or the product of those of several.
+    """The size of a mapped axis, or the product of several sizes.
 
     >>> import rlx
     >>> import numpy as np
@@ -154,9 +130,9 @@ def axis_index(axis_name: AxisName) -> Array:
     [0, 1, 2]
     """
     total: Any = None
-    for name in _names(axis_name):
+    for name in axis_names(axis_name):
         size = tracing.axis_size(name)
-        own = collective.axis_index(axis_name=name) if _shared(name) else as_array(np.int32(0))
+        own = collective.axis_index(axis_name=name) if shared_axes(name) else as_array(np.int32(0))
         total = own if total is None else add(mul(total, size), own)
     return total
 
@@ -165,16 +141,15 @@ def axis_index(axis_name: AxisName) -> Array:
 def _sum(value: Array, axis_name: AxisName, groups: _Groups | None = None) -> Array:
     if groups is not None:
         return groups.reduce(reduce_sum, value)
-    names = _shared(axis_name)
-    return collective.psum(value, axis_name=names) if names else value
+    return over_axes(collective.psum, value, axis_name)
 
 
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of x (an array, or a tree of arrays) over a mapped axis, or several.
 
-    Python numbers are multiplied by the axis's size without being traced. With axis_index_groups, lists of members that
-    have each member once, it is the sum over the member's list; in the other functions, too, a list is then what
-    exchanges among itself. Raises ShardingError for other groups, and where those of several sizes have no meaning.
+    Python numbers are multiplied by the axis's size without being traced. axis_index_groups: lists of members that
+    contain each member once; the sum is then over the member's list. The other functions likewise exchange within such
+    lists. Raises ShardingError for other groups, and for groups of several sizes if the operation needs equal ones.
 
     >>> import rlx
     >>> import numpy as np
@@ -188,7 +163,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     def total(leaf: Any) -> Any:
         if groups is None and isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
             return leaf * size
-        value = _check_reductions("psum", as_array(leaf), axis_name, sums=True)
+        value = check_reductions("psum", as_array(leaf), axis_name, sums=True)
         if value.dtype == np.dtype(bool):
             value = convert_element_type(value, config.default_int)
         return _sum(value, axis_name, groups)
@@ -209,7 +184,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def mean(leaf: Any) -> Any:
-        value = _check_reductions("pmean", as_array(leaf), axis_name, sums=True)
+        value = check_reductions("pmean", as_array(leaf), axis_name, sums=True)
         if not is_inexact(value.dtype):
             value = convert_element_type(value, config.default_float)
         return div(_sum(value, axis_name, groups), size)
@@ -220,11 +195,10 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def _extremum(primitive: Primitive, reducer: Primitive, x: Any, axis_name: AxisName, groups: _Groups | None) -> Any:
     if groups is not None:
         return tree.map(lambda leaf: groups.reduce(reducer, as_array(leaf)), x)
-    names = _shared(axis_name)
 
     def extremum(leaf: Any) -> Any:
-        value = _check_reductions(primitive.name, as_array(leaf), axis_name)
-        return primitive(value, axis_name=names) if names else value
+        value = check_reductions(primitive.name, as_array(leaf), axis_name)
+        return over_axes(primitive, value, axis_name)
 
     return tree.map(extremum, x)
 
@@ -265,10 +239,10 @@ def all_gather(
     tiled: bool = False,
     to: str = "varying",
 ) -> Any:
-    """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
+    """Every member's x along a new axis, or with `tiled` concatenated along an existing axis.
 
-    In a rlx.shard_map with check_vma the result varies as far as derivatives and out_specs go, though it is equal on
-    all members; with to="invarying" it does not, and with to="reduced" it is reduced: cotangents are parts of a sum.
+    In an rlx.shard_map with check_vma the result varies for derivatives and out_specs, though it is equal on
+    all members; with to="invarying" it does not, and with to="reduced" it is reduced: cotangents are partial sums.
 
     >>> import rlx
     >>> import numpy as np
@@ -277,12 +251,12 @@ def all_gather(
     [2.0, 1.0]
     """
     if to not in ("varying", "reduced", "invarying"):
-        raise OptionError(f"lax.all_gather got to={to!r}.", 'It is "varying", "reduced" or "invarying".')
+        raise OptionError(f"lax.all_gather got to={to!r}.", 'It must be "varying", "reduced" or "invarying".')
     groups = _grouped("all_gather", axis_name, axis_index_groups)
-    tracked = tracing.tracked_axes(_names(axis_name)) if to != "invarying" else ()
+    tracked = tracing.tracked_axes(axis_names(axis_name)) if to != "invarying" else ()
 
     def gather(leaf: Any) -> Array:
-        value = _check_reductions("all_gather", as_array(leaf), axis_name)
+        value = check_reductions("all_gather", as_array(leaf), axis_name)
         at = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         shape = value.shape
         rows = _rows(value, axis_name) if groups is None else groups.rows(value)
@@ -304,7 +278,7 @@ def psum_scatter(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """The sum of x over a mapped axis, of which each member keeps its own part of one axis.
+    """The sum of x over a mapped axis, divided along one axis: each member keeps its own part.
 
     >>> from rlx import lax
     >>> import rlx
@@ -316,19 +290,19 @@ def psum_scatter(
     size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def scatter(leaf: Any) -> Array:
-        value = _check_reductions("psum_scatter", as_array(leaf), axis_name, sums=True)
+        value = check_reductions("psum_scatter", as_array(leaf), axis_name, sums=True)
         at = canonical_axis("psum_scatter", scatter_dimension, value.ndim)
         if value.shape[at] % size or (not tiled and value.shape[at] != size):
             raise ShapeError(
                 f"lax.psum_scatter got an axis of size {value.shape[at]} for {size} members.",
-                "The axis has the size of the mapped axis, or with tiled=True a multiple.",
+                "The axis must have the size of the mapped axis, or with tiled=True a multiple.",
             )
         if groups is not None:
             width = value.shape[at] // size
             own = dynamic_slice_in_dim(groups.reduce(reduce_sum, value), mul(groups.position(), width), width, at)
             return own if tiled else squeeze(own, (at,))
         own = value
-        for name in _shared(axis_name):
+        for name in shared_axes(axis_name):
             parts = (tracing.axis_size(name), own.shape[at] // tracing.axis_size(name))
             rows = reshape(own, (*own.shape[:at], *parts, *own.shape[at + 1 :]))
             own = collective.psum_scatter(rows, axis_name=name, axis=at)
@@ -353,12 +327,12 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     if not inside or len({*sources}) < len(pairs) or len({*destinations}) < len(pairs):
         raise ShardingError(
             f"lax.ppermute got perm={list(pairs)} for an axis of size {size}.",
-            "Each member sends at most once and receives at most once.",
+            "Each member may send at most once and receive at most once.",
         )
-    names = _shared(axis_name)
+    names = shared_axes(axis_name)
 
     def send(leaf: Any) -> Array:
-        value = _check_reductions("ppermute", as_array(leaf), axis_name)
+        value = check_reductions("ppermute", as_array(leaf), axis_name)
         if not names:
             return value if pairs else full_like(value, 0)
         if len(names) == 1:
@@ -393,7 +367,7 @@ def all_to_all(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """Deal out an axis of x to the members, and stack what arrives along another.
+    """Split an axis of x among the members, and stack the received parts along another.
 
     Without `tiled`, split_axis has the size of the mapped axis and disappears, and a new axis
     concat_axis appears. With it, split_axis is divided, and parts are concatenated.
@@ -406,27 +380,27 @@ def all_to_all(
     [[1, 3], [2, 4]]
     """
     groups = _grouped("all_to_all", axis_name, axis_index_groups)
-    names = _names(axis_name)
+    names = axis_names(axis_name)
     sizes = [tracing.axis_size(name) for name in names] if groups is None else [groups.size]
     count = math.prod(sizes)
 
     def exchange(leaf: Any) -> Array:
-        value = _check_reductions("all_to_all", as_array(leaf), axis_name)
+        value = check_reductions("all_to_all", as_array(leaf), axis_name)
         split = canonical_axis("all_to_all", split_axis, value.ndim)
         concat = canonical_axis("all_to_all", concat_axis, value.ndim)
         width, rest = divmod(value.shape[split], count)
         if rest or (not tiled and width != 1):
             raise ShapeError(
                 f"lax.all_to_all got split_axis of size {value.shape[split]} for {count} members.",
-                "The axis has the size of the mapped axis, or with tiled=True a multiple.",
+                "The axis must have the size of the mapped axis, or with tiled=True a multiple.",
             )
         inner = [width] if tiled else []
         moved = reshape(value, (*value.shape[:split], *sizes, *inner, *value.shape[split + 1 :]))
-        if groups is not None:  # what all of the group deal out, of which the own parts are taken
+        if groups is not None:  # the parts of the whole group, from which this member takes its own
             rows = groups.rows(moved)
             moved = dynamic_index_in_dim(rows, groups.position(), split + 1, False)
         for number, (name, size) in enumerate(zip(names, sizes, strict=True) if groups is None else ()):
-            if _shared(name):
+            if shared_axes(name):
                 moved = collective.all_to_all(moved, axis_name=name, split=split + number, concat=number, size=size)
             else:
                 moved = move_axis(moved, split + number, number)
@@ -455,7 +429,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """The mapped axis and an axis of x of the same size change places.
+    """Swap the mapped axis with an axis of x of the same size.
 
     >>> from rlx import lax
     >>> import rlx
@@ -467,11 +441,11 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
-    """x (an array, or a tree of arrays), as one that varies over a mapped axis or several, or as reduced or unreduced.
+    """x (an array, or a tree of arrays) as varying over a mapped axis or several, or as reduced or unreduced.
 
-    In a rlx.shard_map with check_vma derivatives by what varies are each member's own, and by what is reduced parts of
-    a sum. What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced varying.
-    Elsewhere only the arguments are checked.
+    In an rlx.shard_map with check_vma the derivative by a varying value is each member's own, and by a reduced value
+    it is partial sums. A value that is equal on all members becomes varying or reduced, a varying one unreduced, and a
+    reduced one varying. Outside of such a shard_map only the arguments are checked.
 
     Args:
       x: arrays of any shape and dtype.
@@ -479,8 +453,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
 
     Returns: x.
 
-    Raises: VmapAxisError for an axis that is not in scope; OptionError for another `to`; ShardingError for x that it
-      cannot be made of.
+    Raises: VmapAxisError for an axis that is not in scope; OptionError for another `to`; ShardingError for x that
+      cannot be converted.
 
     >>> from rlx import lax
     >>> import rlx
@@ -491,9 +465,9 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     if isinstance(axis_name, (set, frozenset)):
         raise InputTypeError(f"lax.pcast got axis_name={axis_name!r}, a set.", "Pass a name or a tuple of names.")
     if to not in ("varying", "reduced", "unreduced"):
-        raise OptionError(f"lax.pcast got to={to!r}.", 'It is "varying", "reduced" or "unreduced".')
+        raise OptionError(f"lax.pcast got to={to!r}.", 'It must be "varying", "reduced" or "unreduced".')
     tracing.axis_size(axis_name)
-    names = tracing.tracked_axes(_names(axis_name))
+    names = tracing.tracked_axes(axis_names(axis_name))
 
     def cast(leaf: Any) -> Array:
         value = as_array(leaf)
@@ -501,12 +475,12 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
             return value
         state = _state(value, names)
         if to == "varying" and state != "reduced":
-            return variation.pvary(_check_reductions("pcast", value, names), axis_name=names)
+            return variation.pvary(check_reductions("pcast", value, names), axis_name=names)
         if (state, to) not in _CASTS:
             raise ShardingError(
                 f"lax.pcast over {sorted(map(str, names))} got to={to!r} for a {value.type!r} that is {state} there.",
-                "What is equal on all members becomes varying or reduced, what varies unreduced, and what is reduced"
-                " varying.",
+                "A value that is equal on all members becomes varying or reduced, a varying one unreduced, and a"
+                " reduced one varying.",
             )
         return variation.recast(value, axis_name=names, to=to)
 
@@ -517,8 +491,8 @@ _CASTS = {("equal", "reduced"), ("varying", "unreduced"), ("reduced", "varying")
 
 
 def _state(value: Array, names: Sequence[Any]) -> str:
-    """Whether a value is unreduced, reduced, varying, or equal over all of these axes; "different" where it is not the
-    same over each."""
+    """Whether a value is unreduced, reduced, varying, or equal over all of these axes; "different" if the axes
+    differ."""
     found, varying = reductions_of(value), varying_axes(value)
 
     def over(name: Any) -> str:
@@ -531,7 +505,7 @@ def _state(value: Array, names: Sequence[Any]) -> str:
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:
-    """pcast(x, axis_name, to="varying"), by the name that it had before.
+    """pcast(x, axis_name, to="varying"), by its former name.
 
     >>> from rlx import lax
     >>> import rlx

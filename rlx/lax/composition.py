@@ -24,10 +24,10 @@ _HOSTS = {"reference": "cpu"}  # devices that are the processor
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """A function whose name survives as a named call, which a backend may replace by a kernel of its own.
+    """A function whose name survives as a named call, which a backend may replace by its own kernel.
 
     Args:
-      decomposition: what the function computes, in other operations. Its keyword arguments are attributes:
+      decomposition: the same function as other operations. Its keyword arguments are attributes:
         constants, not traced.
       name: the name of the call. version: its version, 0 or more.
 
@@ -53,9 +53,9 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 def platform_dependent(
     *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
 ) -> Any:
-    """The result of the function given for the platform that the program is compiled for.
+    """The result of the function for the platform that the program is compiled for.
 
-    Outside of a program it is the platform that the arguments lie on.
+    Outside of a program it is the platform of the arguments.
 
     Args:
       args: arguments of every function.
@@ -63,7 +63,7 @@ def platform_dependent(
       per_platform: functions by platform: cpu=..., mlx=..., cuda=.... All return one structure,
         and equal shapes and dtypes.
 
-    Raises: UnsupportedError where neither the platform nor a default is given; ControlFlowTypeError where
+    Raises: UnsupportedError if neither the platform nor a default is given; ControlFlowTypeError if the
       results differ.
 
     >>> from rlx import lax
@@ -84,7 +84,7 @@ def platform_dependent(
 
 
 def _platform(args: tuple[Any, ...]) -> str:
-    """The name of the platform that a program being traced is for, or that concrete arguments lie on."""
+    """The name of the platform that a program being traced is for, or of the memory of concrete arguments."""
     name = config.device
     if state.builder is None:
         memory = common_memory("platform_dependent", tree.leaves(args))
@@ -95,7 +95,7 @@ def _platform(args: tuple[Any, ...]) -> str:
 
 
 def stage(x: Any, /) -> Array:
-    """x as an array, or as the traced value that it is.
+    """x as an array, or unchanged if it is traced.
 
     >>> from rlx import lax
     >>> lax.stage(2.0).shape

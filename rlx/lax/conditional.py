@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, Span
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, ShapeError
 from rlx.ir.program import Program
@@ -28,10 +28,16 @@ from rlx.lax.operands import as_array
 from rlx.ops.arithmetic import clamp
 from rlx.ops.conditional import cond as cond_op
 from rlx.ops.conversion import convert
-from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, flatten_call, named_after
+from rlx.sharding.divisions import joined_shardings
+from rlx.sharding.trees import placed
+from rlx.trace.builder import Builder, state
+from rlx.trace.flat import FlatFunction, flatten_call, flatten_local, named_after
 from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Zero
 from rlx.trace.references import Cell, Threaded, write_last
+from rlx.trace.spanning import ArrayOfParts, SpanningArray
+from rlx.trace.stacked import StackedArray
+from rlx.trace.tracing import finish
 from rlx.transforms.varying import Axes, varying_axes
 from rlx.trees import tree
 
@@ -47,7 +53,7 @@ def cond(
     *operands: Any,
     operand: Any = _ABSENT,
 ) -> Any:
-    """true_fun(*operands) where pred holds, else false_fun(*operands); only that one runs.
+    """true_fun(*operands) if pred is true, else false_fun(*operands); only the chosen function runs.
 
     Under vmap with a mapped predicate both run, and the result is selected.
 
@@ -57,9 +63,9 @@ def cond(
         dtypes.
       operands: arrays, or trees of arrays. `operand=` passes a single one.
 
-    JAX's older way to call it, cond(pred, true_operand, true_fun, false_operand, false_fun), is understood, too.
+    JAX's older signature cond(pred, true_operand, true_fun, false_operand, false_fun) is also accepted.
 
-    Raises: ControlFlowTypeError where the results' types differ, naming the leaf.
+    Raises: ControlFlowTypeError if the results' types differ, naming the leaf.
 
     >>> from rlx import lax
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5).item()
@@ -74,7 +80,7 @@ def cond(
     if predicate.shape != ():
         raise ShapeError(
             f"lax.cond got a predicate of type {predicate.type!r}.",
-            "The predicate is one value: reduce it with .all() or .any(), or use rlx.numpy.where to"
+            "The predicate must be a scalar: reduce it with .all() or .any(), or use rlx.numpy.where to"
             " choose elementwise.",
         )
     if runs_in_python():
@@ -89,14 +95,14 @@ def switch(
     *operands: Any,
     operand: Any = _ABSENT,
 ) -> Any:
-    """branches[index](*operands), the index clamped to the branches; only that one runs.
+    """branches[index](*operands), the index clamped to the branches; only the chosen function runs.
 
     Args:
       index: an integer scalar.
       branches: functions of the operands whose results have equal structures, shapes and dtypes.
       operands: arrays, or trees of arrays.
 
-    Raises: ControlFlowTypeError where the results' types differ, naming the leaf.
+    Raises: ControlFlowTypeError if the results' types differ, naming the leaf.
 
     >>> from rlx import lax
     >>> lax.switch(2, [lambda x: x, lambda x: 2 * x, lambda x: 3 * x], 5).item()
@@ -111,7 +117,7 @@ def switch(
     number = as_array(index)
     if number.shape != () or not is_integer(number.dtype):
         raise ControlFlowTypeError(
-            f"lax.switch got an index of type {number.type!r}.", "The index is an integer scalar."
+            f"lax.switch got an index of type {number.type!r}.", "The index must be an integer scalar."
         )
     last = len(functions) - 1
     if runs_in_python():
@@ -156,11 +162,23 @@ def choose_known(
         return _call_branch(functions[chosen], arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
     known = leaves if state.builder is None else None
-    flat, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, known)
-    program, captured = staged[chosen]
+    flats, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, known)
+    flat, (program, captured) = flats[chosen], staged[chosen]
     contents = [cell.read() for cell in cells]
     outs = interpret(program, [*captured, *contents, *leaves])
-    return flat.unflatten(write_last(cells, as_weak_as(outs, types)))
+    return _result(flat, write_last(cells, as_weak_as(outs, types)))
+
+
+def _result(flat: FlatFunction, values: Sequence[Any]) -> Any:
+    """A branch's result of these values; results of arrays that processes divide get their dtype."""
+
+    def typed(x: Any) -> Any:
+        if type(x) is not SpanningArray:
+            return x
+        own = x.local.type
+        return SpanningArray(x.local, Span(x.type.update(dtype=own.dtype, weak=own.weak), x._sharding))
+
+    return tree.map(typed, flat.unflatten(values))
 
 
 def _choose(
@@ -174,7 +192,8 @@ def _choose(
         chosen = min(max(int(_value(index)), 0), len(functions) - 1)
         return choose_known(name, chosen, functions, names, arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
-    flat, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, None)
+    flats, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, None)
+    flat, staged = _divided_alike(flats, staged)
     programs, captured = share_captures(staged)
     contents = [cell.read() for cell in cells]
     outs = cond_op(index, *captured, *contents, *leaves, branches=tuple(programs))
@@ -188,9 +207,10 @@ def _stage_branches(
     in_tree: tree.TreeDef,
     leaves: Sequence[Array],
     known: Sequence[Array] | None,
-) -> tuple[FlatFunction, list[tuple[Program, list[Any]]], list[TensorType], list[Cell]]:
-    """Every branch's program, with results of one type, and what it captured; the types of the results, and the cells
-    that some branch writes to. Their contents come before the operands, and new ones after the results."""
+) -> tuple[list[FlatFunction], list[tuple[Program, list[Any]]], list[TensorType], list[Cell]]:
+    """Every branch, its program, with results of equal types except for their division, and its captured values; the
+    types of the results, and the cells that any branch writes to. Their contents precede the operands, and new contents
+    follow the results."""
     types = [x.type for x in leaves]
     flats: list[FlatFunction] = []
     traced: list[tuple[Program, list[Any], Threaded]] = []
@@ -204,24 +224,61 @@ def _stage_branches(
     _check_variation(name, names, flats[0], varying)
     written = list(dict.fromkeys(cell for _, _, cells in traced for cell in cells.written))
     staged = [cells.taking(program, captured, written) for program, captured, cells in traced]
-    joined = _join_results(name, names, flats[0], [program for program, _ in staged])
+    joined = _join_results(name, names, flats, [program for program, _ in staged])
     joined += [cell.type for cell in written]
-    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged], joined, written
+    return flats, [(with_output_types(program, joined), captured) for program, captured in staged], joined, written
 
 
 def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunction]) -> None:
-    for other, what in zip(flats[1:], names[1:], strict=True):
-        if other.out_tree != flats[0].out_tree:
+    first, *others = [tree.structure(flat.unflatten(range(flat.results))) for flat in flats]
+    for other, what in zip(others, names[1:], strict=True):
+        if other != first:
             raise ControlFlowTypeError(
-                f"lax.{name}: {names[0]} returns a result of structure {flats[0].out_tree}, but {what}"
-                f" one of structure {other.out_tree}.",
-                "All branches return results of one structure: the same nesting of tuples, lists and"
+                f"lax.{name}: {names[0]} returns a result of structure {first}, but {what} one of structure {other}.",
+                "All branches must return results of one structure: the same nesting of tuples, lists and"
                 " dicts, with the same keys.",
             )
 
 
+def _divided_alike(
+    flats: Sequence[FlatFunction], staged: Sequence[tuple[Program, list[Any]]]
+) -> tuple[FlatFunction, Sequence[tuple[Program, list[Any]]]]:
+    """A branch whose results are divided over processes like all branches' results, and the programs with such
+    results. Each axis is divided as in the first branch that divides it."""
+    if all(flat.out_tree == flats[0].out_tree for flat in flats):
+        return flats[0], staged
+    leaves = [tree.leaves(flat.unflatten(range(flat.results))) for flat in flats]
+    wanted = [_sharding_of_all(alternatives) for alternatives in zip(*leaves, strict=True)]
+    moved = [_divided_as(flat, program, wanted) for flat, (program, _) in zip(flats, staged, strict=True)]
+    return flats[0], [(program, captured) for program, (_, captured) in zip(moved, staged, strict=True)]
+
+
+def _sharding_of_all(alternatives: Sequence[Any]) -> Any:
+    """How processes divide a result that branches return with these types; None if they do not."""
+    spans = [x.span if isinstance(x, ArrayOfParts) else None for x in alternatives]
+    if any(type(x) is StackedArray for x in alternatives):
+        if len(set(spans)) > 1:
+            raise ControlFlowTypeError(
+                "A result of one branch is partial sums, or copies, and the result of another one is not.",
+                "Give them one sharding in the branches: rlx.reshard(x, spec).",
+            )
+        return None
+    known = [span for span in spans if span is not None]
+    return joined_shardings([span.sharding for span in known], known[0].type.ndim) if known else None
+
+
+def _divided_as(flat: FlatFunction, program: Program, wanted: Sequence[Any]) -> Program:
+    """A branch's program with results that processes divide so. Sets the branch's structure of results."""
+    with Builder(program.name) as builder:
+        outs = interpret(program, [builder.input(t) for t in program.input_types])
+        leaves, structure = tree.flatten(_result(flat, outs))
+        result = tree.unflatten(structure, [placed(x, s) for x, s in zip(leaves, wanted, strict=True)])
+        results, flat.out_tree = flatten_local(result)
+        return finish(builder, [*results, *outs[flat.results :]])
+
+
 def _noting(function: Callable[..., Any], found: list[list[Axes | None]]) -> Callable[..., Any]:
-    """The function, of whose results is noted over which axes they vary."""
+    """The function, recording over which axes its results vary."""
 
     @named_after(function)
     def noting(*args: Any) -> Any:
@@ -235,9 +292,9 @@ def _noting(function: Callable[..., Any], found: list[list[Axes | None]]) -> Cal
 def _check_variation(
     name: str, names: Sequence[str], flat: FlatFunction, varying: Sequence[Sequence[Axes | None]]
 ) -> None:
-    """Raises ControlFlowTypeError unless a result varies over the same axes of a mesh in all branches."""
-    paths = leaf_names("result", tree.unflatten(flat.out_tree, range(flat.results)))
-    if len(varying) < len(names):  # some are rlx's own
+    """Raises ControlFlowTypeError unless a result varies over the same mesh axes in all branches."""
+    paths = leaf_names("result", flat.unflatten(range(flat.results)))
+    if len(varying) < len(names):  # some branches are rlx's own
         return
     for path, found in zip(paths, zip(*varying, strict=True), strict=True):
         if None in found or len(set(found)) == 1:
@@ -247,22 +304,27 @@ def _check_variation(
         what, own = next((what, own) for what, own in zip(names, known, strict=True) if own != every)
         axes = axes_text(every - own)
         raise ControlFlowTypeError(
-            f"lax.{name}: {path} of {what} has one value on all devices along {axes}, that of others varies.",
-            f"Let it vary in {what}, too: rlx.lax.pcast(result, {axes}, to='varying').",
+            f"lax.{name}: {path} of {what} has one value on all devices along {axes}, but varies in other branches.",
+            f"Let it vary in {what} as well: rlx.lax.pcast(result, {axes}, to='varying').",
         )
 
 
-def _join_results(name: str, names: Sequence[str], flat: FlatFunction, programs: Sequence[Program]) -> list[TensorType]:
+def _join_results(
+    name: str, names: Sequence[str], flats: Sequence[FlatFunction], programs: Sequence[Program]
+) -> list[TensorType]:
     """The type of each result: weak ones yield to the others."""
-    paths = leaf_names("result", tree.unflatten(flat.out_tree, range(flat.results)))
+    paths = leaf_names("result", flats[0].unflatten(range(flats[0].results)))
+    whole = [
+        [x.type for x in tree.leaves(flat.unflatten(list(map(Zero, p.output_types))))]
+        for flat, p in zip(flats, programs, strict=True)
+    ]
     joined = []
-    for i, path in enumerate(paths):
-        types = [p.output_types[i] for p in programs]
+    for path, *types in zip(paths, *whole, strict=True):
         found = _join(types)
         if found is None:
             texts = ", ".join(f"{t.strong()!r} from {n}" for t, n in zip(types, names, strict=True))
             advice = (
-                "Return arrays of one shape: broadcast, pad or slice in the branches."
+                "The shapes must be equal: broadcast, pad or slice in the branches."
                 if any(t.shape != types[0].shape for t in types)
                 else "Convert one of them with .astype(...)."
             )
@@ -272,7 +334,7 @@ def _join_results(name: str, names: Sequence[str], flat: FlatFunction, programs:
 
 
 def _join(types: Sequence[TensorType]) -> TensorType | None:
-    """The common type, or None: shapes are equal, and strong dtypes are; of one dtype, the first branch's type."""
+    """The common type, or None. Shapes and strong dtypes must be equal; if all dtypes are, the first branch's type."""
     if any(t.shape != types[0].shape for t in types):
         return None
     if all(t.dtype == types[0].dtype for t in types):

@@ -53,7 +53,7 @@ def conv_dimension_numbers(
     if ndim != len(rhs_shape):
         raise ShapeError(
             f"A convolution got shapes {tuple(lhs_shape)} and {tuple(rhs_shape)}.",
-            "Input and kernel have the same number of axes.",
+            "Input and kernel must have the same number of axes.",
         )
     if dimension_numbers is None:
         axes = tuple(range(ndim))
@@ -62,7 +62,7 @@ def conv_dimension_numbers(
     if len(layouts) != 3 or not all(isinstance(s, str) and len(s) == ndim for s in layouts):
         raise ShapeError(
             f"A convolution got dimension_numbers={dimension_numbers!r} for {ndim} axes.",
-            "Give three layouts with one letter for each axis, for instance ('NHWC', 'HWIO', 'NHWC').",
+            "Pass three layouts with one letter for each axis, for instance ('NHWC', 'HWIO', 'NHWC').",
         )
     lhs, rhs, out = layouts
     spatial = [c for c in rhs if c not in "OI"]
@@ -78,7 +78,7 @@ def _positions(layout: str, lead: str, spatial: Sequence[str]) -> tuple[int, ...
     if sorted(wanted) != sorted(layout) or len(set(layout)) != len(layout):
         raise ShapeError(
             f"The convolution layout {layout!r} does not have the axes {''.join(wanted)}.",
-            "Input and output have axes N and C, the kernel O and I, and all the same spatial letters.",
+            "Input and output must have axes N and C, the kernel O and I, and all the same spatial letters.",
         )
     return tuple(layout.index(c) for c in wanted)
 
@@ -114,7 +114,7 @@ def paddings(padding: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     if not all(isinstance(pair, (tuple, list, np.ndarray)) and len(pair) == 2 for pair in pairs):
         raise ShapeError(
             f"A window got padding={padding!r}.",
-            "Padding is 'SAME', 'SAME_LOWER', 'VALID', or a pair (low, high) for each axis.",
+            "Padding must be 'SAME', 'SAME_LOWER', 'VALID', or a pair (low, high) for each axis.",
         )
     return tuple((int(low), int(high)) for low, high in pairs)
 
@@ -149,7 +149,7 @@ def conv_general_dilated(
       dimension_numbers: layouts, for instance ("NHWC", "HWIO", "NHWC").
       feature_group_count, batch_group_count: how many separate convolutions the features, or the
         batch, are divided into.
-      precision: as of dot_general.
+      precision: as for dot_general.
       preferred_element_type: the dtype of the result.
 
     >>> from rlx import lax
@@ -167,7 +167,7 @@ def conv_general_dilated(
         if any(d != 1 for d in lhs_steps):
             raise UnsupportedError(
                 f"lax.conv_general_dilated got padding={padding!r} with a dilated input.",
-                "Give the padding in pairs, or use conv_transpose.",
+                "Pass the padding in pairs, or use conv_transpose.",
             )
         spatial = [x.shape[i] for i in numbers.lhs_spec[2:]]
         window = [kernel.shape[i] for i in numbers.rhs_spec[2:]]
@@ -262,7 +262,7 @@ def conv_transpose(
     """A convolution that enlarges by `strides`: the transpose of a strided one.
 
     Args:
-      padding: that of the convolution of which this is the transpose, "SAME" or "VALID"; pairs are the
+      padding: "SAME" or "VALID" of the convolution that this one is the transpose of; pairs are the
         padding of the transposed one, or with use_consistent_padding also of the original.
       dimension_numbers: layouts; channels last by default.
       transpose_kernel: flip the kernel and swap its features, which makes this the exact transpose.

@@ -16,7 +16,7 @@ __all__ = ["FftType", "fft"]
 
 
 class FftType(enum.Enum):
-    """Which transform.
+    """The kind of transform.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -33,7 +33,7 @@ class FftType(enum.Enum):
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int] | int) -> Array:
     """The transform of the last axes.
 
-    Args: x: array; fft_type: an FftType or its name; fft_lengths: of the signal, one for each last axis
+    Args: x: array; fft_type: an FftType or its name; fft_lengths: of the signal, one for each of the last axes
     (at most three). Returns: an array. Raises: ShapeError if the lengths do not fit.
 
     >>> import numpy as np

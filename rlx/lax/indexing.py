@@ -15,6 +15,7 @@ from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_integer
 from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
 from rlx.lax.shape import concatenate, expand_dims, full, index_in_dim, squeeze
+from rlx.numpy.index_dtypes import holding
 from rlx.numpy.promotion import beside_arrays
 from rlx.ops import indexing
 from rlx.ops.arithmetic import add, negative
@@ -45,10 +46,10 @@ __all__ = [
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that stick out of the operand.
+    """The handling of windows that are partly out of bounds.
 
-    CLIP moves them back inside; FILL_OR_DROP reads a fill value, or leaves the update out;
-    PROMISE_IN_BOUNDS says that there are none: if there are, they are read inside, and left out of updates
+    CLIP moves them back inside; FILL_OR_DROP reads a fill value, or drops the update;
+    PROMISE_IN_BOUNDS promises that there are none: if there are, they are read inside, and dropped from updates
     and derivatives.
 
     >>> from rlx import lax
@@ -95,15 +96,15 @@ def gather(
 ) -> Array:
     """Slices of the operand at computed starts, as XLA's Gather.
 
-    `operand[indices]` of rlx.numpy arrays says the same more simply.
+    `operand[indices]` of rlx.numpy arrays is a simpler notation.
 
     Args:
       operand: the array that is read.
       start_indices: integers; the last axis holds the components of one index.
       dimension_numbers: which axes belong together.
       slice_sizes: the size of a slice along each axis of the operand.
-      mode: what is read outside of the operand, see GatherScatterMode; None is PROMISE_IN_BOUNDS.
-      fill_value: what FILL_OR_DROP reads there; by default NaN, or an extreme integer.
+      mode: the handling of reads out of bounds, see GatherScatterMode; None is PROMISE_IN_BOUNDS.
+      fill_value: the value that FILL_OR_DROP reads out of bounds; by default NaN, or an extreme integer.
 
     Returns: an array of the indices' shape without its last axis, and the slices' axes at offset_dims.
 
@@ -124,7 +125,7 @@ def gather(
 
 
 def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Array:
-    """src indexed along some axes by vectors of positions, which go through their elements together.
+    """src indexed along some axes by vectors of positions, which are read in parallel.
 
     Args:
       src: an array. idxs: a vector of integers for each of `axes`, all of one size.
@@ -148,7 +149,7 @@ def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Array:
 def _indices(name: str, indices: Any) -> Array:
     found = as_array(indices)
     if not is_integer(found.dtype):
-        raise DtypeError(f"lax.{name} got indices of dtype {found.dtype.name}.", "Indices are integers.")
+        raise DtypeError(f"lax.{name} got indices of dtype {found.dtype.name}.", "Indices must be integers.")
     return found
 
 
@@ -188,7 +189,7 @@ def _scattered(
 
 
 def _scatter(name: str, primitive: Any, summary: str, sign: int = 1) -> Callable[..., Array]:
-    """A function that puts updates into windows of an operand in one way."""
+    """A function that writes updates to windows of an operand in one way."""
 
     def function(
         operand: Any,
@@ -212,8 +213,8 @@ def _scatter(name: str, primitive: Any, summary: str, sign: int = 1) -> Callable
       scatter_indices: integers; the last axis holds the components of one index.
       updates: an array of the operand's dtype: windows, one for each index.
       dimension_numbers: which axes belong together, as in XLA's Scatter.
-      indices_are_sorted, unique_indices: promises that may make it faster.
-      mode: what happens to windows that stick out, see GatherScatterMode; None leaves them out.
+      indices_are_sorted, unique_indices: promises that may make the operation faster.
+      mode: the handling of windows out of bounds, see GatherScatterMode; None drops them.
 
     Returns: an array like the operand.
 
@@ -237,7 +238,7 @@ _SCATTERED = {
 scatter = _scatter(
     "scatter",
     indexing.scatter,
-    "The operand with windows replaced by updates; of several for one element the last one counts.",
+    "The operand with windows replaced by updates; if several write one element, the last one counts.",
 )
 scatter_add = _scatter("scatter_add", indexing.scatter_add, "The operand with updates added to windows.")
 scatter_sub = _scatter("scatter_sub", indexing.scatter_add, "The operand with updates subtracted from windows.", -1)
@@ -285,7 +286,7 @@ def scatter_apply(
 
 # ------------------------------------------------------------- dynamic slices
 def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]) -> list[Any]:
-    """One start for each axis; negative ones count from the end, where that is allowed."""
+    """One start for each axis; negative ones count from the end if that is allowed."""
     if isinstance(starts, (tuple, list)):
         found = [_indices(name, s) for s in starts]
     else:
@@ -298,7 +299,7 @@ def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Seque
         found = [index_in_dim(vector, i, keepdims=False) for i in range(vector.shape[0])]
     strong = {s.dtype.name for s in found if not s.weak_type}
     if len(strong) > 1:
-        raise DtypeError(f"lax.{name} got start indices of dtypes {', '.join(sorted(strong))}.", "They have one dtype.")
+        raise DtypeError(f"lax.{name} got start indices of dtypes {', '.join(sorted(strong))}.", "Use one dtype.")
     if len(found) != len(shape):
         raise ShapeError(
             f"lax.{name} got {len(found)} start indices for an array of {len(shape)} dimensions.",
@@ -314,8 +315,7 @@ def _from_end(start: Array, size: int) -> Any:
     if isinstance(start, ConcreteArray):
         position = int(start.numpy())
         return start if position >= 0 else wrap(np.asarray(position + size, np.int64))
-    if start.dtype.itemsize < 4:
-        start = convert(start, dtype=np.dtype("i4"), weak=False)
+    start = holding(start, size)
     return select(less(start, 0), add(start, size), start)
 
 
@@ -326,7 +326,7 @@ def dynamic_slice(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """A slice of constant size at a computed start, moved back inside where it sticks out.
+    """A slice of constant size at a computed start, moved back inside if it is out of bounds.
 
     >>> from rlx import lax
     >>> lax.dynamic_slice(lax.iota("int32", 5), (3,), (2,)).tolist()
@@ -375,7 +375,7 @@ def dynamic_slice_in_dim(
 ) -> Array:
     """A slice along one axis at a computed start.
 
-    A start that leaves no room for the slice is moved back; negative ones count from the end.
+    A start that is too close to the end for the slice is moved back; negative ones count from the end.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp

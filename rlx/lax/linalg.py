@@ -10,9 +10,9 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.lax.operands import as_array, operands
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import hermitian, read_triangle
 from rlx.numpy.linalg.factorisations import svd as _svd
-from rlx.numpy.single import in_single
 from rlx.ops import factorisations, solves, spectral
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.matrices import adjoint, lower_triangle, product, turned
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """Libraries for eigenvalues of general matrices; all of them mean LAPACK here.
+    """Libraries for eigenvalues of general matrices; here all of them mean LAPACK.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -58,7 +58,7 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """Ways to compute eigenvalues of Hermitian matrices; all of them mean LAPACK's here.
+    """Algorithms for eigenvalues of Hermitian matrices; here all of them mean LAPACK's.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -72,7 +72,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """Ways to compute an SVD; all of them mean LAPACK's here.
+    """Algorithms for an SVD; here all of them mean LAPACK's.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -136,7 +136,7 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The permutation that interchanges of rows make.
+    """The permutation that a sequence of row interchanges makes.
 
     Args: pivots: (..., k) int32; permutation_size: number of rows. Returns: (..., permutation_size).
 
@@ -152,7 +152,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
 def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
     """Orthonormal columns and an upper triangle.
 
-    Args: x: (..., m, n); pivoting: order the columns, too; full_matrices: a square q.
+    Args: x: (..., m, n); pivoting: also order the columns; full_matrices: a square q.
     Returns: (q, r), or (q, r, permutation). Derivatives need full_matrices=False for tall matrices.
 
     >>> import rlx.numpy as jnp
@@ -375,7 +375,7 @@ def triangular_solve(
     """x with op(a) x = b if left_side, else with x op(a) = b, for triangular matrices.
 
     Args: a: (..., n, n); b: (..., n, k) or (..., k, n), or (..., n) for one vector; lower: the triangle
-    that is read; transpose_a, conjugate_a: what op does; unit_diagonal: take the diagonal for ones.
+    that is read; transpose_a, conjugate_a: the operation op; unit_diagonal: use ones as the diagonal.
     Returns: an array like b.
 
     >>> import rlx.numpy as jnp
@@ -404,7 +404,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     """The solution of tridiagonal systems.
 
     Args: dl, d, du: (..., n) diagonals (the first of dl, the last of du are not read); b: (..., n, k);
-    perturb_singular: add a rounding error to the diagonal of a singular system, else it gives NaN.
+    perturb_singular: add a rounding error to the diagonal of a singular system, which otherwise gives NaN.
     Returns: (..., n, k).
 
     >>> import rlx.numpy as jnp
@@ -419,7 +419,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
 
 
 def _perturbed(below: Any, diagonal: Any, above: Any) -> Any:
-    """The diagonal, moved by a rounding error of its largest element where the system is singular."""
+    """The diagonal, moved by a rounding error of its largest element if the system is singular."""
     given = [stop_gradient(x) for x in (below, diagonal, above)]
     probe = solves.tridiagonal_solve(*given, jnp.ones((*diagonal.shape, 1), diagonal.dtype))
     singular = ~jnp.isfinite(probe).all((-2, -1))[..., None]
@@ -443,7 +443,7 @@ def symmetric_product(
     """
     a, c = operands("linalg.symmetric_product", a_matrix, c_matrix)
     if a.shape[:-1] != c.shape[:-1]:
-        raise ShapeError(f"symmetric_product got shapes {a.shape} and {c.shape}.", "c must be a a^T's shape.")
+        raise ShapeError(f"symmetric_product got shapes {a.shape} and {c.shape}.", "c must have a a^T's shape.")
     out = add(multiply(product(a, turned(a)), alpha), multiply(c, beta))
     if symmetrize_output:
         out = add(lower_triangle(out), turned(lower_triangle(out, -1)))

@@ -35,7 +35,7 @@ __all__ = ["fori_loop", "while_loop"]
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """Repeat `value = body_fun(value)` while cond_fun(value) holds; returns the last value.
+    """Repeat `value = body_fun(value)` while cond_fun(value) is true; returns the last value.
 
     Differentiable forwards and backwards.
 
@@ -44,7 +44,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
       body_fun: takes the carry, returns one of the same structure, shapes and dtypes.
       init_val: the initial carry: an array, or a tree of arrays.
 
-    Raises: ControlFlowTypeError where the body changes the carry's type, naming the leaf.
+    Raises: ControlFlowTypeError if the body changes the carry's type, naming the leaf.
 
     >>> from rlx import lax
     >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 3).item()
@@ -57,7 +57,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         while _is_true(cond_fun(value), cond_fun):
             value = body_fun(value)
         return tree.map(as_array, value)
-    flat, body, body_captured, types, cells = trace_carry("while_loop", body_fun, body_fun, in_tree, leaves)
+    flat, body, body_captured, types, cells, leaves, in_tree = trace_carry(
+        "while_loop", body_fun, body_fun, in_tree, leaves
+    )
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
@@ -66,7 +68,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             described = ", ".join(repr(as_array(x).type.strong()) for x in found)
             raise ControlFlowTypeError(
                 f"lax.while_loop: cond_fun returned {described or 'nothing'}.",
-                "It returns one scalar bool: reduce an array with .all() or .any().",
+                "It must return a scalar bool: reduce an array with .all() or .any().",
                 line_of_result(holds, cond_fun),
             )
         return _checked_condition(as_array(holds), cond_fun)
@@ -75,7 +77,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     asked.refuse_writes("cond_fun of lax.while_loop")
     asking, condition_captured = asked.taking(condition, condition_captured, cells.written)
     condition = asking.replace(outputs=asking.outputs[:1])
-    # contents of cells that the body writes to are carried, too
+    # contents of cells that the body writes to are also carried
     constants = len(body_captured) - len(cells.written)
     starts = [*body_captured[constants:], *converted(leaves, types)]
     outs = while_op(
@@ -87,7 +89,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         condition_constants=len(condition_captured),
         body_constants=constants,
     )
-    # what the body hands on unchanged is what came in, for every transform to see
+    # an unchanged carry of the body is its input, for every transform to see
     kept = [o is i for o, i in zip(body.outputs, body.inputs[constants:], strict=True)]
     results = zip(starts, kept, as_weak_as(outs, body.output_types), strict=True)
     return flat.unflatten(cells.write_first([start if same else out for start, same, out in results]))
@@ -144,7 +146,7 @@ def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
     for what, bound in zip(("lower", "upper"), bounds, strict=True):
         if bound.shape != () or bound.dtype.kind == "b" or is_complex(bound.dtype):
             raise ControlFlowTypeError(
-                f"lax.fori_loop got {what} of type {bound.type!r}.", "Bounds are real scalars, usually integers."
+                f"lax.fori_loop got {what} of type {bound.type!r}.", "Bounds must be real scalars, usually integers."
             )
     pairs = [(b.dtype, b.weak_type) for b in bounds]
     dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
@@ -152,7 +154,7 @@ def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
     if len(strong) > 1:
         raise ControlFlowTypeError(
             f"lax.fori_loop got bounds of dtypes {bounds[0].dtype.name} and {bounds[1].dtype.name}.",
-            "Bounds have one dtype: convert one with .astype(...).",
+            "Bounds must have one dtype: convert one with .astype(...).",
         )
     first, last = (
         b if b.dtype == dtype and b.weak_type == weak else convert(b, dtype=dtype, weak=weak) for b in bounds
@@ -188,7 +190,7 @@ def _checked_condition(value: Array, cond_fun: Callable[[Any], Any]) -> Array:
     if value.dtype != np.dtype(bool) or value.shape != ():
         raise ControlFlowTypeError(
             f"lax.while_loop: cond_fun returned {value.type.strong()!r}.",
-            "It returns one scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
+            "It must return a scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
             line_of_result(value, cond_fun),
         )
     return value

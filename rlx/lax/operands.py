@@ -1,4 +1,4 @@
-"""What every rlx.lax function does with its arguments: arrays, dtypes, axes."""
+"""Conversion and checks of the arguments of rlx.lax functions: arrays, dtypes, axes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SCALARS = (bool, int, float, complex)
 
 
 def as_dtype(dtype: Any) -> np.dtype:
-    """A dtype argument as a NumPy dtype, of 32 bits where config.narrow says so; Python's types mean the defaults."""
+    """A dtype argument as a NumPy dtype, narrowed if config.narrow is set; Python's types mean the defaults."""
     if dtype is float:
         return config.default_float
     if dtype is int:
@@ -49,7 +49,7 @@ def as_dtype(dtype: Any) -> np.dtype:
 def operands(name: str, *values: Any) -> list[Any]:
     """Operands of one dtype: Python numbers and weak arrays yield to the others' dtype.
 
-    Raises DtypeError where two arrays differ, or where a number does not fit the arrays' dtype.
+    Raises DtypeError if two arrays differ, or if a number does not fit the arrays' dtype.
     """
     if any(isinstance(v, (Array, np.ndarray)) for v in values):
         values = tuple(map(yielding, values))
@@ -92,7 +92,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def fits(number: Any, dtype: np.dtype) -> bool:
-    """Whether arrays of `dtype` keep it beside a Python number."""
+    """Whether arrays of `dtype` keep it when combined with a Python number."""
     if isinstance(number, int):
         return dtype.kind != "b" or isinstance(number, bool)
     return is_complex(dtype) or (isinstance(number, float) and is_float(dtype))
@@ -111,7 +111,7 @@ def _of_dtype(value: Any, dtype: np.dtype) -> Any:
 
 
 def canonical_axis(name: str, axis: Any, ndim: int) -> int:
-    """An axis counted from the front; AxisError for one that the array does not have."""
+    """An axis counted from the front; AxisError if the array does not have it."""
     return promotion.canonical_axis(axis, ndim, f"lax.{name}")
 
 
@@ -130,16 +130,16 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
 
 
 def new_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """The shape of an array that is made; ShapeError for a negative size."""
+    """The shape of a new array; ShapeError for a negative size."""
     sizes = canonical_shape(shape)
     if any(n < 0 for n in sizes):
-        raise ShapeError(f"lax.{name} got the shape {sizes}.", "Sizes are 0 or more.")
+        raise ShapeError(f"lax.{name} got the shape {sizes}.", "Sizes must be 0 or more.")
     return sizes
 
 
 def scalar_of(value: Any, dtype: np.dtype) -> Array:
     """A scalar argument (a fill or padding value) as a 0-d array of `dtype`."""
-    limit = isinstance(value, float) and dtype.kind in "iu" and not math.isfinite(value)  # as conversions have it
+    limit = isinstance(value, float) and dtype.kind in "iu" and not math.isfinite(value)  # as in conversions
     if isinstance(value, _SCALARS) and not limit:
         return keys_of_number((), value, dtype) if is_key(dtype) else wrap(number_array(value, dtype))
     array = as_array(value)

@@ -143,7 +143,7 @@ def nextafter(x1: Any, x2: Any) -> Array:
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
-    """x * y, computed in `out_dtype` if that is given.
+    """x * y, computed in `out_dtype` if it is given.
 
     >>> from rlx import lax
     >>> lax.mul(2, 3).item()
@@ -157,7 +157,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
 
 
 def mulhi(x: Any, y: Any, /) -> Array:
-    """The upper half of the bits of the product of two integers, of their own dtype.
+    """The upper half of the bits of the product of two integers, in their dtype.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -188,7 +188,7 @@ def _upper_product(x: Array, y: Array) -> Array:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
-    """x, brought between min and max.
+    """x limited to the range from min to max.
 
     >>> from rlx import lax
     >>> lax.clamp(0.0, 3.0, 1.0).item()
@@ -244,7 +244,7 @@ def reciprocal(x: Any) -> Array:
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where round sends halves.
+    """The rounding of halves.
 
     >>> from rlx import lax
     >>> lax.round(2.5, lax.RoundingMethod.TO_NEAREST_EVEN).item()
@@ -269,7 +269,7 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
-    """on_true where the bool pred holds, elsewhere on_false.
+    """on_true where the bool pred is true, elsewhere on_false.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -297,7 +297,7 @@ def select_n(which: Any, *cases: Any) -> Array:
         shapes = ", ".join(str(as_array(c).shape) for c in chosen)
         raise ShapeError(
             f"lax.select_n got `which` of shape {selector.shape} and cases of shapes {shapes}.",
-            "Cases have one shape, and `which` has that shape or is a scalar; rlx.numpy.where broadcasts.",
+            "Cases must have one shape, and `which` must have that shape or be a scalar; rlx.numpy.where broadcasts.",
         )
     if len(chosen) == 1:
         return as_array(chosen[0])
@@ -314,7 +314,7 @@ def select_n(which: Any, *cases: Any) -> Array:
 
 
 def stop_gradient(x: Any) -> Any:
-    """x (an array or a tree of arrays), which derivatives take for a constant.
+    """x (an array or a tree of arrays), which is a constant for derivatives.
 
     >>> import rlx
     >>> rlx.grad(lambda x: x * rlx.lax.stop_gradient(x))(3.0).item()
@@ -341,7 +341,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ShapeError(
             f"lax.reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}.",
-            "A format has at least one exponent bit and no negative number of mantissa bits.",
+            "A format must have at least one exponent bit and no negative number of mantissa bits.",
         )
     bits = (int(exponent_bits), int(mantissa_bits))
 

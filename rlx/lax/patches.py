@@ -1,4 +1,4 @@
-"""Convolutions by patches: the windows themselves, and kernels that differ from place to place."""
+"""Convolutions by patches: the windows themselves, and kernels that differ from position to position."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def conv_general_dilated_patches(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """The windows that a convolution would see, their elements along the feature axis.
+    """The windows of a convolution, their elements along the feature axis.
 
     Args:
       lhs: the input, its axes as in conv_general_dilated.
       filter_shape: sizes of the window along the spatial axes.
       window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers: as in conv_general_dilated;
-        of the layouts, the kernel's says only in which order spatial axes are given.
+        the kernel's layout only determines the order of spatial axes.
       precision: accepted for JAX's sake: elements are copied.
       preferred_element_type: the dtype of the result.
 
@@ -51,7 +51,7 @@ def conv_general_dilated_patches(
     if len(sizes) != x.ndim - 2:
         raise ShapeError(
             f"lax.conv_general_dilated_patches got filter_shape={sizes} for an input of {x.ndim} axes.",
-            "It holds a size for each spatial axis: all but batch and features.",
+            "It must have a size for each spatial axis: all but batch and features.",
         )
     numbers = conv_dimension_numbers(x.shape, (1, 1, *sizes), dimension_numbers)
     ones = (1,) * len(sizes)
@@ -88,11 +88,11 @@ def conv_general_dilated_local(
     dimension_numbers: Any = None,
     precision: Any = None,
 ) -> Array:
-    """A convolution whose kernel differs from place to place.
+    """A convolution whose kernel differs from position to position.
 
     Args:
       lhs: the input.
-      rhs: a kernel for each place: by default axes (output features, input features * window elements,
+      rhs: a kernel for each position: by default axes (output features, input features * window elements,
         spatial axes of the result).
       filter_shape: sizes of the window along the spatial axes.
       window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers: as in conv_general_dilated.

@@ -36,15 +36,15 @@ def dot_general(
     Args:
       dimension_numbers: ((lhs contracting, rhs contracting), (lhs batch, rhs batch)) axes.
       precision: a Precision, DotAlgorithm or preset, or a name; None is the switch default_matmul_precision.
-        Results are at least as exact as it asks: narrower operands are widened to an algorithm's accumulation type,
-        and float32 is rounded to tf32 where "high" or less is asked for and the device multiplies that faster.
-      preferred_element_type: the dtype of the result, at least as wide as that of the operands.
-      out_sharding: a sharding, or a PartitionSpec under rlx.set_mesh. Where it has unreduced axes, over which the axes
-        are divided that are summed over, each device has its part of the sum.
+        Results are at least as exact as it requires: narrower operands are widened to an algorithm's accumulation type,
+        and float32 is rounded to tf32 if the precision is "high" or less and the device multiplies tf32 faster.
+      preferred_element_type: the dtype of the result, at least as wide as the operands' dtype.
+      out_sharding: a sharding, or a PartitionSpec under rlx.set_mesh. If it has unreduced axes, over which the
+        contracting axes are divided, each device has its part of the sum.
 
-    Returns: an array with the batch axes, then lhs's other axes, then rhs's. Of operands of different dtypes it
-    has the promoted one.
-    Raises: ShapeError, DtypeError for operands that do not fit one another.
+    Returns: an array with the batch axes, then lhs's other axes, then rhs's. Operands of different dtypes give the
+    promoted dtype.
+    Raises: ShapeError, DtypeError for incompatible operands.
 
     >>> from rlx import lax
     >>> x, y = lax.full((2, 3), 1.0), lax.full((3, 4), 2.0)
@@ -66,7 +66,7 @@ def dot_general(
 
 
 def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
-    """Both operands in one dtype: unlike those of other functions they promote, floats to a preferred one."""
+    """Both operands in one dtype: other than elsewhere in rlx.lax they promote, floats to a preferred one."""
     x, y = as_array(lhs), as_array(rhs)
     if x.dtype == y.dtype or x.weak_type or y.weak_type:
         return [as_array(v) for v in operands("dot_general", lhs, rhs)]
@@ -123,7 +123,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
     if x.ndim < 2 or x.ndim != y.ndim:
         raise ShapeError(
             f"lax.batch_matmul got {x.type!r} and {y.type!r}.",
-            "Both have the same number of axes, at least two; rlx.numpy.matmul broadcasts.",
+            "Both must have the same number of axes, at least two; rlx.numpy.matmul broadcasts.",
         )
     lead = tuple(range(x.ndim - 2))
     return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (lead, lead)), precision)
@@ -142,7 +142,7 @@ def scaled_dot(
 
     Args:
       lhs, rhs: arrays of floats, usually of 8 bits (the microscaling formats).
-      lhs_scale, rhs_scale: factors: arrays of the operand's rank, each of whose sizes divides the
+      lhs_scale, rhs_scale: factors: arrays of the operand's rank, whose sizes divide the
         operand's. None is 1.
       dimension_numbers: as for dot_general; by default matrices (..., m, k) and (..., k, n) are multiplied.
       preferred_element_type: the dtype of the result; bfloat16 if left out.
@@ -175,7 +175,7 @@ def _scaled(x: Array, scale: Any) -> Array:
     if factor.ndim != x.ndim or any(not s or d % s for d, s in zip(x.shape, factor.shape, strict=True)):
         raise ShapeError(
             f"lax.scaled_dot got {x.type!r} with a scale of shape {factor.shape}.",
-            "A scale has as many axes as its operand, and sizes that divide those of the operand.",
+            "A scale must have as many axes as its operand, and sizes that divide the operand's.",
         )
     blocks = [n for d, s in zip(x.shape, factor.shape, strict=True) for n in (s, d // s)]
     spread = broadcast_to(expand_dims(factor, tuple(range(1, 2 * x.ndim, 2))), tuple(blocks))

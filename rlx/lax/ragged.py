@@ -1,4 +1,4 @@
-"""Products of which one axis is cut in groups of computed sizes, as in mixtures of experts."""
+"""Products with one axis cut into groups of computed sizes, as in mixtures of experts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """Axes of ragged_dot_general: those of dot_general, lhs's axis that is cut, rhs's axis of groups.
+    """Axes of ragged_dot_general: the axes of dot_general, lhs's axis that is cut, rhs's axis of groups.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -56,7 +56,7 @@ def ragged_dot(
     Args:
       lhs: (m, k); the first group_sizes[0] rows are group 0, the next group_sizes[1] group 1, and so on.
       rhs: (groups, k, n), a matrix for each group.
-      group_sizes: (groups,) integers. Rows behind the last group give zeros.
+      group_sizes: (groups,) integers. Rows after the last group give zeros.
       precision, preferred_element_type: as for dot_general.
 
     Returns: (m, n).
@@ -82,15 +82,15 @@ def ragged_dot_general(
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """dot_general with one axis of lhs cut in groups.
+    """dot_general with one axis of lhs cut into groups.
 
-    Which axis is cut decides what groups do: a free axis multiplies each group with its own part of
-    rhs (along rhs_group_dimensions); a contracting axis sums each group on its own, along a new
+    The cut axis determines the result: a free axis multiplies each group with its own part of
+    rhs (along rhs_group_dimensions); a contracting axis sums each group separately, along a new
     leading axis of the result; a batch axis changes nothing.
 
     Args:
       group_sizes: integers (..., groups); leading axes, if there are any, are lhs's batch axes and the
-        axes of the cut one's own role that come before it.
+        axes before the cut one in the same role.
       ragged_dot_dimension_numbers: see RaggedDotDimensionNumbers.
 
     >>> from rlx import lax
@@ -101,14 +101,14 @@ def ragged_dot_general(
     [[[1.0]], [[2.0]]]
     """
     if group_offset is not None:
-        raise UnsupportedError("lax.ragged_dot got a group_offset.", "Leave it out: all groups are there.")
+        raise UnsupportedError("lax.ragged_dot got a group_offset.", "Leave it out: all groups are present.")
     x, y, sizes = as_array(lhs), as_array(rhs), as_array(group_sizes)
     numbers, ragged, groups = ragged_dot_dimension_numbers
     (contracting, others), (batch, rhs_batch) = numbers
     if len(ragged) != 1 or not is_integer(sizes.dtype) or sizes.ndim < 1:
         raise ShapeError(
             f"lax.ragged_dot got lhs_ragged_dimensions={tuple(ragged)} and group sizes {sizes.type!r}.",
-            "One axis of lhs is cut, and group sizes are integers (..., groups).",
+            "One axis of lhs must be cut, and group sizes must be integers (..., groups).",
         )
     (axis,) = ragged
     options = (precision, preferred_element_type)
@@ -116,7 +116,7 @@ def ragged_dot_general(
         raise ShapeError(
             f"lax.ragged_dot got lhs_ragged_dimensions={tuple(ragged)} and rhs_group_dimensions={tuple(groups)} for"
             f" {x.type!r} and {y.type!r}.",
-            "rhs has an axis of groups only where a free axis of lhs is cut.",
+            "rhs may have an axis of groups only if a free axis of lhs is cut.",
         )
     free = [a for a in range(x.ndim) if a not in contracting and a not in batch]
     role = list(batch if axis in batch else contracting if axis in contracting else free)
@@ -134,7 +134,7 @@ def ragged_dot_general(
     if len(grouped) != 1 or grouped[0] in (*others, *rhs_batch) or y.shape[grouped[0]] != sizes.shape[-1]:
         raise ShapeError(
             f"lax.ragged_dot got {y.type!r} with group axes {tuple(groups)} for {sizes.shape[-1]} groups.",
-            "One free axis of rhs has the size of the number of groups.",
+            "One free axis of rhs must have the size of the number of groups.",
         )
     return dot_general(parts, y, (([0, *lead[0]], [*grouped, *others]), (lead[1], rhs_batch)), *options)
 
@@ -143,7 +143,8 @@ def _check_sizes(x: Array, sizes: Array, before: Sequence[int]) -> None:
     lead = tuple(x.shape[a] for a in before)
     if sizes.ndim != 1 and sizes.shape[:-1] != lead:
         raise ShapeError(
-            f"lax.ragged_dot got group sizes of shape {sizes.shape}.", f"They have one axis, or axes {lead} before it."
+            f"lax.ragged_dot got group sizes of shape {sizes.shape}.",
+            f"They must have one axis, or axes {lead} before it.",
         )
 
 

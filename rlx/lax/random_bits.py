@@ -1,4 +1,4 @@
-"""Random bits from a counter, and random numbers of the host; rlx.random is what programs want."""
+"""Random bits from a counter, and random numbers of the host. Programs usually want rlx.random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """How random bits are made.
+    """Generators of random bits.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -45,7 +45,7 @@ def rng_bit_generator(
     *,
     out_sharding: Any = None,
 ) -> tuple[Array, Array]:
-    """Random bits, and the key for the next ones; both as XLA's generator of that name makes them on a CPU.
+    """Random bits, and the key for the next ones: the results of XLA's generator of that name on a CPU.
 
     Args:
       key: uint32[4] or uint64[2]: a key, then a counter.
@@ -63,10 +63,10 @@ def rng_bit_generator(
     given, sizes, wanted = as_array(key), new_shape("rng_bit_generator", shape), as_dtype(dtype)
     if (given.shape, given.dtype.name) not in (((4,), "uint32"), ((2,), "uint64")):
         raise ShapeError(
-            f"lax.rng_bit_generator got a key {given.type!r}.", "A key is uint32[4] or uint64[2]; see rlx.random."
+            f"lax.rng_bit_generator got a key {given.type!r}.", "A key must be uint32[4] or uint64[2]; see rlx.random."
         )
     if dtype_kind(wanted) != "u":
-        raise DtypeError(f"lax.rng_bit_generator got dtype={wanted.name}.", "Bits are unsigned integers.")
+        raise DtypeError(f"lax.rng_bit_generator got dtype={wanted.name}.", "Bits must be unsigned integers.")
     words = given if given.dtype.itemsize == 4 else reshape(bitcast_convert_type(given, np.uint32), (4,))
     parts = [slice_in_dim(words, i, i + 1) for i in range(4)]
     draw = _threefry_words if RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_THREE_FRY else _philox_words
@@ -79,7 +79,7 @@ def rng_bit_generator(
 
 
 def _advanced(low: Any, high: Any, steps: Any) -> tuple[Array, Array]:
-    """The words of a 64-bit counter, that many steps on."""
+    """The words of a 64-bit counter, advanced by a number of steps."""
     count = as_array(steps)
     below = convert_element_type(count, np.uint32)
     lows = add(low, below)
@@ -91,17 +91,17 @@ def _advanced(low: Any, high: Any, steps: Any) -> tuple[Array, Array]:
 
 
 def _numbers(steps: int) -> Array:
-    """0, 1, 2, ... as narrow as they fit."""
+    """0, 1, 2, ... in the narrowest dtype that holds them."""
     return iota(np.uint32 if steps <= 2**32 else np.uint64, steps)
 
 
 def _philox_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tuple[int, Array]:
-    """How many counters are used, and random words of 32 or 64 bits: four of each counter, in a row."""
+    """The number of counters used, and random words of 32 or 64 bits: four of each counter, in a row."""
     count = math.prod(shape)
     steps = -(-count * (2 if wide else 1) // 4)
     first, second, low, high = words
     lows, highs = _advanced(low, high, _numbers(steps))
-    # the key is the upper half of the counter, too, which goes on there where the lower one is exhausted
+    # the key is also the upper half of the counter, which is advanced when the lower half overflows
     carried = convert_element_type(_exhausted(high, highs), np.uint32)
     upper, above = _advanced(first, second, carried)
     drawn = philox4x32(first, second, lows, highs, upper, above)
@@ -112,12 +112,12 @@ def _philox_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tup
 
 
 def _exhausted(before: Array, after: Array) -> Array:
-    """Where a counter has begun again, by its high words before and after."""
+    """Where a counter has wrapped, by its high words before and after."""
     return less(after, before)
 
 
 def _threefry_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tuple[int, Array]:
-    """How many counters are used, and words: both of a counter for 64 bits, else one in each half of an axis."""
+    """The number of counters used, and words: both of a counter for 64 bits, else one in each half of an axis."""
     if wide:
         steps, halves = math.prod(shape), shape
     else:
@@ -138,15 +138,15 @@ def _threefry_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> t
 
 
 def _halved_axis(shape: tuple[int, ...]) -> int:
-    """The first axis of even size; of odd ones the first of the largest."""
+    """The first axis of even size; if all are odd, the first of the largest."""
     even = [i for i, n in enumerate(shape) if n % 2 == 0]
     return even[0] if even else max(range(len(shape)), key=lambda i: shape[i], default=0)
 
 
 def rng_uniform(a: Any, b: Any, shape: Any) -> Array:
-    """Numbers between a and b from the host's own generator: other ones at every call.
+    """Numbers between a and b from the host's own generator, different at every call.
 
-    rlx.random.uniform makes the same numbers from the same key, on every device.
+    rlx.random.uniform computes the same numbers from the same key, on every device.
 
     Args:
       a, b: scalars of one dtype, the bounds (b excluded).
@@ -159,7 +159,7 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Array:
     low, high = map(as_array, operands("rng_uniform", a, b))
     sizes, dtype = new_shape("rng_uniform", shape), low.dtype
     if low.shape != () or high.shape != () or is_complex(dtype) or dtype.kind == "b":
-        raise ShapeError(f"lax.rng_uniform got bounds {low.type!r} and {high.type!r}.", "Bounds are real scalars.")
+        raise ShapeError(f"lax.rng_uniform got bounds {low.type!r} and {high.type!r}.", "Bounds must be real scalars.")
     draw = HostFunction(_draw(sizes, dtype), [TensorType(sizes, dtype)], "rng_uniform")
     return io_callback(low, high, function=draw, ordered=False)[0]
 

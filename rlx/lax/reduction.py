@@ -91,7 +91,7 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """The maximum over some axes; NaN where there is one.
+    """The maximum over some axes; NaN if there is one.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -102,7 +102,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """The minimum over some axes; NaN where there is one.
+    """The minimum over some axes; NaN if there is one.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -179,7 +179,7 @@ def _position(primitive: Any, operand: Any, axis: int, index_dtype: Any) -> Arra
 
 # ------------------------------------------------------------- any monoid
 def monoid_of(computation: Callable[..., Any], dtype: np.dtype, treedef: Any) -> str | None:
-    """The name of the primitive that a computation of two (trees of one) scalars is, if it is one known monoid."""
+    """The name of the primitive of a computation of two (trees of one) scalars, if it is one known monoid."""
 
     def flat(*scalars: Any) -> list[Any]:
         leaves, out_tree = tree.flatten(computation(*(tree.unflatten(treedef, [x]) for x in scalars)))
@@ -245,7 +245,7 @@ def reduce(
 
 
 def _as_weak_as(result: Array, x: Array, start: Any) -> Array:
-    """A result of x's dtype, weak where both the array and the initial value are."""
+    """A result of x's dtype, weak if both the array and the initial value are."""
     weak = x.weak_type and as_array(yielding(start)).weak_type
     return result if result.weak_type == weak else convert(result, dtype=result.dtype, weak=weak)
 
@@ -271,7 +271,7 @@ def reduce_by(
 
 
 def _combined(program: Program, values: Sequence[Any], axes: tuple[int, ...]) -> tuple[Any, ...]:
-    """The reduction as a tree of combinations, each of whole arrays."""
+    """The reduction as a tree of combinations of whole arrays."""
     count = len(values) // 2
     arrays, starts = values[:count], values[count:]
     shape = arrays[0].shape
@@ -299,7 +299,7 @@ def initial(value: Any, x: Array) -> Array:
     if start.shape != () or (start.dtype != x.dtype and not start.weak_type):
         raise DtypeError(
             f"lax.reduce got an operand {x.type!r} and an initial value {start.type!r}.",
-            "The initial value is a scalar of the operand's dtype.",
+            "The initial value must be a scalar of the operand's dtype.",
         )
     return scalar_of(value, x.dtype)
 
@@ -321,7 +321,7 @@ def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[
         if out_tree != treedef:
             raise ShapeError(
                 f"lax.{name}'s computation returned a result of structure {out_tree}.",
-                f"It takes and returns trees of structure {treedef}.",
+                f"It must take and return trees of structure {treedef}.",
             )
         return [as_array(v) for v in found]
 
@@ -329,7 +329,7 @@ def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[
     if captured:
         raise ShapeError(
             f"lax.{name}'s computation uses an array from outside.",
-            "It may use its two arguments and numbers only.",
+            "It may use only its two arguments and numbers.",
         )
     return program
 

@@ -1,4 +1,4 @@
-"""Mutable references to arrays, which functions under jit, scan and their kin read and write: rlx.ref."""
+"""Mutable references to arrays that functions under jit, scan and other transforms read and write: rlx.ref."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_re
 class Ref(Cell):
     """A mutable reference to an array: `ref[...]` and `ref[index]` read, `ref[index] = value` writes.
 
-    Its shape and dtype stay. It is no array: operations take `ref[...]`. Functions under jit, scan and their kin may
-    use one of outside, or get it as an argument, and may not return one.
+    Its shape and dtype are fixed. It is not an array: operations take `ref[...]`. Functions under jit, scan and other
+    transforms may close over a Ref, or take it as an argument, but may not return one.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -42,7 +42,7 @@ class Ref(Cell):
 
     def __init__(self, value: Any) -> None:
         if isinstance(value, Ref):
-            raise InputTypeError("new_ref got a Ref.", "Pass an array, for instance what the Ref holds: ref[...].")
+            raise InputTypeError("new_ref got a Ref.", "Pass an array, for instance the contents of the Ref: ref[...].")
         super().__init__(value)
         self._freed = False
 
@@ -68,16 +68,16 @@ class Ref(Cell):
 
     @property
     def sharding(self) -> Any:
-        """Where the array lies."""
+        """The array's sharding."""
         return getattr(self.read(), "sharding", None)
 
     @property
     def at(self) -> _At:
-        """`ref.at[index]`: a part, which is read and written by a further index."""
+        """`ref.at[index]`: a part, which is read and written with a further index."""
         return _At(self, ())
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of what it holds, which each write replaces."""
+        """The address of the contents, which each write replaces."""
         content: Any = get(self)
         return content.unsafe_buffer_pointer()
 
@@ -126,7 +126,7 @@ class _Part:
 
     @property
     def at(self) -> _At:
-        """`part.at[index]`: a part of it."""
+        """`part.at[index]`: a further part."""
         return _At(self._ref, self._path)
 
     def __getitem__(self, index: Any) -> Array:
@@ -180,7 +180,7 @@ tree.register_node(_Part, _divided, _joined)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A mutable reference to an array, or to a number as one.
+    """A mutable reference to an array or a number.
 
     memory_space, kind: accepted for JAX's sake.
 
@@ -194,7 +194,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
-    """A mutable reference to an array of zeros, of the shape and dtype of something that has both.
+    """A mutable reference to an array of zeros, with the shape and dtype of an object that has both.
 
     >>> import rlx
     >>> rlx.empty_ref(rlx.ShapeDtypeStruct((2,), "float32"))[...].tolist()
@@ -204,7 +204,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def free_ref(ref: Ref) -> None:
-    """Say that a reference is used no more: whoever reads or writes it then gets ReferenceUseError.
+    """Free a reference. Later reads and writes raise ReferenceUseError.
 
     >>> import rlx
     >>> ref = rlx.new_ref(1.0)
@@ -219,7 +219,7 @@ def free_ref(ref: Ref) -> None:
 
 
 def freeze(ref: Ref) -> Array:
-    """What a reference holds, once nobody will write to it again.
+    """The contents of a reference after its last write.
 
     >>> import rlx
     >>> rlx.freeze(rlx.new_ref(2.0)).item()
@@ -229,7 +229,7 @@ def freeze(ref: Ref) -> Array:
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
-    """What a reference holds, or the part of it that an index names; None names all of it.
+    """The contents of a reference, or the part that an index selects; None selects everything.
 
     >>> import rlx
     >>> rlx.ref.get(rlx.new_ref(rlx.numpy.arange(3)), slice(1, 3)).tolist()
@@ -243,7 +243,7 @@ def get(ref: Ref, idx: Any = None) -> Array:
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
-    """Write to a reference, or to the part of it that an index names.
+    """Write to a reference, or to the part that an index selects.
 
     value: of the part's shape, which is not broadcast, and of the reference's dtype, or a Python number.
     Raises: ShapeError, DtypeError.
@@ -258,7 +258,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
 
 
 def swap(ref: Ref, idx: Any, value: Any) -> Array:
-    """Write to a reference as `set` does; what was there before.
+    """Write to a reference as `set` does; returns the previous contents.
 
     >>> import rlx
     >>> ref = rlx.new_ref(1.0)
@@ -270,10 +270,10 @@ def swap(ref: Ref, idx: Any, value: Any) -> Array:
     return before
 
 
-def addupdate(ref: Ref, idx: Any, value: Any) -> None:
-    """Add to a reference, or to a part of it: an element that the index names twice is added to twice.
+def addupdate(ref: Ref, idx: Any, x: Any) -> None:
+    """Add to a reference, or to a part: an element that the index selects twice is added to twice.
 
-    value: as for `set`.
+    x: as the `value` of `set`.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -282,7 +282,7 @@ def addupdate(ref: Ref, idx: Any, value: Any) -> None:
     >>> ref[...].tolist()
     [0.0, 5.0]
     """
-    ref.write(_with_part(get(ref), idx, value, "add"))
+    ref.write(_with_part(get(ref), idx, x, "add"))
 
 
 def _is_whole(index: Any) -> bool:
@@ -294,19 +294,19 @@ def _part(value: Array, index: Any) -> Array:
 
 
 def _with_part(whole: Array, index: Any, value: Any, how: str) -> Array:
-    """An array with a part replaced (how: "set") or added to ("add"); of the type that it had."""
-    part = _fitting(as_array(value, "what is written to a Ref"), _part(whole, index).type)
+    """An array with a part replaced (how: "set") or added to ("add"); the type stays."""
+    part = _fitting(as_array(value, "the value written to a Ref"), _part(whole, index).type)
     if _is_whole(index):
         return part if how == "set" else _of_type(add(whole, part), whole.type)
     return _of_type(getattr(whole.at[index], how)(part), whole.type)
 
 
 def _fitting(value: Array, part: TensorType) -> Array:
-    """A value as one of the part's type that it is written to."""
+    """A value converted to the type of the part that it is written to."""
     if value.shape != part.shape:
         raise ShapeError(
-            f"A value of shape {value.shape} is written to a Ref, where there is shape {part.shape}.",
-            "What is written has that shape: use rlx.numpy.broadcast_to(value, shape), or another index.",
+            f"A value of shape {value.shape} is written to a part of a Ref of shape {part.shape}.",
+            "The shapes must be equal: use rlx.numpy.broadcast_to(value, shape), or another index.",
         )
     pairs = [(value.dtype, value.weak_type), (part.dtype, False)]
     if promote_dtypes(pairs, config.default_float, config.default_int)[0] != part.dtype or not (

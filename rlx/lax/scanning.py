@@ -39,19 +39,19 @@ def scan(
 ) -> tuple[Any, Any]:
     """Loop over the leading axis of xs with a carry: `carry, y = f(carry, x)`.
 
-    Differentiable forwards and backwards, and compiled once whatever the length.
+    Differentiable forwards and backwards, and compiled once for every length.
 
     Args:
       f: takes the carry and a slice of xs; returns the carry, of the same type, and a result.
       init: the initial carry: an array, or a tree of arrays.
-      xs: arrays of one leading size, in a tree; None to loop `length` times without.
-      length: how many times; needed where xs is None.
-      reverse: go from the end to the start; results keep their places.
+      xs: arrays of one leading size, in a tree; None to loop `length` times without slices.
+      length: the number of steps; needed if xs is None.
+      reverse: go from the end to the start; results keep their positions.
       unroll: a bool or an integer from 0 on, accepted for JAX's sake; the compiler decides.
 
     Returns: the last carry, and the results stacked along a new leading axis.
-    Raises: ControlFlowTypeError where f changes the carry's type, naming the leaf; ShapeError for
-      leading sizes that differ.
+    Raises: ControlFlowTypeError if f changes the carry's type, naming the leaf; ShapeError if the
+      leading sizes differ.
 
     >>> from rlx import lax
     >>> total, partial = lax.scan(lambda c, x: (c + x, c), 0, lax.iota("int32", 4))
@@ -61,10 +61,10 @@ def scan(
     check_callable("scan", f=f)
     if isinstance(unroll, Tracer) and unroll.known() is None:
         raise ConcretizationTypeError(
-            f"lax.scan got the traced unroll={unroll.type!r}.", "It is a Python bool or int: mark it static."
+            f"lax.scan got the traced unroll={unroll.type!r}.", "It must be a Python bool or int: mark it static."
         )
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
-        raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
+        raise ShapeError(f"lax.scan got unroll={unroll}.", "It must be a bool, or an integer from 0 on.")
     if cells_in(tree.leaves(xs)):
         try:
             return _scan_over_cells(f, init, xs, length, reverse, False)
@@ -85,7 +85,7 @@ def scan(
         return tuple(out)
 
     elements = [(x.type.update(shape=x.shape[1:]), x) for x in slices]
-    flat, body, captured, types, cells = trace_carry(
+    flat, body, captured, types, cells, carries, _ = trace_carry(
         "scan",
         step,
         f,
@@ -94,7 +94,7 @@ def scan(
         elements,
         lambda out: out[0],
     )
-    # contents of cells that the body writes to are carried, too
+    # contents of cells that the body writes to are also carried
     kept_captures = len(captured) - len(cells.written)
     starts = [*captured[kept_captures:], *converted(carries, types)]
     outs = scan_op(
@@ -108,7 +108,7 @@ def scan(
         reverse=bool(reverse),
     )
     n, lead = len(starts), kept_captures
-    # what the body hands on unchanged is what came in, for every transform to see
+    # an unchanged carry of the body is its input, for every transform to see
     kept = [o is i for o, i in zip(body.outputs[:n], body.inputs[lead : lead + n], strict=True)]
     outs = as_weak_as(outs, body.output_types)
     last = cells.write_first([start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)])
@@ -117,17 +117,15 @@ def scan(
 
 
 def _to_slice(x: Any) -> Any:
-    """An array that processes divide, with what this one has of all its slices, as one slice lies; of parts of a sum,
-    or copies, those of slices.
+    """An array that processes divide, as this process's parts of all slices, each divided like one slice. Partial sums
+    (or copies) give slices that are partial sums (or copies).
 
-    The axis that the loop goes along is whole in each of them: it is gathered where it is divided.
+    The axis of the loop is whole in every process: it is gathered if it is divided.
     """
     if type(x) is StackedArray and x.ndim:
         return StackedArray(move_axis(x.local, x.axis(0), 0), x.without(0))
     if type(x) is not SpanningArray or not x.ndim:
         return x
-    if state.builder is None:
-        x.concrete()
     mesh, others = x._sharding.mesh, x._sharding.spec.partitions[1:]
     whole = placed(x, NamedSharding(mesh, PartitionSpec(None, *others)))
     if not isinstance(whole, SpanningArray):  # nothing else was divided
@@ -137,7 +135,7 @@ def _to_slice(x: Any) -> Any:
 
 
 def _stacked(count: int, y: Any) -> Any:
-    """What was made of so many slices, which processes divide as one slice, as it lies."""
+    """The stacked results of `count` steps, divided over processes like one result."""
     if type(y) is StackedArray:
         return StackedArray(move_axis(y.local, 0, y.local.ndim - 1 - y.ndim), y.with_axis(0, count))
     if type(y) is not SpanningArray:
@@ -147,13 +145,13 @@ def _stacked(count: int, y: Any) -> Any:
 
 
 class _FlowBackError(Exception):
-    """A derivative may write to cells in xs, which were not given flowing."""
+    """A derivative may write to cells in xs that were not marked as flowing."""
 
 
 def _scan_over_cells(
     f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None, reverse: bool, flowing: bool
 ) -> tuple[Any, Any]:
-    """As scan, with cells in xs: f gets cells of their slices, and what it leaves in those is written back."""
+    """As scan, with cells in xs: f gets cells of their slices, and the slices' contents are written back."""
 
     @named_after(f)
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
@@ -189,13 +187,13 @@ def _length(slices: Sequence[Array], length: int | None) -> int:
         if x.ndim == 0:
             raise ShapeError(
                 f"lax.scan got a scalar {x.type!r} among xs.",
-                "Arrays in xs have a leading axis to loop over; close over the others.",
+                "Arrays in xs must have a leading axis to loop over; close over the others.",
             )
     sizes = sorted({x.shape[0] for x in slices})
     if len(sizes) > 1:
         raise ShapeError(
             f"lax.scan got xs with leading axes of different sizes {sizes}.",
-            "All arrays in xs have one leading size.",
+            "All arrays in xs must have one leading size.",
         )
     if length is not None:
         count = int(length)
@@ -204,7 +202,7 @@ def _length(slices: Sequence[Array], length: int | None) -> int:
         if sizes and sizes[0] != count:
             raise ShapeError(
                 f"lax.scan got length={count}, but xs with a leading axis of size {sizes[0]}.",
-                "Leave out length where there are xs.",
+                "Leave out length if there are xs.",
             )
         return count
     if not sizes:
@@ -230,7 +228,7 @@ def _python_scan(
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply f to each slice of xs along its leading axis, one after another; stack the results.
 
-    With batch_size, f is vmapped over that many slices at a time. Raises ShapeError where that is below 1.
+    With batch_size, f is vmapped over that many slices at a time. Raises ShapeError if it is below 1.
 
     >>> from rlx import lax
     >>> lax.map(lambda x: x * x, lax.iota("int32", 4)).tolist()
@@ -243,7 +241,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     arrays = [as_array(x) for x in slices]
     count, size = _length(arrays, None), operator.index(batch_size)
     if size < 1:
-        raise ShapeError(f"lax.map got batch_size={size}.", "Pass how many slices to take at a time: 1 or more.")
+        raise ShapeError(f"lax.map got batch_size={size}.", "Pass the number of slices to take at a time: 1 or more.")
     whole = count // size * size
     batched = vmap(f)
     parts = []
@@ -261,10 +259,10 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     """All prefixes of an axis combined by an associative function, in logarithmic depth.
 
     Args:
-      fn: takes two trees of slices (any number of them along `axis`) and combines them elementwise;
+      fn: takes two trees of slices (along `axis`, of any length) and combines them elementwise;
         fn(a, fn(b, c)) equals fn(fn(a, b), c).
       elems: an array, or a tree of arrays of one size along `axis`.
-      reverse: combine suffixes instead; fn's first argument comes from nearer the end.
+      reverse: combine suffixes instead; fn's first argument is nearer to the end.
       axis: the axis to scan over.
 
     >>> from rlx import lax
@@ -281,7 +279,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     if len(sizes) != 1 or any(x.ndim <= at for x in arrays):
         raise ShapeError(
             f"lax.associative_scan got arrays of shapes {[x.shape for x in arrays]} for axis {axis}.",
-            "All arrays have one size along the axis.",
+            "All arrays must have one size along the axis.",
         )
 
     def combine(a: Sequence[Array], b: Sequence[Array]) -> list[Array]:
@@ -289,7 +287,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         if out_tree != treedef:
             raise ControlFlowTypeError(
                 f"lax.associative_scan: fn returned a result of structure {out_tree}.",
-                f"It returns trees of the structure that it takes, {treedef}.",
+                f"It must return trees of the structure that it takes, {treedef}.",
             )
         return [as_array(x) for x in out]
 
@@ -325,7 +323,7 @@ def _prefixes(
 
 
 def _interleave(even: Array, odd: Array, axis: int) -> Array:
-    """Elements of both in turn; `even` may have one more."""
+    """Elements of both, alternating; `even` may have one more."""
     common = odd.shape[axis]
     paired = stack([slice_in_dim(even, 0, common, axis=axis), odd], axis + 1)
     merged = reshape(paired, (*odd.shape[:axis], 2 * common, *odd.shape[axis + 1 :]))

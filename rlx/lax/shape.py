@@ -1,6 +1,6 @@
-"""Functions that move elements about: broadcast, reshape, transpose, slice, pad, join.
+"""Functions that move elements: broadcast, reshape, transpose, slice, pad, join.
 
-`sharding` and `out_sharding` are accepted for JAX's sake: an array lies on one device.
+`sharding` and `out_sharding` are accepted for JAX's sake: an array is on one device.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from rlx.lax.operands import (
 from rlx.lax.operands import operands as of_one_dtype
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.dtypes import result_type
-from rlx.numpy.placement import placed
+from rlx.numpy.placement import divided_like, made_like, placed
 from rlx.numpy.promotion import yielding
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import registry
 
@@ -71,7 +72,7 @@ __all__ = [
 
 # ------------------------------------------------------------- dtypes
 def dtype(x: Any) -> np.dtype:
-    """The dtype that an array, a Python number, or a dtype has here.
+    """The dtype of an array, a Python number, or a dtype argument.
 
     >>> from rlx import lax
     >>> lax.dtype(1.0), lax.dtype("int32")
@@ -100,7 +101,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     """The same bits read as another dtype.
 
     To a narrower dtype each element becomes a row along a new last axis; to a wider one the last axis
-    disappears, and must have as many elements as make one of the wider.
+    disappears; its elements together must make one element of the wider dtype.
 
     >>> from rlx import lax
     >>> hex(lax.bitcast_convert_type(1.0, "uint32").item())
@@ -145,8 +146,16 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     like = shared_array(x)
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
-    filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
-    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding, like=like)
+    value = scalar_of(fill_value, dtype)
+
+    def make(part: tuple[int, ...]) -> Array:
+        filled = full(part, value)
+        return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
+
+    sizes = like.shape if shape is None else new_shape("full_like", shape)
+    if isinstance(value, Tracer):  # its derivative is summed over processes
+        return placed(make(sizes), divided_like(like, sizes) if sharding is None else sharding, like=like)
+    return made_like(make, sizes, like, sharding)
 
 
 def zeros_like_array(x: Any) -> Array:
@@ -161,7 +170,7 @@ def zeros_like_array(x: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of zeros: memory without values does not exist in rlx.
+    """An array of zeros: rlx has no uninitialised memory.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -211,7 +220,7 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """The array brought to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result.
+    """The array broadcast to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -351,7 +360,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     if not low <= high <= x.ndim:
         raise ShapeError(
             f"lax.collapse got axes {start_dimension} to {stop_dimension} of an array of {x.ndim}.",
-            f"The first axis comes before the end, which is at most {x.ndim}.",
+            f"start_dimension must be at most stop_dimension, which is at most {x.ndim}.",
         )
     merged = int(np.prod(x.shape[low:high], dtype=np.int64))
     return reshape(x, (*x.shape[:low], merged, *x.shape[high:]))
@@ -383,7 +392,7 @@ def slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """operand[start:limit:stride] along every axis, with constants that lie inside.
+    """operand[start:limit:stride] along every axis, with constants that are in bounds.
 
     >>> from rlx import lax
     >>> lax.slice(lax.iota("int32", 6), (1,), (6,), (2,)).tolist()
@@ -393,7 +402,7 @@ def slice(
     starts, limits = canonical_shape(start_indices), canonical_shape(limit_indices)
     steps = (1,) * x.ndim if strides is None else canonical_shape(strides)
     cut = registry["slice"]
-    cut.type(x.type, starts=starts, limits=limits, strides=steps)  # NumPy would cut off what lies outside
+    cut.type(x.type, starts=starts, limits=limits, strides=steps)  # NumPy would clip positions out of bounds
     return cut(x, starts=starts, limits=limits, strides=steps)
 
 
@@ -436,14 +445,14 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     if not 0 <= at < size:
         raise IndexBoundsError(
             f"lax.index_in_dim got index {index} for axis {axis} of size {size}.",
-            "The index must lie inside of the axis.",
+            "The index must be in bounds.",
         )
     row = shape.slice_along(x, at, at + 1, axis)
     return row if keepdims else shape.squeeze(row, (axis,))
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The array cut along one axis in pieces of the given sizes.
+    """The array cut along one axis into pieces of the given sizes.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -497,7 +506,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The array with a value around it and between its elements.
 
-    padding_config holds (low, high, interior) for each axis; negative low and high cut off.
+    padding_config has (low, high, interior) for each axis; negative low and high remove elements.
 
     >>> from rlx import lax
     >>> lax.pad(lax.iota("int32", 3), 9, [(1, 0, 1)]).tolist()
@@ -513,13 +522,13 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     if value.shape != () or len(padding_config) != x.ndim:
         raise ShapeError(
             f"lax.pad got {x.type!r}, a padding value of shape {value.shape} and padding_config={padding_config!r}.",
-            "The value is a scalar, and there is a triple (low, high, interior) for each axis.",
+            "The value must be a scalar, with a triple (low, high, interior) for each axis.",
         )
     config = tuple((int(low), int(high), int(inner)) for low, high, inner in padding_config)
     for size, (low, high, inner) in zip(x.shape, config, strict=True):
         if inner < 0 or low + size + max(size - 1, 0) * inner + high < 0:
             raise ShapeError(
                 f"lax.pad got {(low, high, inner)} for an axis of size {size}.",
-                "It cuts off at most what there is, and puts no fewer than 0 elements between two.",
+                "Negative low and high may remove at most the whole axis, and interior must be 0 or more.",
             )
     return registry["pad"](x, scalar_of(padding_value, x.dtype), config=config)

@@ -1,4 +1,4 @@
-"""Solvers of the user's own with implicit derivatives: custom_linear_solve and custom_root."""
+"""User-defined solvers with implicit derivatives: custom_linear_solve and custom_root."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """x with matvec(x) = b, found by `solve`, and differentiated through the equation instead of the solver.
+    """x with matvec(x) = b, computed by `solve`, and differentiated through the equation instead of the solver.
 
     Args:
       matvec: a linear function, of trees like b.
@@ -41,7 +41,7 @@ def custom_linear_solve(
       symmetric: matvec is its own transpose, so that `solve` serves both.
       has_aux: solvers return (x, auxiliary), where auxiliary has no derivative.
 
-    Returns: x, or (x, auxiliary). Raises: ControlFlowTypeError where structures differ.
+    Returns: x, or (x, auxiliary). Raises: ControlFlowTypeError if the structures differ.
 
     >>> import rlx
     >>> f = lambda a: rlx.lax.custom_linear_solve(lambda x: a * x, 6.0, lambda mv, b: b / a, symmetric=True)
@@ -74,7 +74,7 @@ def custom_linear_solve(
 
 
 class _LinearMap:
-    """A linear function of trees, with its program and what that captured."""
+    """A linear function of trees, with its program and captured values."""
 
     def __init__(self, function: Callable[[Any], Any], in_tree: Any, types: Sequence[TensorType]) -> None:
         self.in_tree, self.types = in_tree, list(types)
@@ -120,14 +120,14 @@ def _stage_solver(what: str, solve: Solver, system: _LinearMap, has_aux: bool) -
 def _check(
     name: str, what: str, given: Any, types: Sequence[TensorType], structure: Any, found: Sequence[TensorType]
 ) -> None:
-    """Raise unless a value has the structure, shapes and dtypes of what was given."""
+    """Raise unless a value has the structure, shapes and dtypes of the given one."""
     same = structure == tree.structure(given) and len(found) == len(types)
     if same and all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(found, types, strict=True)):
         return
     raise ControlFlowTypeError(
         f"lax.{name} was given a tree {tree.structure(given)} of {[repr(t.strong()) for t in types]}, but {what}"
         f" has structure {structure} and types {[repr(t.strong()) for t in found]}.",
-        "Functions and solvers take and return trees of the structure, shapes and dtypes that were given.",
+        "Functions and solvers must take and return trees of the given structure, shapes and dtypes.",
     )
 
 
@@ -138,11 +138,11 @@ def custom_root(
     tangent_solve: Solver,
     has_aux: bool = False,
 ) -> Any:
-    """x with f(x) = 0, found by `solve`, and differentiated through the equation instead of the solver.
+    """x with f(x) = 0, computed by `solve`, and differentiated through the equation instead of the solver.
 
     Args:
       f: takes and returns trees like initial_guess.
-      initial_guess: where the search starts; it has no influence on derivatives.
+      initial_guess: the start of the search; it has no influence on derivatives.
       solve: solve(f, initial_guess) returns x.
       tangent_solve: tangent_solve(g, y) returns x with g(x) = y for a linear function g; it is itself
         differentiable and transposable, for instance by lax.custom_linear_solve.

@@ -17,7 +17,7 @@ __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """The array sorted along an axis; several arrays are sorted together by the first num_keys.
 
-    Sorting is stable always; NaNs come last.
+    Sorting is always stable; NaNs come last.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -29,12 +29,12 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     if not arrays or not 1 <= num_keys <= len(arrays):
         raise ShapeError(
             f"lax.sort got {len(arrays)} arrays and num_keys={num_keys}.",
-            "num_keys counts the leading arrays that are compared.",
+            "num_keys must be at least 1 and at most the number of arrays.",
         )
     axis = canonical_axis("sort", dimension, arrays[0].ndim)
     if any(x.shape != arrays[0].shape for x in arrays):
         raise ShapeError(
-            f"lax.sort got arrays of shapes {', '.join(str(x.shape) for x in arrays)}.", "They are sorted together."
+            f"lax.sort got arrays of shapes {', '.join(str(x.shape) for x in arrays)}.", "Their shapes must be equal."
         )
     outs = sorting.sort(*arrays, axis=axis, keys=num_keys)
     return tuple(outs) if several else outs[0]
@@ -55,10 +55,10 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """The k largest elements along an axis in descending order, and their positions, which are int32.
 
-    Args: operand: real numbers; k: how many; axis. is_stable: accepted for JAX's sake: of equal elements the first
-      come first always.
+    Args: operand: real numbers; k: number of elements; axis. is_stable: accepted for JAX's sake: equal elements
+      always keep their order.
 
-    Raises ShapeError where the axis has fewer elements, or more than int32 counts.
+    Raises ShapeError if the axis has fewer elements, or too many for int32.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -71,11 +71,11 @@ def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tu
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(
             f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.",
-            "k is at most the axis's size.",
+            "k must be at most the axis's size.",
         )
     if x.shape[axis] >= 2**31:
         raise ShapeError(
-            f"lax.top_k got an axis of size {x.shape[axis]}: its int32 positions would overflow.", "Cut it in pieces."
+            f"lax.top_k got an axis of size {x.shape[axis]}: its int32 positions would overflow.", "Split the axis."
         )
     return tuple(sorting.top_k(x, k=int(k), axis=axis))
 
@@ -90,7 +90,7 @@ def approx_max_k(
 ) -> tuple[Array, Array]:
     """The k largest elements along an axis in descending order, and their positions.
 
-    rlx finds them exactly, so that recall_target, reduction_input_size_override and aggregate_to_topk
+    rlx computes the exact result, so that recall_target, reduction_input_size_override and aggregate_to_topk
     make no difference.
 
     >>> import numpy as np

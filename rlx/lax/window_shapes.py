@@ -1,4 +1,4 @@
-"""The shapes that convolutions and window reductions return, from the shapes that they take."""
+"""The result shapes of convolutions and window reductions, from their operands' shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 def conv_general_permutations(dimension_numbers: Any) -> tuple[Shape, Shape, Shape]:
-    """The orders in which layouts hold batch, features and spatial axes (of kernels: output, input features).
+    """The orders of batch, features and spatial axes in layouts (of kernels: output, input features).
 
     >>> from rlx import lax
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
@@ -112,18 +112,18 @@ def reduce_window_shape_tuple(
 
 
 def _positions(sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], padding: Padding) -> Shape:
-    """How many places a window has along each axis."""
+    """The number of window positions along each axis."""
     pads = padtype_to_pads(sizes, window, strides, padding) if isinstance(padding, str) else list(padding)
     if not len(sizes) == len(window) == len(strides) == len(pads):
         raise ShapeError(
             f"{len(sizes)} axes got {len(window)} window sizes, {len(strides)} strides and {len(pads)} paddings.",
-            "Give one of each for every axis.",
+            "Pass one of each for every axis.",
         )
     padded = [n + low + high for n, (low, high) in zip(sizes, pads, strict=True)]
     if any(n < 0 for n in padded):
         raise ShapeError(
             f"Padding {pads} cuts off more than axes of sizes {tuple(sizes)} have.",
-            "Negative padding takes at most the whole axis.",
+            "Negative padding may remove at most the whole axis.",
         )
     return tuple(max((n - k) // s + 1, 0) for n, k, s in zip(padded, window, strides, strict=True))
 

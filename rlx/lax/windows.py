@@ -35,7 +35,7 @@ def reduce_window(
 
     Args:
       operand: an array, or a tree of arrays that are reduced together.
-      init_value: the scalar (or tree of them) that each reduction starts from.
+      init_value: the scalar (or tree of scalars) that each reduction starts from.
       computation: an associative function of two scalars, such as lax.max or lax.add.
       window_dimensions, window_strides: size and step of the window along each axis.
       padding: "SAME", "SAME_LOWER", "VALID", or a pair (low, high) for each axis.
@@ -88,11 +88,11 @@ def _spec(
         if len(values) != len(shape) or any(v < 1 for v in values):
             raise ShapeError(
                 f"lax.reduce_window got {what}={values} for an operand of shape {shape}.",
-                "It holds a positive size for each axis of the operand.",
+                "It must have a positive size for each axis of the operand.",
             )
     if isinstance(padding, str):
         reach = [dilated(n, d) for n, d in zip(sizes, steps, strict=True)]
-        padding = padtype_to_pads(shape, reach, strides, padding)  # JAX reckons without base_dilation
+        padding = padtype_to_pads(shape, reach, strides, padding)  # JAX computes it without base_dilation
     return WindowSpec(sizes, strides, paddings(padding), base, steps)
 
 

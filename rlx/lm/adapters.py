@@ -1,4 +1,4 @@
-"""Low-rank updates of linears (LoRA): made, trained beside frozen weights, merged, taken out, several in one batch."""
+"""Low-rank updates of linear layers (LoRA): create, train with frozen weights, merge, remove, and batch them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def new_lora(
       alpha: updates count alpha / rank times; None: rank.
       names: such as "q", "k", "v", "o", "gate", "up", "down".
 
-    Returns {"layers.0.q": {"a": [rank, in], "b": [out, rank], "scale": float32[]}, ...}: what training moves.
+    Returns {"layers.0.q": {"a": [rank, in], "b": [out, rank], "scale": float32[]}, ...}: the trained parameters.
 
     Raises OptionError for a rank below 1 and for names that no layer has.
 
@@ -70,7 +70,7 @@ def new_lora(
 
 
 def apply_lora(parameters: Any, updates: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with updates beside their weights, which stay as they are, quantised perhaps.
+    """Parameters with updates in addition to their weights. The weights stay unchanged and may be quantised.
 
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
@@ -105,7 +105,7 @@ def merge_lora(parameters: Any, updates: dict[str, Any], sign: float = 1.0) -> d
 
 
 def stack_lora(several: Sequence[dict[str, Any]], chosen: Any) -> dict[str, Any]:
-    """Updates for a batch of which each sequence has one of several: `chosen` int [batch], -1 for none.
+    """Updates for a batch in which each sequence uses one of several: `chosen` int [batch], -1 for none.
 
     The updates have one rank. Raises ShapeError where they differ in paths or shapes.
 

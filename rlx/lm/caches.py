@@ -23,7 +23,7 @@ _PACKED = ("q8_0", "q4_0")
 class PagePool:
     """Pages that sequences share: which are free, and the arrays of each layer [pages, key heads, page, features].
 
-    Args: layers: pairs of such arrays, which are replaced as pages are written; page: positions of each.
+    Args: layers: pairs of such arrays, replaced when pages are written; page: positions per page.
 
     >>> from rlx.lm import DecoderConfig, new_cache
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
@@ -37,11 +37,11 @@ class PagePool:
 
     @property
     def free(self) -> int:
-        """How many pages nobody has."""
+        """The number of free pages."""
         return int((self.uses == 0).sum())
 
     def take(self) -> int:
-        """A page that nobody has. Raises OptionError where there is none."""
+        """Allocate a page. Raises OptionError if no page is free."""
         if not self.free:
             raise OptionError(
                 f"All {len(self.uses)} pages of the cache are in use.",
@@ -52,7 +52,7 @@ class PagePool:
         return found
 
     def own(self, number: int) -> int:
-        """The page if nobody else has it; otherwise a copy of it."""
+        """The page if it has one owner; otherwise a copy."""
         if self.uses[number] == 1:
             return number
         found = self.take()
@@ -77,8 +77,8 @@ class Cache(NamedTuple):
     layers: list[tuple[Any, Any]]
     lengths: Any
     capacity: int
-    filled: int = 0  # no sequence is longer
-    ahead: int = 0  # at most so many positions behind the end of a sequence are written, too
+    filled: int = 0  # the length of the longest sequence
+    ahead: int = 0  # the maximum number of positions written after the end of a sequence
     pool: PagePool | None = None
     table: np.ndarray | None = None  # of pages: int32 [batch, pages of a sequence], -1 where there is none
 
@@ -88,7 +88,7 @@ class Cache(NamedTuple):
         return sum(rows_of(store).nbytes for pair in self.layers for store in pair)
 
     def truncate(self, lengths: Any) -> Cache:
-        """The cache with fewer positions: what lies behind them is not looked at, and written over."""
+        """The cache with fewer positions: later positions are ignored and overwritten."""
         old = np.asarray(self.lengths)
         kept = np.minimum(old, np.asarray(lengths, np.int32))
         ahead = self.ahead + int((old - kept).max())
@@ -96,7 +96,7 @@ class Cache(NamedTuple):
         return found if self.pool is None else found._without_pages_behind(kept)
 
     def fork(self) -> Cache:
-        """A copy that can go on by itself; pages are shared until one of both writes to them."""
+        """An independent copy; pages are shared until one of the caches writes to them."""
         if self.pool is None or self.table is None:
             layers = [(tree.map(lambda x: x.copy(), k), tree.map(lambda x: x.copy(), v)) for k, v in self.layers]
             return self._replace(layers=layers, lengths=self.lengths.copy())
@@ -109,7 +109,7 @@ class Cache(NamedTuple):
             self._without_pages_behind(np.zeros(len(self.lengths), np.int32))
 
     def with_room(self, time: int) -> Cache:
-        """The cache with pages of its own for so many more positions of each sequence."""
+        """The cache with separate pages for `time` more positions of each sequence."""
         if self.pool is None or self.table is None:
             return self
         table, page = self.table.copy(), self.pool.page
@@ -149,7 +149,7 @@ def new_cache(
       chunk: of "ring": how many tokens may come at once.
       page, pages: of "paged": positions of a page, and how many there are; None: enough for all sequences.
 
-    Raises OptionError for another kind, ShapeError for heads that are no whole blocks of 32.
+    Raises OptionError for another kind, ShapeError if the head size is not a multiple of 32.
 
     >>> from rlx.lm import DecoderConfig
     >>> config = DecoderConfig(vocabulary=9, width=64, layers=2, heads=2, key_heads=1, inner=8)
@@ -183,7 +183,7 @@ def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
         return jnp.zeros(shape, dtype)
     if shape[-1] % 32:
         raise ShapeError(
-            f"Heads of {shape[-1]} features are no whole blocks of 32, as {dtype} has them.",
+            f"{dtype} needs a head size that is a multiple of 32, got {shape[-1]}.",
             "Keep keys and values in bfloat16.",
         )
     packed = quantize(np.zeros((1, shape[-1]), np.float32), f"gguf_{dtype}")
@@ -232,7 +232,7 @@ def read(store: Any, table: Any = None) -> Any:
 
 
 def key_positions(slots: int, positions: Any, ring: bool) -> Any:
-    """Which position lies in each slot: ints [slots], or [batch, slots] of rings, below 0 where there is none."""
+    """The position in each slot: ints [slots], or [batch, slots] for rings; negative if empty."""
     places = jnp.arange(slots, dtype=np.int32)
     if not ring:
         return places

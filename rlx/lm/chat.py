@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
+from rlx.installation import install_command
 from rlx.lm.tokens import TextTokenizer
 
 __all__ = ["chat_text"]
@@ -19,8 +20,8 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
     Args:
       messages: dicts of "role" ("system", "user", "assistant") and "content".
       tokenizer: whose template and special tokens are used.
-      answer: the text ends where the model's answer begins.
-      more: what else the template knows, such as tools.
+      answer: end the text with the start of the model's answer.
+      more: other variables of the template, such as tools.
 
     Raises UnsupportedError where there is no template, or no jinja2; OptionError where the template fails or refuses
     the conversation; InputTypeError for messages of another form.
@@ -33,7 +34,7 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
     if tokenizer.chat_template is None:
         raise UnsupportedError("The model has no chat template.", "Write the prompt as one text.")
     if not all(isinstance(m, dict) and "role" in m for m in messages):
-        raise InputTypeError("A message is no dict with a role.", 'Write {"role": "user", "content": "..."}.')
+        raise InputTypeError("A message must be a dict with a role.", 'Write {"role": "user", "content": "..."}.')
     given = {"messages": list(messages), "add_generation_prompt": answer, **more}
     for role in ("bos", "eos", "unknown", "padding"):
         given.setdefault(
@@ -63,7 +64,7 @@ def _jinja() -> Any:
     except ImportError:
         jinja2 = None
     if jinja2 is None:
-        raise UnsupportedError("Chat templates need jinja2.", 'pip install "rlx[lm]"')
+        raise UnsupportedError("Chat templates need jinja2.", install_command("lm"))
     return jinja2
 
 

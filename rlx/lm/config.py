@@ -1,4 +1,4 @@
-"""What a decoder is made of: one description for all families, read from `config.json` or from a GGUF file."""
+"""The configuration of a decoder: one class for all families, read from `config.json` or a GGUF file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Rope:
 
     Args:
       base: of the wavelengths.
-      dims: how many features of a head are turned.
-      interleaved: pairs are neighbours; otherwise the halves of what is turned.
+      dims: the number of rotated features of a head.
+      interleaved: pairs are neighbours; otherwise they are in the two halves of the rotated features.
       scaling: "linear", "dynamic", "yarn", "longrope", "llama3", or None.
       factors: its numbers, by Hugging Face's names.
-      frequency_factors: what inverse wavelengths are divided by, from a file, or empty.
+      frequency_factors: divisors of the inverse wavelengths, from a file, or empty.
 
     >>> from rlx.lm import Rope
     >>> Rope(dims=64).base
@@ -75,16 +75,16 @@ class DecoderConfig:
       context: the longest sequence that it was trained for.
       norm: "rms" or "layer"; norm_eps; norm_offset: added to the weights of norms (Gemma: 1).
       activation: "silu", "gelu" or "gelu_tanh"; gated: the feed-forward block has a gate.
-      rope: for global attention; local_rope: for layers with a window, where it differs.
-      learned_positions: positions have embeddings of their own instead.
-      alibi: scores fall with the distance of keys instead, by a slope for each head.
+      rope: for global attention; local_rope: for layers with a window, if different.
+      learned_positions: positions have embeddings instead.
+      alibi: scores decrease with the distance of keys instead, with a slope per head.
       sinks: each head has a score that takes part in its softmax without a value.
       tied: logits are products with the embedding.
       embedding_scale, score_scale: factors of embeddings and of attention scores (None: 1 / sqrt(head_dim)).
       attention_softcap, logit_softcap: c of c * tanh(x / c), or None.
       qk_norm: queries and keys are normalised head by head.
-      post_norms: what attention and feed-forward give is normalised again before it is added.
-      windows: for each layer how many positions its queries see, None for all; () where all layers see all.
+      post_norms: the results of attention and feed-forward are normalised before they are added.
+      windows: for each layer, the number of positions that its queries see, None for all; () if all layers see all.
       experts: of each feed-forward block, or None; plain_layers: numbers of layers without.
       stop: ids of tokens that end a text.
 
@@ -141,7 +141,7 @@ class DecoderConfig:
 
     @property
     def scale(self) -> float:
-        """What scores are multiplied with."""
+        """The factor of the scores."""
         return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
 
     def window(self, layer: int) -> int | None:
@@ -174,7 +174,7 @@ def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
 
 
 def _plain(given: Mapping[str, Any], **more: Any) -> DecoderConfig:
-    """What Llama and its descendants share."""
+    """The common configuration of Llama and its descendants."""
     heads = given["num_attention_heads"]
     head_dim = given.get("head_dim") or given["hidden_size"] // heads
     stop = given.get("eos_token_id")
@@ -194,7 +194,7 @@ def _plain(given: Mapping[str, Any], **more: Any) -> DecoderConfig:
         tied=bool(given.get("tie_word_embeddings", False)),
         stop=() if stop is None else tuple(stop) if isinstance(stop, list) else (stop,),
     )
-    if sizes.rope is not None and sizes.rope.scaling == "dynamic":  # what it is stretched to
+    if sizes.rope is not None and sizes.rope.scaling == "dynamic":  # the extended length
         stretched = int(sizes.context * dict(sizes.rope.factors).get("factor", 1.0))
         sizes = replace(sizes, context=stretched)
     return replace(sizes, **more)
@@ -358,8 +358,8 @@ def config_of_gguf(
 ) -> DecoderConfig:
     """The decoder that a GGUF file's metadata describe.
 
-    Args: factors: what a file has of the rotation in tensors, by the names "freqs", "factors_long" and "factors_short";
-    tied: it has no output matrix of its own; vocabulary: rows of its embedding.
+    Args: factors: the rotation's tensors in a file, by the names "freqs", "factors_long" and "factors_short";
+    tied: the output matrix is the embedding; vocabulary: rows of its embedding.
 
     Raises UnsupportedError for an architecture that is not known, FileFormatError for sizes that are missing.
     """
@@ -487,7 +487,7 @@ class EncoderConfig:
     """An encoder as BERT.
 
     Args: vocabulary, width, layers, heads, inner, context: sizes; kinds: of tokens (first and second text); pooled: the
-    first token has an output of its own; masked: there are logits for masked tokens; others as DecoderConfig's.
+    first token has an additional output; masked: there are logits for masked tokens; others as DecoderConfig's.
 
     >>> from rlx.lm import EncoderConfig
     >>> EncoderConfig(vocabulary=99, width=32, layers=2, heads=4, inner=64).context

@@ -34,7 +34,7 @@ def _tables(config: DecoderConfig, positions: Any, length: Any) -> tuple[Any, ..
 
 
 def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -> Turns | None:
-    """A rope's tables with what they were made of; length: that of its frequencies, None where it is not known here."""
+    """A rope's tables with their inputs; length: the length for its frequencies, None if unknown."""
     if rope is None:
         return None
     if length is None:
@@ -43,7 +43,7 @@ def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -
 
 
 def _rope_of(config: DecoderConfig, layer: int) -> tuple[Rope | None, int]:
-    """The rope of a layer, and its number among those of the config."""
+    """The rope of a layer, and its index in the config."""
     local = config.local_rope is not None and config.window(layer) is not None
     return (config.local_rope, 1) if local else (config.rope, 0)
 
@@ -54,9 +54,9 @@ def _begin(tokens: Any, positions: Any, parameters: Parameters, config: DecoderC
 
 
 def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
-    """Logits of what comes out of layers: the last norm and the product with the vocabulary.
+    """Logits of a layer's output: the last norm and the product with the vocabulary.
 
-    Args: x: floats [..., width], behind the last layer, or behind an earlier one to see what it would say.
+    Args: x: floats [..., width], the output of the last layer, or of an earlier one for its prediction.
 
     Returns float32 [..., vocabulary].
 
@@ -73,7 +73,7 @@ def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
 
 
 def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
-    """The logits at every position of sequences, in one pass without a cache; what follows a position does not matter.
+    """The logits at every position of sequences, in one pass without a cache; later positions do not matter.
 
     Args:
       parameters: of the decoder, as `rlx.lm.load` gives them.
@@ -82,7 +82,7 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
 
     Returns float32 [batch, time, vocabulary]. It is a pure function, to be differentiated and compiled.
 
-    Values have names that `rlx.quant.taps_of` and policies of `rlx.checkpoint` know: "embedding", what comes out of
+    Values have names that `rlx.quant.taps_of` and policies of `rlx.checkpoint` know: "embedding", the output of
     each layer ("layers.0", ...), and the weights of its attention [batch, heads, time, keys] ("layers.0.attention").
 
     >>> import numpy as np
@@ -139,7 +139,7 @@ def _begin_program(config: DecoderConfig, structure: TreeDef) -> Any:
 @lru_cache(maxsize=256)
 def _finish_program(config: DecoderConfig, structure: TreeDef) -> Any:
     def step(x: Any, last: Any, leaves: Any) -> Any:
-        """Logits behind the last token of each sequence; at all of them where last is None."""
+        """Logits after the last token of each sequence; at all tokens if last is None."""
         chosen = x if last is None else jnp.take_along_axis(x, last[:, None, None], axis=1)
         found = readout(tree.unflatten(structure, leaves), chosen, config)
         return found if last is None else found[:, 0]
@@ -148,7 +148,7 @@ def _finish_program(config: DecoderConfig, structure: TreeDef) -> Any:
 
 
 class Steps:
-    """A decoder that goes on token by token: its compiled parts, and its parameters as leaves.
+    """A decoder that runs token by token: its compiled parts, and its parameters as leaves.
 
     A program is made for each kind of layer, not for each layer, and for each number of tokens that come at once.
 
@@ -181,22 +181,22 @@ class Steps:
         Args:
           tokens: int32 [batch, time]: the next ones of each sequence.
           cache: whose arrays are given away.
-          counts: ints [batch]: how many of the tokens of each sequence count, at least 1; None: all.
-          every: logits at every position instead of behind the last that counts.
+          counts: ints [batch]: the number of valid tokens of each sequence, at least 1; None: all.
+          every: logits at every position instead of only after the last valid token.
           least: ints [batch], for rotary positions whose angles depend on the length of a sequence ("dynamic",
-            "longrope"): a token's are those of the sequence that ends with it, or of one of `least` tokens if that is
-            longer. None: the length that sequences have with these tokens.
+            "longrope"): a token's angles use the length of the sequence up to it, or `least` if that is
+            longer. None: the length of the sequences with these tokens.
 
         Returns float32 [batch, vocabulary] (or [batch, time, vocabulary]) and the cache.
 
-        Raises OptionError where the cache has no room for so many tokens, and where sequences become so long that all
-        of their tokens have other angles ("longrope"): these begin anew.
+        Raises OptionError if the tokens do not fit into the cache, or if sequences become so long that all
+        their tokens have other angles ("longrope"): start these again.
         """
         tokens = jnp.asarray(tokens, np.int32)
         time = tokens.shape[1]
         if cache.filled + time > cache.capacity:
             raise OptionError(
-                f"The cache has room for {cache.capacity} positions; {cache.filled} are there and {time} come.",
+                f"The cache has {cache.capacity} positions; {cache.filled} are used and {time} are added.",
                 "Make it larger: rlx.lm.new_cache(config, batch, capacity).",
             )
         cache = cache.with_room(time)
@@ -225,15 +225,15 @@ class Steps:
 
 
 def _goes_around(store: Any, window: int, cache: Cache, time: int) -> bool:
-    """Whether a layer's cache is a ring. Raises OptionError where one would forget what its window needs."""
+    """Whether a layer's cache is a ring. Raises OptionError if the ring would overwrite positions in its window."""
     slots = rows_of(store).shape[2]
     if slots == cache.capacity:
         return False
     if max(time, cache.ahead) > slots - window + 1:
         raise OptionError(
-            f"A ring of {slots} positions for a window of {window} takes {slots - window + 1} tokens at once, and goes"
-            f" as far back; here are {max(time, cache.ahead)}.",
-            "Give new_cache a greater chunk=, or fewer tokens at once.",
+            f"A ring of {slots} positions for a window of {window} takes {slots - window + 1} tokens per call and can"
+            f" drop as many; got {max(time, cache.ahead)}.",
+            "Pass a larger chunk= to new_cache, or fewer tokens per call.",
         )
     return True
 
@@ -259,6 +259,6 @@ def _seen(config: DecoderConfig, cache: Cache, counts: np.ndarray, least: Any) -
             raise OptionError(
                 f"A sequence goes from {int(before[crosses][0])} tokens to more than {limit}, from where on all of them"
                 f" have other rotary angles ({config.family}, longrope).",
-                "Begin anew with all of its tokens: model.start(tokens, room).",
+                "Start again with all its tokens: model.start(tokens, room).",
             )
     return (after if least is None else np.asarray(least)).astype(np.int32)

@@ -27,11 +27,11 @@ def _normalised(x: Any, parameters: Parameters, config: EncoderConfig) -> Any:
 
 
 def encode(parameters: Parameters, tokens: Any, config: EncoderConfig, counted: Any = None, kinds: Any = None) -> Any:
-    """The vectors behind the last layer: float32 [batch, time, width], a pure function.
+    """The output of the last layer: float32 [batch, time, width], a pure function.
 
     Args:
       tokens: ints [batch, time].
-      counted: bools [batch, time]: which tokens are there; the others are padding that nobody sees. None: all.
+      counted: bools [batch, time]: which tokens are valid; the others are padding and are masked. None: all.
       kinds: ints [batch, time]: 0 for the first text, 1 for the second. None: 0.
 
     >>> import numpy as np
@@ -84,12 +84,12 @@ class Encoder:
         return self._states(self.parameters, rows, counted, kinds)
 
     def pooled(self, tokens: Any, counted: Any = None, kinds: Any = None) -> Any:
-        """What stands for a whole text: tanh of a product with the first token's vector, [batch, width]."""
+        """One vector per text: tanh of a product with the first token's vector, [batch, width]."""
         self._need(self.config.pooled, "pooled output")
         return jnp.tanh(linear(self.states(tokens, counted, kinds)[:, 0], self.parameters["pooler"]))
 
     def logits(self, tokens: Any, counted: Any = None, kinds: Any = None) -> Any:
-        """What masked tokens may be: float32 [batch, time, vocabulary]."""
+        """Logits for masked tokens: float32 [batch, time, vocabulary]."""
         self._need(self.config.masked, "logits for masked tokens")
         x = activate(linear(self.states(tokens, counted, kinds), self.parameters["guess"]), self.config.activation)
         x = _normalised(x, self.parameters["guess_norm"], self.config)
@@ -112,11 +112,11 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     >>> rlx.lm.load_encoder("no-such-folder")
     Traceback (most recent call last):
         ...
-    rlx.errors.FileFormatError: no-such-folder is no folder with config.json...
+    rlx.errors.FileFormatError: no-such-folder is not a folder with config.json...
     """
     path = Path(path)
     if not (path / "config.json").is_file():
-        raise FileFormatError(f"{path} is no folder with config.json.", "Check the path.")
+        raise FileFormatError(f"{path} is not a folder with config.json.", "Check the path.")
     tensors = open_tensors(path)
     pooled = any(name.endswith("pooler.dense.weight") for name in tensors)
     given = json.loads((path / "config.json").read_text())

@@ -36,8 +36,8 @@ class Model:
 
     Args:
       config, parameters: a DecoderConfig and the pytree that belongs to it.
-      tokenizer: or None, where ids are enough.
-      cache: what `rlx.lm.new_cache` is told beside sizes, such as {"dtype": "q8_0"} or {"kind": "ring"}.
+      tokenizer: or None, if only ids are used.
+      cache: options of `rlx.lm.new_cache`, such as {"dtype": "q8_0"} or {"kind": "ring"}.
 
     >>> import numpy as np
     >>> from rlx import lm
@@ -78,7 +78,7 @@ class Model:
 
     # ------------------------------------------------------------- tokens
     def start(self, prompts: Sequence[Sequence[int]], room: int) -> tuple[Any, Cache]:
-        """The logits behind prompts of any lengths, float32 [batch, vocabulary], and a cache with room for more tokens.
+        """The logits after prompts of any lengths, float32 [batch, vocabulary], and a cache with room for more tokens.
 
         Raises OptionError for an empty prompt and for sequences longer than the model's context.
         """
@@ -103,7 +103,7 @@ class Model:
         for first in range(0, padded, _LARGEST):
             part = tokens[:, first : first + _LARGEST]
             counts = np.clip(lengths - first, 0, part.shape[1]).astype(np.int32)
-            least = np.where(counts > 0, lengths, capacity)  # what comes behind the end of one is taken back
+            least = np.where(counts > 0, lengths, capacity)  # positions after the end of a sequence are truncated
             found, cache = self.steps.advance(part, cache, np.maximum(counts, 1), least=least)
             filled = cache.filled
             cache = cache.truncate(np.minimum(lengths, first + part.shape[1]))._replace(filled=filled)
@@ -117,17 +117,17 @@ class Model:
         sampling: Sampling = GREEDY,
         stop: Iterable[int] | None = None,
     ) -> Iterator[Any]:
-        """Tokens behind a prompt, or behind each prompt of a batch, one by one.
+        """The tokens after a prompt, or after each prompt of a batch, one by one.
 
         Args:
           tokens: ids, or a list of lists of them of any lengths.
-          max_tokens: how many at most.
+          max_tokens: the maximum number.
           sampling: how they are chosen; greedily unless it says otherwise.
           stop: ids that end a sequence, which are not given themselves; None: the model's own.
 
-        Yields an int; or for a batch a list of them, with None for sequences that are over.
+        Yields an int; for a batch a list, with None for sequences that have ended.
 
-        Raises OptionError for an empty prompt, ids outside the vocabulary, and what does not fit into the context.
+        Raises OptionError for an empty prompt, ids outside the vocabulary, and sequences longer than the context.
         """
         batch = len(tokens) > 0 and not isinstance(tokens[0], (int, np.integer))
         prompts: Any = tokens if batch else [tokens]
@@ -164,7 +164,7 @@ class Model:
         sampling: Sampling = GREEDY,
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
-        """The text behind a prompt, piece by piece; it ends before any of the texts in `stop`.
+        """The text after a prompt, piece by piece; it ends before any of the strings in `stop`.
 
         Raises InputTypeError where the model has no tokenizer.
         """
@@ -220,7 +220,7 @@ def _seen(prompts: Sequence[Sequence[int]], vocabulary: int) -> Any:
 def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
     if tokens.dtype.kind not in "iu":
         raise InputTypeError(
-            f"Tokens of {tokens.dtype} are no ids.", "Encode text first: model.tokenizer.encode(text)."
+            f"Token ids must be integers, got {tokens.dtype}.", "Encode text first: model.tokenizer.encode(text)."
         )
     if tokens.size and not (0 <= tokens.min() and tokens.max() < config.vocabulary):
         wrong = tokens[(tokens < 0) | (tokens >= config.vocabulary)].reshape(-1)[0]
@@ -232,7 +232,7 @@ def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
 def load(path: str | os.PathLike[str], tokenizer: TextTokenizer | None = None) -> Model:
     """A model from a GGUF file, or from a folder with `config.json` and safetensors, sharded or not.
 
-    Packed weights of a GGUF file stay packed, and are mapped: memory is taken for what is used.
+    Packed weights of a GGUF file stay packed and mapped: only used parts take memory.
 
     Raises UnsupportedError for an architecture that is not known, FileFormatError for weights that are missing or have
     other shapes, all of them by name.

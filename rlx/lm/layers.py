@@ -37,7 +37,7 @@ Parameters = Mapping[str, Any]
 
 
 def linear(x: Any, parameters: Parameters) -> Any:
-    """x @ weight.T + bias; the weight [out, in] may be quantised, and a low-rank update ("lora") may stand beside it.
+    """x @ weight.T + bias; the weight [out, in] may be quantised, and may have a low-rank update ("lora").
 
     >>> import numpy as np
     >>> linear(np.ones((1, 2), np.float32), {"weight": np.array([[1.0, 2.0]], np.float32)}).tolist()
@@ -72,7 +72,7 @@ def normalise(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
 
 
 def embed(tokens: Any, parameters: Parameters, config: DecoderConfig) -> Any:
-    """Rows of the embedding, of which only those are decoded that are asked for."""
+    """Rows of the embedding; only the requested rows are decoded."""
     weight = parameters["weight"]
     if isinstance(weight, QuantizedArray):
         found = decode(
@@ -85,7 +85,7 @@ def embed(tokens: Any, parameters: Parameters, config: DecoderConfig) -> Any:
 
 # ---------------------------------------------------------------- attention
 class Place(NamedTuple):
-    """What a layer is told beside its parameters.
+    """A layer's inputs in addition to x and its parameters.
 
     rope, turns: the rotation and its angles, or None; window: how many positions queries see, None for all;
     name: under which its values are handed out (see rlx.lm.forward), or "".
@@ -98,7 +98,7 @@ class Place(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What a layer may look at: keys and values [batch, key heads, keys, features], and where they and queries are.
+    """The keys and values of a layer [batch, key heads, keys, features], and the positions of keys and queries.
 
     key_positions: ints [keys] or [batch, keys], below 0 where there is none; positions: of queries, [batch, time];
     handed: what to hand on.
@@ -114,7 +114,7 @@ class Remembered(NamedTuple):
 def alibi_slopes(heads: int) -> np.ndarray:
     """How much a score loses for each position that a key is away, by head: 2^(-8 i / heads), float32 [heads].
 
-    For numbers that are no powers of two: those of the next lower one, then every second one of its double.
+    For a number that is not a power of two: the slopes of the next lower power, then every second slope of its double.
 
     >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
     ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
@@ -165,7 +165,7 @@ def attention(
 ) -> tuple[Any, Any]:
     """Self-attention of x [batch, time, width]; remember: keys and values of x -> all that may be looked at.
 
-    Returns what is added to x, and what `remember` hands on.
+    Returns the update of x, and the second result of `remember`.
     """
     b, time, _ = x.shape
 
@@ -197,7 +197,7 @@ def attention(
 
 # ---------------------------------------------------------------- feed-forward
 def activate(x: Any, name: str) -> Any:
-    """What DecoderConfig.activation names, of each element."""
+    """The activation function named by DecoderConfig.activation."""
     return nn.silu(x) if name == "silu" else nn.gelu(x, approximate=name == "gelu_tanh")
 
 
@@ -243,10 +243,10 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
 
 
 def balance_loss(scores: Any, chosen: int) -> Any:
-    """How unevenly routers use their experts: what training adds, with a small factor, to its loss.
+    """A measure of how unevenly routers use their experts. Training adds it, with a small factor, to its loss.
 
     Args:
-      scores: of routers, float32 [..., experts]: what `rlx.quant.taps_of(rlx.lm.forward)` hands out as
+      scores: router scores, float32 [..., experts], from `rlx.quant.taps_of(rlx.lm.forward)` as
         "layers.0.router", of one layer or of several together.
       chosen: how many experts each token has.
 
@@ -267,7 +267,7 @@ def balance_loss(scores: Any, chosen: int) -> Any:
 def decoder_layer(
     x: Any, parameters: Parameters, config: DecoderConfig, place: Place, remember: Callable[[Any, Any], Remembered]
 ) -> tuple[Any, Any]:
-    """A layer: attention, then feed-forward, each behind a norm and added to what came in."""
+    """A layer: attention, then feed-forward, each after a norm and added to its input."""
     given, handed = attention(normalise(x, parameters["attention_norm"], config), parameters, config, place, remember)
     x = x + (normalise(given, parameters["post_attention_norm"], config) if config.post_norms else given)
     inner = normalise(x, parameters["ffn_norm"], config)

@@ -25,7 +25,7 @@ def lstm(x: Any, parameters: Parameters, state: tuple[Any, Any] | None = None) -
     Args:
       x: [batch, time, in].
       parameters: "input" [4 hidden, in], "hidden" [4 hidden, hidden], "bias" [4 hidden].
-      state: what is remembered, a pair of [batch, hidden]; None: zeros.
+      state: a pair of [batch, hidden]; None: zeros.
 
     Returns [batch, time, hidden] and the last state.
 
@@ -36,7 +36,8 @@ def lstm(x: Any, parameters: Parameters, state: tuple[Any, Any] | None = None) -
     """
     size = parameters["hidden"].shape[1]
     if state is None:
-        state = (jnp.zeros((x.shape[0], size), np.float32),) * 2
+        zeros = jnp.zeros((x.shape[0], size), np.float32)
+        state = zeros, zeros
     given = x @ parameters["input"].T + parameters["bias"]
 
     def step(carry: Any, row: Any) -> Any:
@@ -138,7 +139,7 @@ def state_space_dual(x: Any, step: Any, a: Any, b: Any, c: Any, d: Any = None, s
 
 
 def gated_delta_rule(query: Any, key: Any, value: Any, decay: Any, rate: Any, state: Any = None) -> tuple[Any, Any]:
-    """A memory of keys and values that forgets, and corrects what it says: S = g S, S += rate k (v - S'k)', y = S'q.
+    """A memory of keys and values with decay and error correction: S = g S, S += rate k (v - S'k)', y = S'q.
 
     Args:
       query, key: [batch, time, heads, features], of length one; value: [batch, time, heads, values].

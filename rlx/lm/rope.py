@@ -16,10 +16,10 @@ __all__ = ["Turns", "angles", "changes_with_length", "frequencies", "rotate", "r
 
 
 class Turns(NamedTuple):
-    """How the heads of sequences are turned: by tables, and what these were made of where positions are consecutive.
+    """The rotation of heads: tables, and their inputs if positions are consecutive.
 
     cosines, sines: float32 [batch, time, dims / 2]. starts: the first position of each sequence, ints [batch];
-    frequencies: float32 [dims / 2], and factor: what `frequencies` gave; starts and frequencies None: by tables alone.
+    frequencies: float32 [dims / 2], and factor: from `frequencies`; starts and frequencies None: tables only.
 
     >>> import numpy as np
     >>> Turns(*angles(np.zeros((1, 2)), np.ones(3, np.float32), 1.0)).cosines.shape
@@ -150,7 +150,7 @@ def angles(positions: Any, inverse: Any, factor: float) -> tuple[Any, Any]:
 
 
 def rotate(x: Any, turns: Turns, interleaved: bool) -> Any:
-    """The first features of heads [batch, heads, time, features] turned, those of each pair into one another.
+    """Rotate the first features of heads [batch, heads, time, features] in pairs.
 
     interleaved: pairs are neighbours; otherwise a feature's partner is half of the turned ones away.
 
@@ -176,7 +176,7 @@ def rotate_pairs(
     factor: float,
     interleaved: bool,
 ) -> Any:
-    """What `rotate` does. It computes with the tables; a backend that claims it may make its own of the frequencies."""
+    """The meaning of `rotate`, by tables. A backend that claims it may compute tables from the frequencies."""
     half = cosines.shape[-1]
     cosines, sines = cosines[:, None], sines[:, None]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]

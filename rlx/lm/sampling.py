@@ -1,4 +1,4 @@
-"""From logits to tokens: what is done to logits, in Hugging Face's order, and draws with a key for each sequence."""
+"""From logits to tokens: adjustments of logits in Hugging Face's order, and sampling with a key per sequence."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["Sampling", "choose", "processed"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. What is left at its default does nothing; they apply in this order.
+    """How the next token is chosen. Options at their default have no effect; they apply in this order.
 
     Args:
       bias: pairs (token, number that is added to its logit).
-      repetition_penalty: logits of tokens that are there already are divided by it, negative ones multiplied.
-      temperature: what logits are divided by; 0: the greatest is taken, nothing is drawn.
-      top_k: only so many of the greatest; 0: all.
-      top_p: the fewest that have this probability together.
+      repetition_penalty: logits of tokens that occurred are divided by it, negative ones multiplied.
+      temperature: logits are divided by it; 0: choose the greatest logit.
+      top_k: keep this number of the greatest logits; 0: all.
+      top_p: keep the smallest set of tokens with this total probability.
       min_p: those with at least this share of the greatest's probability.
-      typical_p: the fewest, nearest to the expected surprise first, that have this probability together.
-      seed: of the draws; each sequence of a batch has a key of its own.
+      typical_p: the same, with the tokens closest to the expected surprise first.
+      seed: for sampling; each sequence of a batch has a separate key.
 
     Raises OptionError for numbers out of range.
 
@@ -71,7 +71,7 @@ class Sampling:
 
 
 def processed(logits: Any, sampling: Sampling, seen: Any = None) -> Any:
-    """Logits [..., vocabulary] as they are drawn from: what is out of the question has -inf.
+    """Logits [..., vocabulary] for sampling; excluded tokens have -inf.
 
     seen: bools of the same shape: which tokens are there already; for the penalty only.
 

@@ -1,4 +1,4 @@
-"""Speculative decoding: a draft proposes tokens, the model looks at all at once and keeps what it would have said."""
+"""Speculative decoding: a draft proposes tokens, and the model checks all of them in one pass."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Draft = Callable[[Sequence[int]], tuple[list[int], np.ndarray | None]]
 
 
 def speculative_accept(proposed: Sequence[int], drawn_from: Any, wanted: Any, key: Any) -> tuple[int, int]:
-    """How many proposed tokens are kept, and the token behind them, so that all are distributed as wanted.
+    """The number of accepted tokens, and the token after them; all follow the distribution `wanted`.
 
     Args:
       proposed: n tokens.
-      drawn_from: float32 [n, vocabulary]: the probabilities that they were drawn with.
-      wanted: float32 [n + 1, vocabulary]: those of the model at each place.
+      drawn_from: float32 [n, vocabulary]: the draft's probabilities.
+      wanted: float32 [n + 1, vocabulary]: the model's probabilities.
       key: of rlx.random.
 
     A token is kept if u < wanted / drawn_from; the first that is not is replaced by a draw from
@@ -57,7 +57,7 @@ def _draws(key: Any, count: int) -> tuple[Any, Any]:
 
 
 def lookup_draft(count: int = 4, longest: int = 3) -> Draft:
-    """Proposes what followed the last tokens where they stood before.
+    """Proposes the tokens that followed an earlier occurrence of the last tokens.
 
     >>> lookup_draft(2)([5, 6, 7, 8, 5, 6])
     ([7, 8], None)
@@ -76,7 +76,7 @@ def lookup_draft(count: int = 4, longest: int = 3) -> Draft:
 
 
 def model_draft(model: Model, count: int = 4) -> Draft:
-    """Proposes what a smaller model of the same vocabulary would say.
+    """Proposes the tokens of a smaller model with the same vocabulary.
 
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
@@ -98,7 +98,7 @@ def speculate(
     sampling: Sampling = GREEDY,
     stop: Any = None,
 ) -> Iterator[int]:
-    """What `model.generate` gives, several tokens at a time where the draft is right.
+    """The tokens of `model.generate`, several per step if the draft is right.
 
     Greedily it gives the same tokens; with a temperature, tokens of the same distribution.
 
@@ -113,10 +113,10 @@ def speculate(
     ends = set(model.config.stop if stop is None else stop)
     room = 8
     logits, cache = model.start([tokens], max_tokens + room)
-    told, known = list(tokens), len(tokens)  # of what is told, the cache knows the first `known`
+    told, known = list(tokens), len(tokens)  # the cache contains the first `known` tokens
     key = random.key(sampling.seed)
     given = 0
-    upcoming = np.asarray(logits)  # [1, vocabulary] behind what is told
+    upcoming = np.asarray(logits)  # [1, vocabulary] after the known tokens
     pending: list[int] = []
     switch = longest_before_switch(model.config)
     while given < max_tokens:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import FileFormatError, UnsupportedError
+from rlx.installation import install_command
 
 __all__ = ["open_tensors"]
 
@@ -51,7 +52,7 @@ def open_tensors(folder: Path) -> Mapping[str, np.ndarray]:
         except safetensors.SafetensorError as error:
             file, why = None, str(error)
         if file is None:
-            raise FileFormatError(f"{folder / name} is no safetensors file: {why}.", "Fetch it anew.")
+            raise FileFormatError(f"{folder / name} is not a safetensors file: {why}.", "Download it again.")
         places |= dict.fromkeys(file.keys(), file)
     return _Tensors(places)
 
@@ -62,5 +63,5 @@ def _library() -> Any:
     except ImportError:
         safetensors = None
     if safetensors is None:
-        raise UnsupportedError("Models in folders need the safetensors library.", 'pip install "rlx[lm]"')
+        raise UnsupportedError("Models in folders need the safetensors library.", install_command("lm"))
     return safetensors

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.gguf.tokenizer import Tokenizer
+from rlx.installation import install_command
 
 __all__ = ["TextTokenizer", "Utf8"]
 
@@ -29,7 +30,7 @@ class TextTokenizer:
 
     Args:
       library: a `tokenizers.Tokenizer`.
-      data: what a GGUF file says of it, or None.
+      data: the tokenizer data of a GGUF file, or None.
       special: ids by role: "bos", "eos", ...
       chat_template: in Jinja, or None.
 
@@ -58,7 +59,7 @@ class TextTokenizer:
         if data.model not in _KINDS:
             known = " and ".join(map(repr, _KINDS))
             raise UnsupportedError(
-                f"The file's tokenizer is of the kind {data.model!r}; {known} are what is read.",
+                f"The file's tokenizer is of the kind {data.model!r}; supported are {known}.",
                 "Pass tokenizer=rlx.lm.TextTokenizer.of_file('tokenizer.json') from the model's own folder.",
             )
         found = _KINDS[data.model](tokenizers, data)
@@ -88,7 +89,7 @@ class TextTokenizer:
         return [self.special["bos"], *found] if begin and self.begins else found
 
     def decode(self, tokens: Iterable[int], special: bool = False, begin: bool = True) -> str:
-        """The text of ids; without special tokens unless asked for. begin: they are those of a text from its start."""
+        """The text of ids. special: include special tokens. begin: the ids start a text."""
         text = self.library.decode([int(t) for t in tokens], skip_special_tokens=not special)
         return text.removeprefix(" ") if self.spaced and begin else text
 
@@ -104,7 +105,7 @@ def _library() -> Any:
     except ImportError:
         tokenizers = None
     if tokenizers is None:
-        raise UnsupportedError("Texts need the tokenizers library.", 'pip install "rlx[lm]"')
+        raise UnsupportedError("Texts need the tokenizers library.", install_command("lm"))
     return tokenizers
 
 
@@ -161,7 +162,7 @@ def _cutter(tokenizers: Any, pre: str) -> Any:
 
 
 class Utf8:
-    """Pieces of text of tokens that come one by one: what is no whole character yet is held back.
+    """Text pieces from a stream of tokens; incomplete characters are held back.
 
     >>> from rlx.gguf import Tokenizer
     >>> from rlx.lm import TextTokenizer
@@ -186,5 +187,5 @@ class Utf8:
         return piece
 
     def rest(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         return self._tokenizer.decode(self._tokens, begin=False)[self._said :]

@@ -29,7 +29,7 @@ __all__ = [
 Path = tuple[Any, ...]
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- names and shapes
 def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ...]]:
     """The shape of every parameter, by its path: products are [out, in].
 
@@ -180,7 +180,7 @@ _GPT2 = {
     "up": "mlp.c_fc",
     "down": "mlp.c_proj",
 }
-# one tensor holds several parameters, one behind the other
+# one tensor contains several parameters, concatenated
 _JOINED = {
     "phi3": {"self_attn.qkv_proj": ("q", "k", "v"), "mlp.gate_up_proj": ("gate", "up")},
     "gpt2": {"attn.c_attn": ("q", "k", "v")},
@@ -252,7 +252,7 @@ def _encoder_name(path: Path) -> str:
 
 
 def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[Path, Any]]:
-    """Parameters that are not tensors as they stand: joined ones, and experts."""
+    """Parameters that are not single tensors: concatenated ones, and experts."""
     shapes = shapes_of(config)
     gpt2 = config.family == "gpt2"
     for layer in range(config.layers):
@@ -281,7 +281,7 @@ def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[
 
 
 def parameters_of_tensors(config: DecoderConfig | EncoderConfig, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree of parameters of tensors by Hugging Face's names, NumPy arrays or what becomes one.
+    """The tree of parameters from tensors by Hugging Face's names (array-like).
 
     Raises FileFormatError that lists everything that is missing, has another shape, or is there and has no place.
     """
@@ -328,7 +328,7 @@ def _without_prefix(name: str) -> str:
 
 
 def _getter(tensors: Mapping[str, Any], missing: list[str]) -> Callable[[str], Any]:
-    """Tensors by name, with or without the prefix of the model without its head; what is not there is noted."""
+    """Tensors by name, with or without the base model's prefix; missing names are recorded."""
 
     def get(name: str) -> Any:
         for candidate in (name, _without_prefix(name)):
@@ -356,8 +356,8 @@ def _refuse(
     said = [f"there is no {name}" for name in missing] + wrong + [f"{name} has no place" for name in extra]
     if said:
         raise FileFormatError(
-            f"The weights are not those of this {family}: {'; '.join(said)}.",
-            "Give the weights that belong to the config.",
+            f"The weights do not match this {family}: {'; '.join(said)}.",
+            "Pass the weights that belong to the config.",
         )
 
 
@@ -385,12 +385,12 @@ _GGUF_LAYER = {
     "post_ffn_norm": "post_ffw_norm",
 }
 _QKV = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv"}
-# one tensor holds the rows of several parameters, one behind the other
+# one tensor contains the rows of several parameters
 _GGUF_JOINED = {"phi3": {**_QKV, "gate": "ffn_up", "up": "ffn_up"}, "gpt2": _QKV}
 
 
 def gguf_names(config: DecoderConfig) -> dict[Path, str]:
-    """The name of the tensor of a GGUF file that holds a parameter, alone or behind those of the same name before it.
+    """The name of the GGUF tensor with each parameter, alone or concatenated in this order.
 
     >>> from rlx.lm import DecoderConfig
     >>> gguf_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["head", "weight"]
@@ -426,7 +426,7 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
         else:
             found = _of_tensor(file[name])
             flat[path] = found[None] if shapes[path] == (1, *found.shape) else found  # files drop axes of one
-    # what is read of the rotation is read by rlx.lm.load
+    # rlx.lm.load reads the tensors of the rotation
     extra = [name for name in file if name not in names.values() and not name.startswith("rope_")]
     _refuse(shapes, config.family, flat, sorted(set(missing)), extra)
     return _tree(flat)

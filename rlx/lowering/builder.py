@@ -1,7 +1,7 @@
-"""KernelBuilder: what a primitive's `lower` may call.
+"""KernelBuilder: the interface of a primitive's `lower`.
 
-A NestBuilder whose methods are the functions of the modules beside this one, so that rules find them; those functions
-call one another, and know of nest_builder.py alone.
+A NestBuilder whose methods are the functions of the other modules of this package, so that rules find them. Those
+functions call one another, and depend only on nest_builder.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["ElementFunction", "KernelBuilder", "PlanRegion"]
 
 
 class KernelBuilder(NestBuilder):
-    """Keeps the nests under construction, and has a method for everything that nests are made of."""
+    """Keeps the nests under construction, and has a method for everything that builds nests."""
 
     # ------------------------------------------------------------ index maps where possible, partial writes where not
     broadcast = views.broadcast

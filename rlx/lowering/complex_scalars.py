@@ -1,4 +1,4 @@
-"""Complex arithmetic and elementary functions, spelled in operations on real parts."""
+"""Complex arithmetic and elementary functions as operations on real parts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _abs(s: ScalarCalculus, x: Scalar) -> Scalar:
 
 
 def _sign(s: ScalarCalculus, x: Scalar) -> Scalar:
-    """x / |x|; where one part alone is infinite, 1 and 0 take the places of both."""
+    """x / |x|; if only one part is infinite, 1 and 0 replace both."""
     a, b = _parts(s, x)
     wide, high = s.eq(s.abs(a), np.inf), s.eq(s.abs(b), np.inf)
     one, nothing = s.constant_like(a, 1), s.constant_like(a, 0)
@@ -100,7 +100,7 @@ def _sign(s: ScalarCalculus, x: Scalar) -> Scalar:
 
 
 def _scaled(s: ScalarCalculus, size: Scalar, angle: Scalar) -> Scalar:
-    """size * e^(i angle), exactly real where the angle is zero (inf * 0 is NaN otherwise)."""
+    """size * e^(i angle), exactly real if the angle is zero (inf * 0 is NaN otherwise)."""
     straight = s.eq(angle, 0)
     return s.complex(
         s.select(straight, size, size * s.cos(angle)),
@@ -109,7 +109,7 @@ def _scaled(s: ScalarCalculus, size: Scalar, angle: Scalar) -> Scalar:
 
 
 def _exp(s: ScalarCalculus, x: Scalar) -> Scalar:
-    """As in C99 where the angle is infinite or NaN: 0 if the size is, and infinite by its real part."""
+    """As in C99 if the angle is infinite or NaN: 0 if the size is, and infinite by its real part."""
     a, b = _parts(s, x)
     unknown = s.not_(s.is_finite(b))
     gone = s.and_(unknown, s.eq(a, -np.inf))
@@ -175,12 +175,15 @@ def _times_minus_i(s: ScalarCalculus, x: Scalar) -> Scalar:
 
 def _sinh(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
-    return s.complex(s.sinh(a) * s.cos(b), s.cosh(a) * s.sin(b))
+    # on an axis no NaN of an angle or of an infinity times zero
+    real = s.select(s.and_(s.eq(a, 0), s.not_(s.is_finite(b))), a, s.sinh(a) * s.cos(b))
+    return s.complex(real, s.select(s.eq(b, 0), b, s.cosh(a) * s.sin(b)))
 
 
 def _cosh(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
-    return s.complex(s.cosh(a) * s.cos(b), s.sinh(a) * s.sin(b))
+    on_axis = b * s.copysign(s.constant_like(a, 1), a)
+    return s.complex(s.cosh(a) * s.cos(b), s.select(s.eq(b, 0), on_axis, s.sinh(a) * s.sin(b)))
 
 
 def _sin(s: ScalarCalculus, x: Scalar) -> Scalar:
@@ -202,7 +205,7 @@ def _tanh(s: ScalarCalculus, x: Scalar) -> Scalar:
     decay = s.exp(s.abs(a) * -2) * s.sin(b) * s.cos(b) * 4
     real = s.select(large, s.copysign(s.constant_like(a, 1), a), beta * rho * sine / scale)
     imaginary = s.select(large, decay, tangent / scale)
-    # as in C99: no angle matters at infinity, and both axes stay what they are
+    # as in C99: no angle matters at infinity, and both axes stay unchanged
     far = s.and_(s.eq(s.abs(a), np.inf), s.not_(s.is_finite(b)))
     imaginary = s.select(far, s.copysign(s.constant_like(b, 0), b), s.select(s.eq(b, 0), b, imaginary))
     return s.complex(s.select(s.eq(a, 0), a, real), imaginary)
@@ -212,11 +215,19 @@ def _tan(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _times_minus_i(s, _tanh(s, _times_i(s, x)))
 
 
+def _at_infinity(s: ScalarCalculus, x: Scalar, value: Scalar, real: Scalar, imaginary: Scalar) -> Scalar:
+    """Other parts than the value's where a part of x is infinite: C99's, whose formulas subtract infinities."""
+    infinite = s.or_(*(s.eq(s.abs(part), np.inf) for part in _parts(s, x)))
+    return s.complex(s.select(infinite, real, s.real(value)), s.select(infinite, imaginary, s.imag(value)))
+
+
 def _asinh(s: ScalarCalculus, x: Scalar) -> Scalar:
-    one = s.constant_like(x, 1)
-    plus, minus = _sqrt(s, one + _times_i(s, x)), _sqrt(s, one - _times_i(s, x))
-    real = s.asinh(s.real(plus) * s.imag(minus) * -1 + s.real(minus) * s.imag(plus))
-    return s.complex(real, s.atan2(s.imag(x), s.real(plus * minus)))
+    a, b = _parts(s, x)
+    # 1 + ix and 1 - ix by parts: the sign of a zero part says on which side of a cut x is
+    plus, minus = _sqrt(s, s.complex(1 - b, a)), _sqrt(s, s.complex(b + 1, -a))
+    real = s.asinh(s.real(minus) * s.imag(plus) - s.real(plus) * s.imag(minus))
+    value = s.complex(real, s.atan2(b, s.real(plus * minus)))
+    return _at_infinity(s, x, value, s.copysign(s.constant_like(a, np.inf), a), s.atan2(b, s.abs(a)))
 
 
 def _asin(s: ScalarCalculus, x: Scalar) -> Scalar:
@@ -224,17 +235,19 @@ def _asin(s: ScalarCalculus, x: Scalar) -> Scalar:
 
 
 def _acos(s: ScalarCalculus, x: Scalar) -> Scalar:
-    one = s.constant_like(x, 1)
-    minus, plus = _sqrt(s, one - x), _sqrt(s, one + x)
+    a, b = _parts(s, x)
+    minus, plus = _sqrt(s, s.complex(1 - a, -b)), _sqrt(s, s.complex(a + 1, b))
     real = s.atan2(s.real(minus), s.real(plus)) * 2
-    return s.complex(real, s.asinh(s.imag(s.conj(plus) * minus)))
+    value = s.complex(real, s.asinh(s.imag(s.conj(plus) * minus)))
+    return _at_infinity(s, x, value, s.atan2(s.abs(b), a), s.copysign(s.constant_like(b, np.inf), -b))
 
 
 def _acosh(s: ScalarCalculus, x: Scalar) -> Scalar:
-    one = s.constant_like(x, 1)
-    minus, plus = _sqrt(s, x - one), _sqrt(s, x + one)
+    a, b = _parts(s, x)
+    minus, plus = _sqrt(s, s.complex(a - 1, b)), _sqrt(s, s.complex(a + 1, b))
     real = s.asinh(s.real(s.conj(minus) * plus))
-    return s.complex(real, s.atan2(s.imag(minus), s.real(plus)) * 2)
+    value = s.complex(real, s.atan2(s.imag(minus), s.real(plus)) * 2)
+    return _at_infinity(s, x, value, s.constant_like(a, np.inf), s.atan2(b, a))
 
 
 def _atanh(s: ScalarCalculus, x: Scalar) -> Scalar:
@@ -244,7 +257,8 @@ def _atanh(s: ScalarCalculus, x: Scalar) -> Scalar:
     left, right = (a - 1) * (a - 1) + square, (a + 1) * (a + 1) + square
     real = s.copysign(s.log1p(s.abs(a) * 4 / s.select(s.gt(a, 0), left, right)) * 0.25, a)
     angle = s.atan2(b * 2, (s.constant_like(a, 1) - a) * (a + 1) - square) * 0.5
-    return s.complex(real, angle)
+    quarter = s.select(s.is_nan(b), b, s.copysign(s.constant_like(b, np.pi / 2), b))
+    return _at_infinity(s, x, s.complex(real, angle), s.copysign(s.constant_like(a, 0), a), quarter)
 
 
 def _atan(s: ScalarCalculus, x: Scalar) -> Scalar:
@@ -265,7 +279,7 @@ def _pow(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _first_nan_or(s: ScalarCalculus, wanted: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    """x where it is wanted and y where not, but NaN where either is, x's before y's."""
+    """x or y by a predicate, but NaN if either is NaN, x's before y's."""
     return s.select(s.or_(s.is_nan(x), s.and_(wanted, s.not_(s.is_nan(y)))), x, y)
 
 

@@ -1,4 +1,4 @@
-"""Contractions: matrix products where a GEMM exists, multiply and reduce elsewhere."""
+"""Contractions: matrix products if a GEMM exists, otherwise multiply and reduce."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def contract(
 ) -> LoweredValue:
     """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free).
 
-    accumulator: the dtype to sum in, or a wider one; what numbers of the operands' dtype are computed in by default.
-    result: that of the result, the operands' by default. tf32: float32 may be rounded to it where the device has such
-    a product.
+    accumulator: the dtype to sum in; a wider one may be used. The default is the computation dtype of the operands.
+    result: the dtype of the result, by default the operands'. tf32: float32 operands may be rounded to tf32 if the
+    device has such a product.
     """
     result = lhs.dtype if result is None else result
     accumulator = _computed_in(lhs.dtype) if accumulator is None else accumulator
@@ -72,7 +72,7 @@ def _computed_in(dtype: np.dtype) -> np.dtype:
 def _product_type(
     kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype, tf32: bool
 ) -> ProductType | None:
-    """The device's own product of such operands that sums in this dtype, or a wider one; rounded ones if asked for."""
+    """The device's product for these operands that sums in this dtype or a wider one, if possible in tf32."""
     types = kernels.options.products.types
     for found in (*(t for t in types if t.tf32 and tf32), *(t for t in types if not t.tf32)):
         wide = found.accumulator
@@ -146,7 +146,7 @@ def _product(
 def _readable(
     kernels: NestBuilder, v: LoweredValue, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
 ) -> LoweredValue:
-    """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
+    """`v` in a layout whose matrices a GEMM can read, batch by batch; copied if necessary."""
     if view_of(v) is None:
         kernels.materialise(v, _matrix_order(v, batch, rows, columns))
     if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
@@ -200,9 +200,9 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
 
 
 def _looped_batches(most: int, *operands: tuple[LoweredValue, tuple[int, ...]]) -> int | None:
-    """How many leading batch axes to loop over so that one stride walks the others.
+    """The number of leading batch axes to loop over so that one stride walks the others.
 
-    None where that would take more than `most` kernels, so that copies are cheaper.
+    None if that would take more than `most` kernels, so that copies are cheaper.
     """
     for count in range(len(operands[0][1]) + 1):
         merged = []

@@ -1,4 +1,4 @@
-"""Control flow and host calls: programs inside kernels are lowered to plans of their own."""
+"""Control flow and host calls: programs inside kernels are lowered to separate plans."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _blocks(
 def _result_type(
     kernels: NestBuilder, function: Callable[..., LoweredValue], types: Sequence[TensorType]
 ) -> TensorType:
-    """The type of what a function of lowered values gives."""
+    """The result type of a function of lowered values."""
     scratch = kernels.scratch()
     values = [scratch.from_buffer(scratch.allocate(t.dtype, t.size, "input"), t) for t in types]
     return function(scratch, *values).type
@@ -213,8 +213,7 @@ def _operands(buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[O
 def sort(kernels: NestBuilder, values: Sequence[LoweredValue], axis: int, keys: int = 1) -> tuple[LoweredValue, ...]:
     """Sort the values together along an axis by the first `keys`: ascending, stable.
 
-    A last value that is the position along the axis comes out as the permutation, without
-    being sorted itself.
+    A last value that is the position along the axis is not sorted: its result is the permutation.
     """
     shape = values[0].shape
     if shape[axis] <= 1 or values[0].type.size == 0:

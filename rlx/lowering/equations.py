@@ -8,22 +8,22 @@ from typing import Any
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest_builder import NestBuilder
-from rlx.lowering.nodes import expression_cost
+from rlx.lowering.nodes import computes, expression_cost
 
 __all__ = ["inline", "lower_equations", "value_of"]
 
 
 def inline(builder: NestBuilder, program: Program, values: Sequence[LoweredValue]) -> tuple[LoweredValue, ...]:
     """The outputs of a nested program whose equations become part of this plan."""
-    source = builder.source
+    source, number = builder.source, builder.number
     known = dict(zip(program.inputs, values, strict=True))
-    lower_equations(program, builder, known, frozenset())
-    builder.source = source
+    lower_equations(program, builder, known, frozenset(), number)
+    builder.source, builder.number = source, number
     return tuple(value_of(builder, known, atom) for atom in program.outputs)
 
 
 def value_of(builder: NestBuilder, values: dict[Var, LoweredValue], atom: Atom) -> LoweredValue:
-    """What an atom has been lowered to."""
+    """The lowered value of an atom."""
     if isinstance(atom, Literal):
         return LoweredValue(atom.type, builder.literal(atom.value, atom.type.dtype))
     return values[atom]
@@ -42,22 +42,47 @@ def _use_counts(program: Program) -> dict[Var, int]:
 
 
 def lower_equations(
-    program: Program, builder: NestBuilder, values: dict[Var, LoweredValue], wanted: frozenset[Var]
+    program: Program,
+    builder: NestBuilder,
+    values: dict[Var, LoweredValue],
+    wanted: frozenset[Var],
+    inside: int | None = None,
 ) -> None:
-    """Lower equations in order; the values of `wanted` variables are stored row-major."""
+    """Lower equations in order; the values of `wanted` variables are stored row-major.
+
+    inside: the number of the equation whose program this is.
+    """
     for variable, array in program.constants:
         known = array.numpy() if hasattr(array, "numpy") else array  # an rlx or a NumPy array
         values[variable] = builder.constant(known)
     uses = _use_counts(program)
-    for equation in program.equations:
-        builder.source = (equation,)
+    for number, equation in enumerate(program.equations):
+        builder.begin(equation, number if inside is None else inside)
         operands = [value_of(builder, values, atom) for atom in equation.inputs]
         results = equation.primitive.lower(builder, *operands, **equation.params)
+        if inside is None and (reason := _without_kernel(builder, operands, _as_tuple(results))):
+            builder.unplaced[number] = reason
         for variable, value in zip(equation.outputs, _as_tuple(results), strict=True):
             _check(equation, variable, value)
             values[variable] = value
             _store_or_inline(builder, value, uses.get(variable, 0), variable in wanted)
-    builder.source = ()
+    builder.source, builder.number = (), None
+
+
+def _without_kernel(
+    builder: NestBuilder, operands: Sequence[LoweredValue], results: Sequence[LoweredValue]
+) -> str:
+    """Why the results of the equation being lowered need no kernel; "" if they may need one."""
+    marks = builder.table.marks
+    if results and builder.number in marks.get(results[0].nodes[0], ()):  # most equations
+        return ""
+    nodes = [node for value in results for node in value.nodes if value.type.size]
+    if any(builder.number in marks.get(node, ()) for node in nodes):
+        return ""
+    if not any(node.op == "load" or computes(node) for node in nodes):
+        return "constant"
+    known = {operand.nodes for operand in operands}
+    return "alias" if all(value.nodes in known for value in results) else "view"
 
 
 def _as_tuple(results: Any) -> Sequence[LoweredValue]:

@@ -120,7 +120,7 @@ def _scatter_one_by_one(
     """Combine complex numbers one after the other: a scan that carries the result.
 
     A kernel may not read where its other iterations write, and a product of complex numbers
-    is not made of accumulations of their parts.
+    cannot be computed by accumulating their parts.
     """
     flat = (v.type.size,)
     places = TensorType(updates.shape, INT64)

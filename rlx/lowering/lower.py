@@ -18,6 +18,7 @@ __all__ = ["lower_to_nests"]
 def lower_to_nests(program: Program, options: LoweringOptions, plan_region: PlanRegion) -> Nests:
     """Lower the equations of a closed MIR program, one after the other."""
     builder = KernelBuilder(options, plan_region)
+    builder.equations = program.equations
     inputs = []
     values: dict[Var, LoweredValue] = {}
     for variable in program.inputs:
@@ -38,6 +39,8 @@ def lower_to_nests(program: Program, options: LoweringOptions, plan_region: Plan
         tuple(steps),
         barriers=builder.epoch > 0,
         values=values,
+        unplaced=builder.unplaced,
+        equations=program.equations,
     )
 
 
@@ -51,7 +54,7 @@ def _over_outputs(table: NodeTable, step: Step, renames: dict[Buffer, Buffer]) -
 def _write_outputs(
     program: Program, builder: KernelBuilder, values: dict[Var, LoweredValue]
 ) -> tuple[tuple[Buffer, ...], dict[Buffer, Buffer]]:
-    """A buffer of its own for every output: the one its value was computed into, if possible.
+    """A separate buffer for every output: the buffer that its value was computed into, if possible.
 
     Also returns which temporaries become outputs.
     """
@@ -75,7 +78,7 @@ def _write_outputs(
 
 
 def _own_buffer(value: LoweredValue) -> Buffer | None:
-    """The buffer that holds nothing but a value, row-major, if there is one."""
+    """The buffer with exactly a value, row-major, if there is one."""
     view = view_of(value)
     if view is None or view.buffer.size != value.type.size or view.offset:
         return None

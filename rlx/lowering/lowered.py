@@ -1,4 +1,4 @@
-"""Lowered values: lazy scalar expressions over their own index space, and views of them."""
+"""Lowered values: lazy scalar expressions over their own index space, and views of buffers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BufferView(NamedTuple):
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Strides of a gapless array whose axes lie in memory in `order` (outermost first)."""
+    """Strides of a gapless array whose axes are in `order` in memory (outermost first)."""
     strides = [0] * len(shape)
     step = 1
     for axis in reversed(range(len(shape)) if order is None else order):
@@ -82,7 +82,7 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> t
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are those of a row-major array (axes of size 1 aside)."""
+    """Whether strides describe a row-major array (ignoring axes of size 1)."""
     wanted = dense_strides(shape)
     return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
 
@@ -97,7 +97,7 @@ def view_nodes(table: NodeTable, view: BufferView) -> tuple[Node, ...]:
 
 
 def view_of(value: LoweredValue) -> BufferView | None:
-    """The view that a value is, if it is nothing but one of a buffer of its own dtype."""
+    """The view, if a value is only a view of a buffer with the value's dtype."""
     node = value.nodes[0]
     if node.op != "load" or node.args or node.attribute.buffer.dtype != value.dtype:
         return None
@@ -117,7 +117,7 @@ class _NotAffine(Exception):
 
 
 def remap(table: NodeTable, nodes: Sequence[Node], stride_map: StrideMap) -> tuple[Node, ...] | None:
-    """Expressions read through an index map, or None where a leaf cannot follow it."""
+    """Expressions read through an index map, or None if a leaf cannot follow it."""
     cache: dict[tuple[Any, ...], tuple[tuple[int, ...], int]] = {}
 
     def moved(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
@@ -138,6 +138,7 @@ def remap(table: NodeTable, nodes: Sequence[Node], stride_map: StrideMap) -> tup
 
     try:
         done = rewrite(table, nodes, replace)
+        table.carry_marks(done)
     except _NotAffine:
         return None
     return tuple(done[node] for node in nodes)
@@ -187,7 +188,7 @@ def reshape_map(old: Sequence[int], new: Sequence[int]) -> StrideMap:
 
 
 def natural_order(value: LoweredValue) -> list[int]:
-    """The axes in the order in which the largest operand of an expression lies in memory."""
+    """The axes in the memory order of an expression's largest operand."""
     shape = value.shape
     axes = list(range(len(shape)))
     best: tuple[int, tuple[int, ...]] | None = None
@@ -208,7 +209,7 @@ def natural_order(value: LoweredValue) -> list[int]:
 
 
 def _compare_axes(first: int, second: int, shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Negative where the first axis is the outer one in memory; of windows that overlap the shorter axis is."""
+    """Negative if the first axis is the outer one in memory; for overlapping windows, if it is the shorter one."""
     if shape[first] == 1 or shape[second] == 1:
         return (shape[first] != 1) - (shape[second] != 1)
     inner, outer = sorted((first, second), key=lambda axis: abs(strides[axis]))

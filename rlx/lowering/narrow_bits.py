@@ -1,4 +1,4 @@
-"""Bit patterns of narrow numbers, computed from the float32 or the byte-wide integer that holds them."""
+"""Bit patterns of narrow numbers, computed from the float32 or the byte-wide integer that contains them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS, _SINGLE = np.dtype(np.uint32), np.dtype(np.float32)
 
 # ------------------------------------------------------------- floats
 def narrow_to_bits(s: ScalarCalculus, x: Scalar) -> Scalar:
-    """The bits of a narrow float, in an unsigned integer of as many bytes.
+    """The bits of a narrow float, in an unsigned integer of the same size.
 
     Scaling by a power of two puts the narrow exponent where float32 has its own, subnormals
     included, so that the narrow code is a shift away.
@@ -111,7 +111,7 @@ def _count_leading_zeros(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.count_leading_zeros(_code(s, x)) - (8 - bits_of(x.dtype))
 
 
-# operations that see the width; the others are those of the byte, wrapped
+# operations that depend on the width; the others operate on the byte and wrap
 _SEEING_WIDTH = {
     "shift_left": _shift_left,
     "shift_right_logical": _shift_right_logical,

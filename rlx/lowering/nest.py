@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from rlx.ir.kernels import Buffer, Kernel, Order
-from rlx.ir.program import Var
+from rlx.ir.program import Equation, Var
 from rlx.lowering.lowered import LoweredValue, StrideMap, remap
 from rlx.lowering.nodes import Node, NodeTable, postorder, rewrite
 
@@ -34,7 +34,8 @@ __all__ = [
 class NestStore:
     """Write `value` to a buffer through an index map over the nest's space (see kernels.Store).
 
-    Strides and offset count real elements, as those of loads do. once: an accumulation that runs once per row.
+    Strides and offset count real elements, as for loads. once: an accumulation that runs once per row.
+    equation: the number of the equation that accumulates.
     """
 
     value: Node
@@ -48,6 +49,7 @@ class NestStore:
     chunk_stride: int = 0
     once: bool = False
     order: Order = "any"
+    equation: int | None = None
 
     @property
     def plain(self) -> bool:
@@ -59,10 +61,11 @@ class NestStore:
 class Nest:
     """Stores over one index space; its last `row` dimensions are row dimensions.
 
-    A reduction starts as accumulating stores with zero strides along what is reduced (row 0);
-    `preferred_row` says how many trailing dimensions should become a row when it stands alone.
-    ordered: the nest writes over what earlier kernels wrote to the same buffers.
+    A reduction starts as accumulating stores with zero strides along the reduced dimensions (row 0);
+    `preferred_row` is the number of trailing dimensions that become a row if the nest is not fused.
+    ordered: the nest overwrites results of earlier kernels in the same buffers.
     epoch: nests of different epochs do not fuse (see KernelBuilder.fence).
+    equations: as in ir.kernels.Kernel, possibly repeated; origins are the first of them, from the result backwards.
     """
 
     sizes: tuple[int, ...]
@@ -75,6 +78,13 @@ class Nest:
     label: tuple[str, ...] = ()
     frozen: bool = field(default=False)
     epoch: int = 0
+    equations: tuple[int, ...] = ()
+
+    def named(self, **facts: Any) -> Nest:
+        """The same loops with other facts about them."""
+        made = replace(self, **facts)
+        vars(made)["nodes"] = self.nodes  # they are the same, and known
+        return made
 
     @cached_property
     def total(self) -> int:
@@ -88,7 +98,7 @@ class Nest:
 
     @cached_property
     def operations(self) -> int:
-        """How many nodes have arguments."""
+        """The number of nodes with arguments."""
         return sum(bool(node.args) for node in self.nodes)
 
     @cached_property
@@ -104,12 +114,12 @@ class Nest:
 
     @cached_property
     def scatters(self) -> bool:
-        """Whether a store goes to a computed place."""
+        """Whether a store has a computed address."""
         return any(store.address is not None for store in self.stores)
 
     @cached_property
     def sums(self) -> bool:
-        """Whether several elements go into one, at places that are known: a row's, or what is accumulated."""
+        """Whether several elements combine into one at a known address: in a row, or by accumulation."""
         return bool(self.row) or any(store.accumulate and store.address is None for store in self.stores)
 
 
@@ -120,8 +130,8 @@ Step = Nest | Kernel
 class Nests:
     """A lowered program: nests and kernels in order, over buffers. Planning makes a Plan of it.
 
-    barriers: whether work is held back to save memory (see KernelBuilder.fence). report: what fusion decided.
-    values: what became of each variable.
+    barriers: whether work is held back to save memory (see KernelBuilder.fence). report: the decisions of fusion.
+    values: the lowered value of each variable. unplaced: as in ir.kernels.Plan. equations: of the program.
     """
 
     name: str
@@ -133,6 +143,8 @@ class Nests:
     barriers: bool = False
     report: tuple[Any, ...] = ()
     values: Mapping[Var, LoweredValue] = field(default_factory=dict)
+    unplaced: Mapping[int, str] = field(default_factory=dict)
+    equations: Sequence[Equation] = ()
 
 
 def store_roots(stores: Sequence[NestStore]) -> list[Node]:
@@ -148,7 +160,7 @@ def store_roots(stores: Sequence[NestStore]) -> list[Node]:
 
 
 def remap_stores(table: NodeTable, stores: Sequence[NestStore], stride_map: StrideMap) -> list[NestStore] | None:
-    """The stores over another index space, or None where a map cannot follow."""
+    """The stores over another index space, or None if a map cannot follow."""
     roots = store_roots(stores)
     moved = remap(table, roots, stride_map)
     if moved is None:
@@ -178,7 +190,7 @@ def replace_loads(
     stores: Sequence[NestStore],
     use: Callable[[Node, tuple[Node, ...]], Node],
 ) -> list[NestStore]:
-    """The stores with every load and affine node replaced by what `use` gives for it."""
+    """The stores with every load and affine node replaced by the result of `use`."""
     done = rewrite(table, store_roots(stores), use)
     return [
         replace(
@@ -192,7 +204,7 @@ def replace_loads(
 
 
 def renamed_nest(table: NodeTable, nest: Nest, renames: Mapping[Buffer, Buffer]) -> Nest:
-    """The nest over other buffers in place of some of its own."""
+    """The nest with some of its buffers replaced."""
 
     def use(leaf: Node, args: tuple[Node, ...]) -> Node:
         if leaf.op == "load":
@@ -241,7 +253,7 @@ def collapse(
     row: int = 0,
     order: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], int, list[NestStore]]:
-    """Reorder the axes, drop those of size 1 and merge what all index maps allow.
+    """Reorder the axes, drop axes of size 1, and merge axes if all index maps allow it.
 
     Returns sizes, number of row dimensions, stores. The boundary of the row is kept.
     """
@@ -296,7 +308,7 @@ def common_refinement(first: Sequence[int], second: Sequence[int]) -> tuple[int,
 
 
 def split_map(coarse: Sequence[int], fine: Sequence[int], extra: int = 0) -> StrideMap:
-    """The index map from a space to a refinement of it, with `extra` more trailing dimensions."""
+    """The index map from a space to its refinement, with `extra` more trailing dimensions."""
     groups: list[list[int]] = []
     position = len(fine)
     for size in reversed(coarse):
@@ -342,7 +354,7 @@ def rows_from_accumulation(
 ) -> list[NestStore]:
     """Turn accumulation over whole rows into "reduce" nodes, stored once for each row.
 
-    What remains accumulated over outer dimensions stays an accumulating store of the row's value.
+    If accumulation over outer dimensions remains, it stays an accumulating store of the row's value.
     """
     if not row:
         return list(stores)

@@ -1,6 +1,6 @@
 """NestBuilder: buffers, expressions and their realisation, nests and kernels in order.
 
-All else that lowering does are functions over these few, in the modules beside this one; see builder.py.
+The rest of lowering consists of functions over these, in the other modules of this package; see builder.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Buffer, Operand, Order, Plan, Role
 from rlx.ir.options import LoweringOptions
-from rlx.ir.program import Program
+from rlx.ir.program import Equation, Program
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
     BufferView,
@@ -29,7 +29,7 @@ from rlx.lowering.lowered import (
     view_of,
 )
 from rlx.lowering.nest import Nest, NestStore, Step, collapse
-from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost
+from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost, postorder, rewrite
 from rlx.lowering.rounding import rounded_result
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
@@ -53,9 +53,19 @@ class NestBuilder:
         self.steps: list[Step] = []
         self.buffers: list[Buffer] = []
         self.source: tuple[Any, ...] = ()  # the equation being lowered
+        self.number: int | None = None  # its number in the program; in an inlined program the call's
+        self.equations: Sequence[Equation] = ()  # of the program
+        self.unplaced: dict[int, str] = {}
+        self._numbers: dict[Equation, int] = {}
+        self._writers: dict[Buffer, set[int]] = {}  # the equations that write a buffer
         self.epoch = 0
         self._constants: dict[int, tuple[np.ndarray, LoweredValue]] = {}
-        self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
+        self._padded: dict[Any, Buffer] = {}  # operands -> the result of `pad`
+
+    def begin(self, equation: Equation, number: int) -> None:
+        """The equation that is lowered from now on."""
+        self.source, self.number = (equation,), number
+        self._numbers[equation] = number
 
     # ------------------------------------------------------------ buffers and constants
     def allocate(self, dtype: np.dtype, size: int, role: Role = "temporary", value: np.ndarray | None = None) -> Buffer:
@@ -65,12 +75,12 @@ class NestBuilder:
         return buffer
 
     def from_buffer(self, buffer: Buffer, type: TensorType) -> LoweredValue:
-        """The value that a whole dense buffer holds."""
+        """The value of a whole dense buffer."""
         view = BufferView(buffer, dense_strides(type.shape), 0)
         return self.from_view(view, type)
 
     def from_view(self, view: BufferView, type: TensorType) -> LoweredValue:
-        """The value that a strided view of a buffer holds."""
+        """The value of a strided view of a buffer."""
         strides = tuple(s if size != 1 else 0 for s, size in zip(view.strides, type.shape, strict=True))
         nodes = view_nodes(self.table, view._replace(strides=strides))
         return LoweredValue(type, nodes, self.source)
@@ -96,7 +106,7 @@ class NestBuilder:
         return ScalarBuilder(None, self.table, 0).constant(value, dtype).nodes
 
     def full(self, type: TensorType, value: Any) -> LoweredValue:
-        """An array whose elements all are one Python scalar."""
+        """An array filled with one Python scalar."""
         return LoweredValue(type, self.literal(value, type.dtype), self.source)
 
     def iota(self, type: TensorType, axis: int) -> LoweredValue:
@@ -111,9 +121,9 @@ class NestBuilder:
         values: Sequence[LoweredValue],
         types: TensorType | Sequence[TensorType],
     ) -> Any:
-        """`function(s, *scalars)` on each element; operands broadcast as NumPy's.
+        """`function(s, *scalars)` on each element; operands broadcast like NumPy's.
 
-        With one TensorType one value comes back, with a sequence of them a tuple.
+        Returns one value for one TensorType, and a tuple for a sequence.
         """
         if isinstance(types, TensorType):
             return self.elementwise(function, values, (types,))[0]
@@ -136,9 +146,18 @@ class NestBuilder:
         if scalar.dtype != type.dtype:
             scalar = scalar.builder.cast(scalar, type.dtype)
         nodes = scalar.nodes
+        if not any(nodes[0] in operand.nodes for operand in operands):  # it is not an operand itself
+            self.mark(nodes)
         if type.dtype in FLOAT_FORMATS:
             nodes = tuple(rounded_result(self.table, node, type.dtype) for node in nodes)
+            self.mark(nodes)
         return LoweredValue(type, nodes, self.sources_of(operands))
+
+    def mark(self, nodes: Sequence[Node]) -> None:
+        """Note that the nodes are the result of the equation being lowered."""
+        if self.number is not None:
+            for node in nodes:
+                self.table.mark(node, (self.number,))
 
     def sources_of(self, operands: Sequence[LoweredValue]) -> tuple[Any, ...]:
         """The equations that a value of these operands comes from, most of them."""
@@ -191,7 +210,7 @@ class NestBuilder:
         """Compute a value into a fresh buffer; later users read that."""
         buffer = self.allocate(value.dtype, value.type.size, role)
         view = BufferView(buffer, dense_strides(value.shape, order), 0)
-        self.write(value, view)
+        self.write(value, view, own=False)
         value.nodes = self.from_view(view, value.type).nodes
         return view
 
@@ -203,7 +222,7 @@ class NestBuilder:
         return view
 
     def whole(self, value: LoweredValue) -> Buffer:
-        """A buffer that holds nothing but a value, row-major."""
+        """A buffer with exactly a value, row-major."""
         view = self.dense(value)
         if view.offset or view.buffer.size != value.type.size:
             view = self.materialise(value, range(len(value.shape)))
@@ -223,12 +242,13 @@ class NestBuilder:
         address: Node | None = None,
         accumulate: str | None = None,
         guard: Node | None = None,
+        own: bool = True,
     ) -> None:
-        """A kernel that computes a value and stores it through `view` (axes those of value)."""
+        """A kernel that computes a value and stores it through `view` (its axes are the value's); own: see `emit`."""
         stores = self.part_stores(value, view, address, accumulate, guard)
         order = sorted(range(len(value.shape)), key=lambda a: -abs(view.strides[a]))
         sizes, row, stores = collapse(self.table, value.shape, stores, 0, order)
-        self.emit(Nest(sizes, stores, row, ordered=ordered), value)
+        self.emit(Nest(sizes, stores, row, ordered=ordered), value, own)
 
     def part_stores(
         self,
@@ -253,15 +273,36 @@ class NestBuilder:
                 False,
                 guard,
                 order=order,
+                equation=self.number if accumulate else None,
             )
             for part, node in enumerate(value.nodes)
         ]
 
-    def emit(self, nest: Nest, value: LoweredValue | None = None) -> None:
-        """Append a nest, naming the equations it comes from."""
-        origins = value.sources if value is not None and value.sources else self.source
-        label = tuple(equation.primitive.name for equation in origins)
-        self.steps.append(replace(nest, origins=origins, label=label, epoch=self.epoch))
+    def emit(self, nest: Nest, value: LoweredValue | None = None, own: bool = True) -> None:
+        """Append a nest that computes a value, and the rest of the equation being lowered (own) or nothing else."""
+        sources = value.sources if value is not None and value.sources else self.source
+        marks = self.table.marks
+        computed = dict.fromkeys(number for node in nest.nodes if node in marks for number in marks[node])
+        first = [self._numbers[e] for e in sources if self._numbers.get(e) in computed]
+        if own and self.number is not None:
+            first.insert(0, self.number)
+        elif not computed:
+            first = self._copied(nest, sources)
+        order = tuple(dict.fromkeys((*first, *computed)))
+        origins = tuple([self.equations[number] for number in order[:_SOURCES_KEPT]])
+        label = tuple([equation.primitive.name for equation in origins or sources])
+        self.steps.append(nest.named(origins=origins, label=label, epoch=self.epoch, equations=order))
+        for store in nest.stores:
+            self._writers.setdefault(store.buffer, set()).update(order)
+
+    def _copied(self, nest: Nest, sources: Sequence[Equation]) -> list[int]:
+        """The equations of a nest that copies: those that only move elements, or the one that needs the copy."""
+        made = {number for node in nest.nodes if node.op == "load" for number in self._written_by(node)}
+        moving = [self._numbers[e] for e in sources if e in self._numbers and self._numbers[e] not in made]
+        return moving or ([] if self.number is None else [self.number])
+
+    def _written_by(self, load: Node) -> set[int]:
+        return self._writers.get(load.attribute.buffer, set())
 
     def fence(self) -> None:
         """No nest that is emitted from now on fuses with an earlier one."""
@@ -271,14 +312,17 @@ class NestBuilder:
         """Append a kernel of another kind, naming the equation it comes from."""
         origins = tuple(e.origin for e in self.source if e.origin is not None)
         label = "+".join(equation.primitive.name for equation in self.source)
-        self.steps.append(replace(kernel, origins=origins, label=label))
+        equations = () if self.number is None else (self.number,)
+        self.steps.append(replace(kernel, origins=origins, label=label, equations=equations))
+        for buffer in kernel.writes:
+            self._writers.setdefault(buffer, set()).update(equations)
 
     def load_element(self, builder: ScalarBuilder, source: LoweredValue, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions: affine ones become strides."""
         if len(positions) != len(source.shape):
             raise TypeError(f"{len(positions)} positions for {len(source.shape)} axes")
-        if all(node.op == "constant" for node in source.nodes):
-            return Scalar(builder, source.dtype, *source.nodes)
+        if self._follows_from_position(source):
+            return self._computed_element(builder, source, positions)
         buffer, view_strides, offset = self.realise_for_compute(source)
         strides, shift, address = self.address(builder, positions, view_strides)
         factor = len(source.nodes)
@@ -286,6 +330,28 @@ class NestBuilder:
         scaled = None if address is None else builder.mul(address, factor).node
         nodes = [self.table.load(index_map._replace(offset=index_map.offset + part), scaled) for part in range(factor)]
         return Scalar(builder, source.dtype, *nodes)
+
+    def _follows_from_position(self, source: LoweredValue) -> bool:
+        """Whether an element is cheap to compute from its position alone, as of an iota: it needs no memory."""
+        nodes = postorder(source.nodes)
+        return all(node.op not in ("load", "reduce", "cumulate") for node in nodes) and (
+            expression_cost(source.nodes, source.shape).arithmetic <= self.options.repeat_cost
+        )
+
+    def _computed_element(self, builder: ScalarBuilder, source: LoweredValue, positions: Sequence[Any]) -> Scalar:
+        """The element at computed positions of a value that needs no memory."""
+        found = [builder.cast(builder.lift(p, INT64), INT64) for p in positions]
+
+        def at_positions(leaf: Node, args: tuple[Node, ...]) -> Node:
+            strides, offset = leaf.attribute
+            total = builder.constant(offset, INT64)
+            for position, stride in zip(found, strides, strict=True):
+                total = builder.add(total, builder.mul(position, stride))
+            return total.node
+
+        done = rewrite(self.table, source.nodes, at_positions)
+        self.table.carry_marks(done)
+        return Scalar(builder, source.dtype, *(done[node] for node in source.nodes))
 
     def realise_for_compute(self, value: LoweredValue) -> BufferView:
         """A view to gather from: any buffer whose loads are the value's compute dtype."""
@@ -317,14 +383,14 @@ class NestBuilder:
 
     # ------------------------------------------------------------ programs inside
     def lower_region(self, program: Program, loop: tuple[int, int] | None = None) -> Plan:
-        """The plan of a nested program; every output is a buffer of its own.
+        """The plan of a nested program; every output is a separate buffer.
 
-        loop: of a loop's body, how many constants its inputs begin with, and how many carries follow.
+        loop: for a loop's body, the numbers of its leading constants and of the carries that follow.
         """
         return self.plan_region(program, loop)
 
     def scratch(self) -> Self:
-        """A builder for an attempt, of which nothing is kept."""
+        """A builder for an attempt whose results are discarded."""
         return type(self)(self.options, self.plan_region)
 
 

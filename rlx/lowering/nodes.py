@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "IndexMap",
     "Node",
     "NodeTable",
+    "computes",
     "constant_value",
     "expression_cost",
     "leaves",
@@ -67,15 +68,16 @@ class NodeTable:
     """The nodes of one plan, each distinct expression once.
 
     excess_precision: results of narrow floats stay in float32 (see rounding.py). exact: which nodes are known
-    to have values of a narrow dtype.
+    to have values of a narrow dtype. marks: the numbers of the equations whose results a node is.
     """
 
-    __slots__ = ("_nodes", "exact", "excess_precision")
+    __slots__ = ("_nodes", "exact", "excess_precision", "marks")
 
     def __init__(self, excess_precision: bool = False) -> None:
         self.excess_precision = excess_precision
         self._nodes: dict[tuple[Any, ...], Node] = {}
         self.exact: dict[tuple[Node, np.dtype], bool] = {}
+        self.marks: dict[Node, tuple[int, ...]] = {}
 
     def make(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None) -> Node:
         """The node of this operation on these arguments."""
@@ -84,6 +86,18 @@ class NodeTable:
         if node is None:
             node = self._nodes[key] = Node(op, args, dtype, attribute)
         return node
+
+    def mark(self, node: Node, equations: tuple[int, ...]) -> None:
+        """Note that an operation computes the result of these equations."""
+        if computes(node):
+            known = self.marks.get(node)
+            self.marks[node] = equations if known is None else tuple(dict.fromkeys(known + equations))
+
+    def carry_marks(self, done: Mapping[Node, Node]) -> None:
+        """Mark the nodes that were made from others as those are marked."""
+        for old, new in done.items():
+            if old is not new and old in self.marks:
+                self.mark(new, self.marks[old])
 
     def constant(self, value: Any, dtype: np.dtype) -> Node:
         """A literal of a dtype that scalars are computed in."""
@@ -99,6 +113,11 @@ class NodeTable:
         if not any(strides):
             return self.constant(offset, INT64)
         return self.make("affine", (), INT64, (strides, offset))
+
+
+def computes(node: Node) -> bool:
+    """Whether a node is an operation, not just an element of a buffer, a constant or a position."""
+    return bool(node.args) or node.op not in ("load", "constant", "affine")
 
 
 def constant_value(node: Node) -> Any:
@@ -154,12 +173,12 @@ def leaves(roots: Iterable[Node]) -> list[Node]:
 
 
 class ExpressionCost(NamedTuple):
-    """What computing one element of an expression takes."""
+    """The cost of computing one element of an expression."""
 
     arithmetic: int  # in units of one vectorised operation
     operations: int
     buffers: int
-    full_buffers: int  # those of which each element of the result reads another element
+    full_buffers: int  # buffers of which each element of the result reads a different element
 
 
 def expression_cost(roots: Iterable[Node], shape: Sequence[int]) -> ExpressionCost:

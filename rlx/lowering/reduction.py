@@ -8,6 +8,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import DtypeError
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.scalar import neutral
@@ -18,6 +20,7 @@ from rlx.lowering.nest import Nest, NestStore, collapse, refine
 from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
+from rlx.lowering.scalar_fold import fold
 
 __all__ = ["cumulate", "reduce", "reduce_general"]
 
@@ -50,7 +53,7 @@ def _reduce_pairwise(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple
 def _without_independent(
     kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[int, ...]
 ) -> tuple[LoweredValue, tuple[int, ...]]:
-    """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
+    """Reduce axes along which the value is constant, without a loop; drop axes of size 1."""
     varying = [False] * len(v.shape)
     for node in postorder(v.nodes):
         if node.op in ("load", "affine"):
@@ -118,7 +121,7 @@ def _reduction_nest(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[
     kept_strides = [s // count for s in layout]
     strides = tuple(0 if a in axes else kept_strides[a] for a in range(len(v.shape)))
     view = BufferView(buffer, strides, 0)
-    stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in kernels.part_stores(v, view)]
+    stores = [replace(s, initialize=True) for s in kernels.part_stores(v, view, accumulate=op)]
     sizes, _, stores = collapse(kernels.table, v.shape, stores, 0, order)
     if not _in_lanes(kernels, op, sizes, stores, v):
         kernels.emit(_with_row(kernels, sizes, stores), v)
@@ -127,7 +130,7 @@ def _reduction_nest(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[
 
 
 def _wrapped(kernels: NestBuilder, v: LoweredValue) -> LoweredValue:
-    """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
+    """Convert a reduction of narrow numbers, accumulated in wider ones, back to their width."""
     if v.dtype in FLOAT_FORMATS:
         return kernels.elementwise(lambda s, x: x, (v,), v.type)
     if v.dtype not in INTEGER_FORMATS:
@@ -136,9 +139,9 @@ def _wrapped(kernels: NestBuilder, v: LoweredValue) -> LoweredValue:
 
 
 def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: LoweredValue) -> bool:
-    """Sum rows of few elements as long ones: every so many rows apart, then those.
+    """Sum rows of few elements as long rows: first every n-th row, then the n results.
 
-    So vectors are full, and fewer terms are added in turn.
+    Vectors are then full, and fewer terms are added one after another.
     """
     if len(sizes) != 2 or stores[0].strides[0] or not stores[0].strides[1] or len(stores) > 1:
         return False
@@ -158,13 +161,13 @@ def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: lis
     kernels.emit(Nest(fine, first), v)
     element = kernels.table.load(IndexMap(partial, (1, kept), 0))
     strides = (store.strides[2], 0)
-    last = NestStore(element, store.buffer, strides, store.offset, None, op, True)
+    last = replace(store, value=element, strides=strides)
     kernels.emit(Nest((kept, lanes), [last], preferred_row=1), v)
     return True
 
 
 def _with_row(kernels: NestBuilder, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
-    """Choose which trailing reduced dimensions make a row, so that outer work remains."""
+    """Choose the trailing reduced dimensions that form a row, so that outer work remains."""
     reduced = [not stride for stride in stores[0].strides]
     row = 0
     while row < len(sizes) and reduced[len(sizes) - 1 - row]:
@@ -263,7 +266,10 @@ def cumulate(kernels: NestBuilder, op: str, v: LoweredValue, axis: int, reverse:
 
 
 def _running(kernels: NestBuilder, op: str, node: Node) -> Node:
-    return kernels.table.make("cumulate", (node,), node.dtype, op)
+    wide = op == "add" and node.dtype == np.float32 and kernels.options.wide_running_sums
+    dtype = np.dtype(np.float64) if wide else node.dtype
+    running = kernels.table.make("cumulate", (fold(kernels.table, "cast", (node,), dtype),), dtype, op)
+    return fold(kernels.table, "cast", (running,), node.dtype)
 
 
 def _cumulate_by_doubling(kernels: NestBuilder, op: str, v: LoweredValue, axis: int, reverse: bool) -> LoweredValue:

@@ -1,8 +1,8 @@
-"""Rounding of narrow floats: what is computed in float32 has, after every operation, a value of its own dtype.
+"""Rounding of narrow floats: results computed in float32 are rounded to the narrow dtype after every operation.
 
-So a compiled program has the values of one that runs operation by operation. Within an operation, a
-reduction or a product nothing is rounded. The switch excess_precision leaves results unrounded until they
-are stored or converted: fewer instructions, other values.
+A compiled program therefore has the same values as one that runs operation by operation. There is no rounding within
+an operation, a reduction or a product. The switch excess_precision leaves results unrounded until they are stored or
+converted: fewer instructions, different values.
 """
 
 from __future__ import annotations

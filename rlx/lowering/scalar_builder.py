@@ -1,4 +1,4 @@
-"""ScalarBuilder: what primitives' `scalar` rules and reducers are written against.
+"""ScalarBuilder: the interface of primitives' `scalar` rules and reducers.
 
 Complex numbers are pairs of real nodes, floats narrower than 32 bits are float32 nodes that are
 rounded at the end of a primitive (see rounding.py), integers narrower than 8 bits are byte-wide
@@ -19,7 +19,7 @@ __all__ = ["Scalar", "ScalarBuilder"]
 
 
 class ScalarBuilder(ScalarCalculus):
-    """What `scalar` rules are handed: the calculus on numbers of every dtype."""
+    """The argument of `scalar` rules: the calculus on numbers of every dtype."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Scalar handles and the calculus on them, recorded as nodes of the closed scalar alphabet.
 
-What is here computes with machine numbers; scalar_builder.py computes with complex and with narrow ones, too, by
-formulas that are written against this.
+This module computes with machine numbers. scalar_builder.py also computes with complex and narrow numbers, by
+formulas over this calculus.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ Operand = Scalar | bool | int | float | complex | np.generic
 
 
 class Tensors(Protocol):
-    """What elements are loaded from: a builder of kernels."""
+    """A kernel builder that elements are loaded from."""
 
     def load_element(self, builder: Any, source: LoweredValue, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions."""
@@ -425,7 +425,7 @@ class ScalarCalculus:
         return self._unary("count_leading_zeros", x)
 
     def select(self, predicate: Scalar, on_true: Operand, on_false: Operand) -> Scalar:
-        """on_true where the bool predicate holds, else on_false."""
+        """on_true if the bool predicate is true, otherwise on_false."""
         on_true, on_false = self._common(on_true, on_false)
         if predicate.dtype != BOOL:
             raise TypeError(f"the predicate of a select is bool, not {predicate.dtype.name}")
@@ -472,14 +472,14 @@ class ScalarCalculus:
                 imaginary = self._cast_node(x.imaginary, compute)
             return Scalar(self, dtype, real, imaginary)
         node = self.rounded(self.real(x)).node
-        if compute != dtype:  # round to the narrow format, then hold in float32
+        if compute != dtype:  # round to the narrow format, then keep in float32
             return Scalar(self, dtype, self._cast_node(self._emit("cast", (node,), dtype), compute))
         return Scalar(self, dtype, self._cast_node(node, compute))
 
     convert = cast
 
     def rounded(self, x: Scalar) -> Scalar:
-        """x rounded to its own dtype where it was computed in a wider one; integers have been wrapped."""
+        """x rounded to its dtype if it was computed in a wider one; integers are already wrapped."""
         node = rounded(self.table, x.node, x.dtype)
         return x if node is x.node else Scalar(self, x.dtype, node)
 

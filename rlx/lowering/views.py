@@ -44,7 +44,7 @@ def transpose(kernels: NestBuilder, v: LoweredValue, permutation: Sequence[int])
 
 
 def reshape(kernels: NestBuilder, v: LoweredValue, shape: Sequence[int]) -> LoweredValue:
-    """`v` in row-major order with another shape; copies only what no index map can say."""
+    """`v` in row-major order with another shape; copies only if no index map can express the view."""
     shape = tuple(shape)
     if shape == v.shape:
         return v
@@ -95,7 +95,7 @@ def reverse(kernels: NestBuilder, v: LoweredValue, axes: Sequence[int]) -> Lower
 
 
 def window(kernels: NestBuilder, v: LoweredValue, shape: Sequence[int], strides: Sequence[int]) -> LoweredValue:
-    """All windows of `shape`, `strides` apart: axes (*window positions, *window offsets).
+    """All windows of `shape` at steps of `strides`: axes (*window positions, *window offsets).
 
     Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
     along an axis of n. Windows may overlap; nothing is copied.
@@ -147,9 +147,9 @@ def pad(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, config: PadC
 
 
 def pad_where_read(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, config: PadConfig) -> LoweredValue:
-    """As `pad`, of a real array in memory, as an expression: whoever reads an element asks whether it is inside.
+    """Like `pad`, for a real array in memory, as an expression: each read of an element checks whether it is inside.
 
-    What needs more than that, dilated or cut arrays, is padded in memory.
+    Dilated or cropped arrays are padded in memory.
     """
     cut = any(min(low, high) < 0 or interior for low, high, interior in config)
     if cut or len(v.nodes) > 1 or v.type.size == 0:
@@ -173,6 +173,7 @@ def pad_where_read(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, c
     back = scalars.select(inside, scalars.constant(0, INT64), -place)
     element = kernels.table.load(IndexMap(view.buffer, strides, offset + view.offset), back.node)
     read = scalars.select(inside, Scalar(scalars, v.dtype, element), Scalar(scalars, v.dtype, *value.nodes))
+    kernels.mark(read.nodes)
     return LoweredValue(v.type.update(shape=shape), read.nodes, kernels.sources_of((v,)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.nn import initializers
 from rlx.nn.activations import (
     celu,
@@ -50,6 +49,7 @@ from rlx.nn.scaled_products import (
     scaled_dot_general,
     scaled_matmul,
 )
+from rlx.offered_names import offer_names as _offer_names
 
 __all__ = [
     "batch_norm",
@@ -93,4 +93,4 @@ __all__ = [
     "tanh",
 ]
 
-_refuse_unknown(globals())
+_offer_names(globals())

@@ -1,4 +1,4 @@
-"""Activation functions. At kinks, derivatives are those of JAX: relu'(0) is 0."""
+"""Activation functions. At kinks, derivatives follow JAX: relu'(0) is 0."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _OF_SCORES, _LENGTHS = frozenset({"bias", "mask"}), frozenset({"query_seq_length
 def _folded(names: Sequence[str], values: Sequence[Any], batched: Sequence[bool], size: int) -> list[Any] | None:
     """A batch axis in front of operands of attention, or of its gradient, as a part of the batch that attention has.
 
-    None where queries, keys or what has their shape is the same for all of the batch, or where each has its own sinks.
+    None if queries, keys or arrays of their shape are shared by the whole batch, or if each element has its own sinks.
     """
     query = values[names.index("query")]
     count = query.shape[1] if query.ndim == 5 else 1  # of the batch that a call has
@@ -45,7 +45,7 @@ def _folded(names: Sequence[str], values: Sequence[Any], batched: Sequence[bool]
 
 
 def _folded_scores(value: Any, batched: bool, size: int, count: int) -> Any:
-    """What is added to scores, or says which of them count, with a batch axis in front if it is batched: of rank 4."""
+    """A bias or mask of the scores as an array of rank 4, with the batch axis in front if it is batched."""
     if not batched and (value.ndim < 4 or value.shape[0] == 1):
         return value
     shape = value.shape[1:] if batched else value.shape
@@ -69,8 +69,8 @@ def attention_and_sums(
     softcap: float | None = None,
     sinks: Any = None,
 ) -> tuple[Array, Array, Array]:
-    """Attention as in dot_product_attention; each query's largest score, and the sum of exponentials of what scores
-    are below it, (B, T, N) and in the dtype of the scores: of those, a gradient makes every softmax again.
+    """Attention as in dot_product_attention; each query's largest score, and the sum of exp(score - largest),
+    both (B, T, N) in the dtype of the scores. A gradient recomputes every softmax from them.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 3, 2, 4), np.float32)
@@ -113,7 +113,7 @@ def dot_product_attention(
       query: (B, T, N, H), or without B.
       key, value: (B, S, K, H), or without B.
       bias: added to the scores; of a shape that broadcasts to (B, N, T, S).
-      mask: bools of such a shape; False leaves a key out.
+      mask: bools of a shape that broadcasts to (B, N, T, S); False excludes a key.
       scale: 1 / sqrt(H) by default.
       is_causal: query t sees keys up to t only.
       query_seq_lengths, key_value_seq_lengths: int32 (B,), how many queries and keys count.
@@ -145,13 +145,13 @@ def dot_product_attention(
     return out, lax.stop_gradient(residual)
 
 
-# scores of at most so many queries exist at a time, if there are more elements of them than this
+# queries per block, if there are more than _FEW_SCORES scores
 _BLOCK = 128
 _FEW_SCORES = 1 << 18
 
 
 class _Rules(NamedTuple):
-    """What is added to the scores, and which keys a query sees; arrays are (B or 1, K or 1, G or 1, T or 1, S or 1)."""
+    """The bias and masks of the scores; arrays are (B or 1, K or 1, G or 1, T or 1, S or 1)."""
 
     factor: float
     bias: Any
@@ -196,7 +196,7 @@ def _prepared(
     return lax.reshape(q, (b, t, heads, groups, h)), k, v, rules
 
 
-_Sums = Callable[[Array, Any], tuple[Array, ...]]  # of scores and sinks, what a softmax is divided by
+_Sums = Callable[[Array, Any], tuple[Array, ...]]  # (scores, sinks) -> the terms of a softmax's denominator
 
 
 def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules, sums: _Sums) -> tuple[Array, ...]:
@@ -257,7 +257,7 @@ def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any, sums: _Sums
 def attention_weights(
     scores: Array, bias: Any = None, allowed: Any = None, softcap: float | None = None, sinks: Any = None
 ) -> Array:
-    """What scores [..., queries, keys] make of the keys: their softmax, with a cap, a bias, a mask and sinks.
+    """The attention weights from scores [..., queries, keys]: their softmax, with a cap, a bias, a mask and sinks.
 
     Args: bias, allowed: broadcast to scores; sinks: to all axes but the last. Rows that are allowed no key give 0.
 
@@ -270,7 +270,7 @@ def attention_weights(
 
 
 def _adjusted(scores: Array, bias: Any, allowed: Any, softcap: float | None) -> Array:
-    """Scores with what is added to them; those of keys that a query does not see are very low."""
+    """Scores after cap, bias and masks; the scores of masked keys are very low."""
     if softcap is not None:
         scores = jnp.tanh(scores / softcap) * softcap
     if bias is not None:
@@ -279,7 +279,7 @@ def _adjusted(scores: Array, bias: Any, allowed: Any, softcap: float | None) -> 
 
 
 def _denominator(scores: Array, sinks: Any) -> Array:
-    """The logarithm of the sum of exp(scores), and of the sinks' beside them."""
+    """The logarithm of the sum of exp(scores) and exp(sinks)."""
     found = logsumexp(scores, axis=-1)
     return found if sinks is None else jnp.logaddexp(found, sinks)
 
@@ -289,7 +289,7 @@ def _denominators(scores: Array, sinks: Any) -> tuple[Array, ...]:
 
 
 def _sums(scores: Array, sinks: Any) -> tuple[Array, ...]:
-    """The largest score, and the sum of exponentials of what scores and sinks are below it; both count as constants."""
+    """The largest score, and the sum of exp(x - largest) over scores and sinks; both are constants for derivatives."""
     fixed = lax.stop_gradient(scores)
     largest = lax.reduce_max(fixed, (4,))
     if sinks is None:

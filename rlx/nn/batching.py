@@ -26,7 +26,7 @@ def along_axes(function: Callable[..., Any], inputs: Sequence[Any], dims: Dims, 
     if list(dims) != [0] + [None] * (len(dims) - 1) or not isinstance(axis, int):
         return None
     if len(inputs) != len(attributes["operands"]):
-        return None  # it has constants of its own
+        return None  # the block has constants
     if any(x.ndim >= inputs[0].ndim for x in inputs[1:]):
         return None  # the first one would broadcast
     moved = {**_static(attributes), "axis": axis if axis < 0 else axis + 1}

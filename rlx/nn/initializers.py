@@ -67,17 +67,17 @@ def _times(samples: Array, factor: Any) -> Array:
 
 
 # ------------------------------------------------------------- simple ones
-def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Array:
+def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Array:
     """Zeros.
 
     >>> import rlx
     >>> rlx.nn.initializers.zeros(rlx.random.key(0), (2,)).tolist()
     [0.0, 0.0]
     """
-    return lax.full(shape, 0, _dtype(dtype))
+    return lax.full(shape, 0, _dtype(dtype), sharding=out_sharding)
 
 
-def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Array:
+def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Array:
     """Ones.
 
     >>> import rlx
@@ -85,7 +85,7 @@ def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Array:
     >>> initializers.ones(rlx.random.key(0), (2,)).tolist()
     [1.0, 1.0]
     """
-    return lax.full(shape, 1, _dtype(dtype))
+    return lax.full(shape, 1, _dtype(dtype), sharding=out_sharding)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -89,6 +89,14 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return result if where is None else jnp.where(where, result, -math.inf)
 
 
+@overload
+def logsumexp(
+    a: Any, axis: Axis = ..., b: Any = ..., keepdims: bool = ..., return_sign: Literal[False] = ..., where: Any = ...
+) -> Array: ...
+@overload
+def logsumexp(
+    a: Any, axis: Axis = ..., b: Any = ..., keepdims: bool = ..., return_sign: bool = ..., where: Any = ...
+) -> Any: ...
 @block(along_axes)
 def logsumexp(
     a: Any,
@@ -157,7 +165,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     """Ones where a new axis's position equals x, zeros elsewhere (everywhere, if x is outside).
 
     Args:
-      axis: where the new axis goes; or the name of a mapped axis, of which each member gets its own
+      axis: the position of the new axis, or the name of a mapped axis, where each member gets its own
         element.
 
     Warns with DeprecationWarning if x does not hold integers, as JAX does.

@@ -58,7 +58,7 @@ def get_scaled_dot_general_config(mode: Literal["nvfp4", "mxfp8"], global_scale:
     Args:
       mode: "mxfp8": float8_e4m3fn in blocks of 32 with powers of two as scales; "nvfp4": float4_e2m1fn in blocks
         of 16 with scales of float8_e4m3fn.
-      global_scale: for "nvfp4", float32 (1,): what all elements are divided by before; 1 by default.
+      global_scale: for "nvfp4", float32 (1,): all elements are divided by it first; 1 by default.
 
     Raises: ValueError for another mode.
 
@@ -119,7 +119,7 @@ def scaled_dot_general(
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: str | None = None,
 ) -> Array:
-    """lax.dot_general of operands that are cast to few bits, with a scale for each block along what is contracted.
+    """lax.dot_general of operands that are cast to few bits, with a scale per block of the contracted axis.
 
     Args:
       lhs, rhs: floating arrays.
@@ -128,8 +128,8 @@ def scaled_dot_general(
       configs: casts of lhs, of rhs and of the result's cotangent; None: lax.dot_general.
       implementation: accepted for JAX's sake.
 
-    Returns: an array of batch axes, then lhs's others, then rhs's. Derivatives (reverse mode only) take casts for the
-      identity; with "mxfp8" they cast the factors of their own products, with "nvfp4" they do not.
+    Returns: an array of batch axes, then lhs's others, then rhs's. Derivatives (reverse mode only) treat casts as the
+      identity; with "mxfp8" they cast the factors of the backward products, with "nvfp4" they do not.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -194,7 +194,7 @@ def scaled_blocks(elements: Array, scales: Array) -> Array:
 
 
 def _rounded(x: Array, config: BlockScaleConfig) -> Array:
-    """What is left of an array (..., K) after a cast and back; the last block may be shorter."""
+    """An array (..., K) after a cast and the cast back; the last block may be shorter."""
     length, size = x.shape[-1], config.block_size
     value = jnp.pad(x.astype(np.float32), [(0, 0)] * (x.ndim - 1) + [(0, -length % size)])
     shift = 1.0 if config.global_scale is None else as_array(config.global_scale).reshape(())

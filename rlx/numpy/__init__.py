@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib as _importlib
 import sys as _sys
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from rlx.habits import missing_name as _missing_name
 from rlx.numpy import (
     calculus,
     comparing,
@@ -81,6 +79,14 @@ from rlx.numpy.sorting import *
 from rlx.numpy.standard_ufuncs import *
 from rlx.numpy.statistics import *
 from rlx.numpy.ufuncs import *
+from rlx.offered_names import offer_names as _offer_names
+
+if _TYPE_CHECKING:  # imported on first use
+    from rlx.numpy import fft as fft
+    from rlx.numpy import linalg as linalg
+    from rlx.numpy.fitting import poly as poly
+    from rlx.numpy.fitting import polyfit as polyfit
+    from rlx.numpy.fitting import roots as roots
 
 bool = bool_
 __array_api_version__ = "2024.12"
@@ -133,15 +139,8 @@ __all__ += ufuncs.__all__
 
 _install(_sys.modules[__name__])
 
-# imported on first use: submodules, and functions that need one
-_SUBMODULES = ("fft", "linalg")
-_FITTING = ("poly", "polyfit", "roots")
-
-
-def __getattr__(name: str) -> _Any:
-    if name in _SUBMODULES:
-        return _importlib.import_module(f"rlx.numpy.{name}")
-    if name in _FITTING:
-        value = globals()[name] = getattr(_importlib.import_module("rlx.numpy.fitting"), name)
-        return value
-    raise _missing_name(__name__, name, __all__)
+_offer_names(
+    globals(),
+    {name: f"rlx.numpy.{name}" for name in ("fft", "linalg")}
+    | dict.fromkeys(("poly", "polyfit", "roots"), "rlx.numpy.fitting"),
+)

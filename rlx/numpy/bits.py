@@ -25,7 +25,7 @@ def cast_bits(x: Any, dtype: np.dtype) -> Any:
         return conversion.bitcast(x, dtype=dtype)
     if max(have, want) % min(have, want):
         raise DtypeError(
-            f"The bits of {x.dtype.name}, {have} each, are no whole number of {dtype.name}, of {want}.",
+            f"An array of {x.dtype.name} ({have} bits) cannot be viewed as {dtype.name} ({want} bits).",
             "One width must be a multiple of the other.",
         )
     return _split(x, dtype) if have > want else _joined(x, dtype)

@@ -52,12 +52,12 @@ def _spaced(x: Any, axis: int, step: Any, edge_order: int) -> Any:
 
 
 def _ends(rises: Any, axis: int, steps: Any, edge_order: int) -> tuple[Any, Any]:
-    """Derivatives at both ends from the slopes between neighbours; `steps` apart (None: evenly)."""
+    """Derivatives at both ends from the slopes between neighbours. steps: the distances (None: even spacing)."""
     size = rises.shape[axis]
     first, last = _along(rises, axis, 0, 1), _along(rises, axis, size - 1, size)
     if edge_order == 1:
         return first, last
-    # the slope of the parabola through the last three places
+    # the slope of the parabola through the last three points
     second, previous = _along(rises, axis, 1, 2), _along(rises, axis, size - 2, size - 1)
     half = scalar_array(0.5, rises.dtype, True)
     shares = [half, half]
@@ -72,7 +72,7 @@ def _ends(rises: Any, axis: int, steps: Any, edge_order: int) -> tuple[Any, Any]
 
 
 def _unevenly_spaced(x: Any, axis: int, places: Any, edge_order: int) -> Any:
-    """Second-order differences at given places."""
+    """Second-order differences at given positions."""
     steps = convert_to(diff(places), x.dtype)
     steps = shapes.reshape(steps, shape=tuple(steps.size if i == axis else 1 for i in range(x.ndim)))
     before, after = _along(steps, axis, 0, -1), _along(steps, axis, 1, 0)
@@ -94,10 +94,10 @@ def _unevenly_spaced(x: Any, axis: int, places: Any, edge_order: int) -> Any:
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
     """Derivatives by central differences.
 
-    Args: f: array; varargs: the step, one for each axis, or the places (1-d); axis: int or ints
+    Args: f: array; varargs: the step, one for each axis, or the positions (1-d); axis: int or ints
     (None: all); edge_order: 1 or 2, the order of the differences at the ends.
     Returns: an array, or a list with one for each axis.
-    Raises: ShapeError for axes shorter than 2 or spacings that do not fit.
+    Raises: ShapeError for axes shorter than 2 or incompatible spacings.
 
     >>> import rlx.numpy as jnp
     >>> jnp.gradient(jnp.array([1.0, 2.0, 4.0]))
@@ -121,7 +121,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
             continue
         places = as_array(np.asarray(step) if isinstance(step, (list, tuple)) else step)
         if places.shape != (x.shape[number],):
-            raise ShapeError(f"gradient got places of shape {places.shape}.", "One for each element of the axis.")
+            raise ShapeError(f"gradient got places of shape {places.shape}.", "Pass one for each element of the axis.")
         results.append(_unevenly_spaced(x, number, places, order))
     return results[0] if len(results) == 1 else results
 
@@ -130,7 +130,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of sampled values by the trapezoidal rule.
 
-    Args: y: array; x: places of the samples; dx: their distances if x is None; axis.
+    Args: y: array; x: positions of the samples; dx: their distances if x is None; axis.
     Returns: a floating array.
 
     >>> import rlx.numpy as jnp
@@ -158,7 +158,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
     """Phases without jumps of more than half a period.
 
-    Args: p: array; discont: the least jump to mend (None: half a period); axis; period.
+    Args: p: array; discont: the smallest jump to remove (None: half a period); axis; period.
     Returns: an array.
 
     >>> import rlx.numpy as jnp

@@ -1,17 +1,15 @@
-"""From arrays to Python and NumPy: numbers, lists, buffers, and NumPy's own functions on rlx arrays."""
+"""Conversion of arrays to Python and NumPy: numbers, lists and buffers."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, DeviceArray, memory_of
-from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_inexact, is_key
+from rlx.array import ConcreteArray, DeviceArray, memory_of
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.placement import placed
 from rlx.numpy.promotion import convert_to
@@ -20,35 +18,45 @@ from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
 from rlx.trace.builder import Tracer, state
+from rlx.transforms.moving import refuse_moving
 
-__all__ = ["install_protocols", "view"]
+__all__ = ["view"]
 
 
 # ------------------------------------------------------------------ values of tracers
-def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, instead: str) -> np.ndarray:
-    """The values of an array; of a tracer where they are known, else the error."""
+def _value(
+    x: Any, error: type[errors.ConcretizationTypeError], what: str, instead: str, inspects: bool = False
+) -> np.ndarray:
+    """The values of an array, or of a tracer if they are known and have no derivative; else the error.
+
+    inspects: the result is a bool or an int, which has no derivative.
+    """
     if type(x) is ConcreteArray:
         return x.numpy()
     if is_key(x.dtype):
         raise errors.DtypeError(
-            f"{what} does not take {x.type!r}: keys are no numbers.",
+            f"{what} does not take {x.type!r}: keys are not numbers.",
             "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
         )
     if isinstance(x, ConcreteArray):
         return x.numpy()
-    known = x.needed() if isinstance(x, Tracer) else x.known()  # what processes or devices divide says so
+    known = x.needed() if isinstance(x, Tracer) else x.known()  # raises for values that processes or devices divide
     if known is None:
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
+    if not inspects:
+        refuse_moving(x, what, error)
     return known.numpy()
 
 
-def _scalar(x: Any, name: str, error: type[errors.ConcretizationTypeError], instead: str) -> Any:
+def _scalar(
+    x: Any, name: str, error: type[errors.ConcretizationTypeError], instead: str, inspects: bool = False
+) -> Any:
     if x.size != 1:
         raise errors.ShapeError(
             f"{name} got {errors.describe(x)}: only arrays with one element can be converted.",
             "Pick an element, x[i], or reduce the array, for instance with .sum().",
         )
-    return _value(x, error, name, instead).reshape(())[()]
+    return _value(x, error, name, instead, inspects).reshape(())[()]
 
 
 _NUMBER = (
@@ -74,12 +82,12 @@ def to_bool(self: Any) -> bool:
         )
     if self.size == 0:
         raise errors.ShapeError("The truth value of an empty array is ambiguous.", "Use x.size > 0.")
-    return bool(_scalar(self, "bool()", errors.TracerBoolConversionError, _TRUTH))
+    return bool(_scalar(self, "bool()", errors.TracerBoolConversionError, _TRUTH, True))
 
 
 def to_int(self: Any) -> int:
     """int(x) of an array with one element."""
-    return int(_scalar(self, "int()", errors.TracerIntegerConversionError, _NUMBER))
+    return int(_scalar(self, "int()", errors.TracerIntegerConversionError, _NUMBER, True))
 
 
 def to_float(self: Any) -> float:
@@ -96,7 +104,7 @@ def to_index(self: Any) -> int:
     """operator.index(x) of a 0-d integer array."""
     if self.ndim != 0 or dtype_kind(self.dtype) not in "iu":
         raise errors.DtypeError(
-            f"An index, a size or an axis is an integer; this array is {errors.describe(self)}.",
+            f"An index, a size or an axis must be an integer; this array is {errors.describe(self)}.",
             "Pass a Python integer, or x.item() of an integer array with one element.",
         )
     return operator.index(_scalar(self, "index()", errors.TracerIntegerConversionError, _INDEX))
@@ -111,7 +119,7 @@ def item(self: Any, *args: Any) -> Any:
     """
     values = _value(self, errors.ConcretizationTypeError, "item()", _NUMBER)
     if not args and values.size != 1:
-        raise errors.ShapeError(f"item() of {errors.describe(self)}.", "Name one element: x.item(index).")
+        raise errors.ShapeError(f"item() of {errors.describe(self)}.", "Select one element: x.item(index).")
     return values.item(*args)
 
 
@@ -149,18 +157,12 @@ _DLPACK_HOST = (1, 0)
 
 
 def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    """np.asarray(x): a read-only view where possible.
+    """np.asarray(x): a read-only view if possible.
 
-    Not of a traced number with a derivative, even where its value is known: NumPy's result would have none. A
-    function with a rule for its derivative may have it.
+    A traced number with a derivative is refused even if its value is known, as NumPy's result would lose the
+    derivative. A function with a custom derivative rule may convert it.
     """
     instead = "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
-    if isinstance(self, Tracer) and is_inexact(self.dtype) and not self.builder.ruled and self.known() is not None:
-        raise errors.TracerArrayConversionError(
-            f"A NumPy function (np.asarray or another) got a traced {self.type!r}:"
-            " its result would have no derivative.",
-            f"{instead} If none is wanted, hand over x.tolist().",
-        )
     values = _value(self, errors.TracerArrayConversionError, "A NumPy function (np.asarray or another)", instead)
     if dtype is not None and np.dtype(dtype) != values.dtype:
         if copy is False:
@@ -176,7 +178,7 @@ def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np
 def to_dlpack(
     self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """The memory as a DLPack capsule; with dl_device=(1, 0) a copy on the host of what lies elsewhere.
+    """The memory as a DLPack capsule; with dl_device=(1, 0) a copy on the host if the array is on another device.
 
     Raises: BufferError for the memory of a device that other libraries cannot read.
     """
@@ -195,14 +197,14 @@ def to_dlpack(
 
 
 def dlpack_device(self: Any) -> tuple[int, int]:
-    """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
+    """DLPack's (device type, device number). Raises BufferError if other libraries cannot read the memory."""
     return self._type.memory.dlpack_device() if isinstance(self, DeviceArray) else _DLPACK_HOST
 
 
 def to_mlx(self: Any) -> Any:
-    """The array as an mx.array, for MLX's functions: the memory itself on the device mlx, of others a copy.
+    """The array as an mx.array, for MLX's functions: without a copy on the device mlx, else copied.
 
-    Raises: DtypeError for a dtype that MLX has not; TracerArrayConversionError for a traced array.
+    Raises: DtypeError for a dtype that MLX does not have; TracerArrayConversionError for a traced array.
     """
     if isinstance(self, Tracer):
         _value(self, errors.TracerArrayConversionError, "A function of MLX", "Use rlx.mlx_call inside of jit.")
@@ -227,7 +229,7 @@ def view(x: Any, dtype: np.dtype) -> Any:
             f"{errors.describe(x)} cannot be viewed as {dtype.name}: its last axis has {x.shape[-1] * have} bits.",
             "Their number must be a multiple of the wider dtype's.",
         )
-    whole = have % 8 == want % 8 == 0  # NumPy keeps numbers of less than 8 bits in bytes of their own
+    whole = have % 8 == want % 8 == 0  # NumPy stores each number of less than 8 bits in a whole byte
     if whole and type(x) is ConcreteArray and state.builder is None:
         values = x.numpy()
         bools = dtype.kind == "b"
@@ -267,74 +269,3 @@ def _of_real_parts(x: Any, dtype: np.dtype) -> Any:
     pairs = shapes.reshape(x, shape=(*x.shape[:-1], x.shape[-1] // 2, 2))
     real, imaginary = [shapes.slice_along(pairs, i, i + 1, pairs.ndim - 1) for i in range(2)]
     return shapes.squeeze(arithmetic.complex(real, imaginary), (pairs.ndim - 1,))
-
-
-# ------------------------------------------------------------------ NumPy's functions
-_WRITERS = ("copyto", "putmask")  # into their first argument; rlx.numpy has no functions of these names
-_UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
-
-
-def install_protocols(target: Any, front: ModuleType) -> None:
-    """Let NumPy's functions and ufuncs on rlx arrays be those of `front`, which is rlx.numpy."""
-    namespace = vars(front)
-
-    def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
-        if method == "at" and isinstance(inputs[0], Array):
-            raise errors.ImmutableArrayError(
-                f"np.{ufunc.__name__}.at writes into its argument, and rlx arrays are immutable.",
-                f"Use x = rlx.numpy.{ufunc.__name__}.at(x, indices, values, inplace=False).",
-            )
-        own = getattr(function, method, None) if method != "__call__" else None
-        if own is not None and method != "at":
-            return own(*inputs, **kwargs)
-        if method != "__call__" or function is None or kwargs:
-            return _outside(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
-        try:
-            return function(*inputs)
-        except errors.InputTypeError:
-            pass  # NumPy takes lists where rlx.numpy does not
-        return _outside(ufunc, inputs, kwargs)
-
-    def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = _counterpart(func, front)
-        if func.__name__ in _WRITERS and isinstance(args[0], Array):
-            raise errors.immutable(f"np.{func.__name__}", "Write x = rlx.numpy.where(condition, values, x).")
-        if function is None:
-            return _outside(func, args, kwargs)
-        try:
-            return function(*args, **kwargs)
-        except errors.InputTypeError:
-            pass  # NumPy takes lists where rlx.numpy does not
-        return _outside(func, args, kwargs)
-
-    target.__array_ufunc__ = array_ufunc
-    target.__array_function__ = array_function
-
-
-def _counterpart(func: Any, front: ModuleType) -> Callable[..., Any] | None:
-    """The function of rlx.numpy, rlx.numpy.linalg or rlx.numpy.fft that goes by the name of NumPy's."""
-    package, _, part = func.__module__.partition(".")
-    if package != "numpy":
-        return None
-    if part in ("linalg", "fft"):
-        return getattr(getattr(front, part), func.__name__, None)
-    return None if part else getattr(front, func.__name__, None)
-
-
-def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run a NumPy function that rlx.numpy does not have on the values, returning NumPy arrays."""
-
-    out = kwargs.get("out")
-    if any(isinstance(x, Array) for x in (out if isinstance(out, tuple) else (out,))):
-        raise errors.UnsupportedError("rlx arrays are immutable: out= cannot be one.", "Leave out= away.")
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Array):
-            return np.asarray(value)
-        if isinstance(value, (list, tuple)):
-            return type(value)(plain(v) for v in value)
-        return value
-
-    kwargs = {name: plain(value) for name, value in kwargs.items()}
-    return function(*plain(args), **kwargs)

@@ -44,10 +44,10 @@ __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "histo
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """How often each nonnegative integer occurs.
+    """The number of occurrences of each nonnegative integer.
 
-    Args: x: 1-d integers (negative ones count as 0); weights: to add in place of 1; minlength: least
-    size of the result; length: its size, needed where x is traced (larger numbers are dropped).
+    Args: x: 1-d integers (negative ones count as 0); weights: to add instead of 1; minlength: minimum
+    size of the result; length: its size, needed if x is traced (larger numbers are dropped).
     Returns: a 1-d array. Raises: ConcretizationTypeError if x is traced and length is None.
 
     >>> import rlx.numpy as jnp
@@ -71,7 +71,7 @@ def bincount(
     else:
         added = as_array(operand(weights))
         if added.shape != values.shape:
-            raise ShapeError(f"bincount got weights of shape {added.shape}.", "One weight for each number.")
+            raise ShapeError(f"bincount got weights of shape {added.shape}.", "Pass one weight for each number.")
     if dtype_kind(values.dtype) == "i":
         values = arithmetic.maximum(values, scalar_array(0, values.dtype, True))
     return fill((size,), 0, added.dtype).at[values].add(added)
@@ -123,7 +123,7 @@ def _bins(x: Any, edges: Any) -> Any:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array]:
-    """How many values fall into each bin.
+    """The number of values in each bin.
 
     Args: a: array; bins: their number, or the edges; range: (low, high); weights: to add in place of
     1; density: divide by the total and the widths. Returns: (counts, edges).
@@ -234,8 +234,8 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Bits of bytes as zeros and ones.
 
-    Args: a: uint8 array; axis: int (None: all elements in a row); count: how many to keep (negative:
-    how many to leave out at the end); bitorder. Returns: a uint8 array. Raises: DtypeError.
+    Args: a: uint8 array; axis: int (None: all elements in a row); count: number to keep (negative:
+    number to drop at the end); bitorder. Returns: a uint8 array. Raises: DtypeError.
 
     >>> import rlx.numpy as jnp
     >>> jnp.unpackbits(jnp.array([129], jnp.uint8))

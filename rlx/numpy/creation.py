@@ -1,4 +1,4 @@
-"""Making arrays: from values, filled, and ranges."""
+"""Creation of arrays: from values, filled, and ranges."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rlx.array import (
     DividedArray,
     array_of_type,
     asarray_numpy,
+    narrowed,
     owned,
     unshared,
     wrap,
@@ -21,7 +22,7 @@ from rlx.array import (
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
-from rlx.numpy.placement import check_placement, placed
+from rlx.numpy.placement import check_placement, divided_like, made_like, placed
 from rlx.numpy.promotion import (
     SCALARS,
     broadcast_array,
@@ -74,11 +75,11 @@ def array(
 ) -> Array:
     """An array of the given values.
 
-    Args: object: number, array, or nested sequence of them (traced ones too); dtype: of the
-    result; copy: True copies, None copies what somebody else can write to, False shares memory with
-    a NumPy array of that dtype; ndmin: least number of axes.
+    Args: object: number, array, or nested sequence of these, which may be traced; dtype: of the
+    result; copy: True copies, None copies memory that other code can write to, False shares memory with
+    a NumPy array of that dtype; ndmin: minimum number of axes.
     Returns: an array; Python numbers without dtype give weak ones.
-    Raises: InputTypeError for what is not numbers; ShapeError for ragged sequences.
+    Raises: InputTypeError for values that are not numbers; ShapeError for ragged sequences.
 
     >>> import rlx.numpy as jnp
     >>> jnp.array([1, 2.5])
@@ -102,10 +103,10 @@ def asarray(
 ) -> Array:
     """An array of the given values.
 
-    Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies,
-    None copies a NumPy array that can be written to, False shares its memory (whoever writes to it
-    changes the result) and raises ValueError where a copy is needed.
-    Returns: an array; an rlx array of the right dtype is returned as it is.
+    Args: a: number, array, or nested sequence of these; dtype: of the result; copy: True copies,
+    None copies a NumPy array that can be written to, False shares its memory (later writes to it
+    change the result) and raises ValueError if a copy is needed.
+    Returns: an array; an rlx array of the right dtype is returned unchanged.
     Raises: as `array`.
 
     >>> import rlx.numpy as jnp
@@ -180,9 +181,9 @@ def _from_sequence(value: Any, dtype: np.dtype | None) -> Array:
 
 
 def _joined(leaves: list[Any]) -> np.dtype:
-    """What NumPy's arrays and scalars, and Python's numbers among them, promote to."""
+    """The promoted dtype of NumPy's arrays and scalars, with Python's numbers among them."""
     kinds = {(type(x), getattr(x, "dtype", None)): x for x in leaves}
-    strong = [(dtype, False) for _, dtype in kinds if dtype is not None]
+    strong = [(narrowed(dtype), False) for _, dtype in kinds if dtype is not None]
     weak = [(scalar_dtype(x, config.default_float, config.default_int), True) for x in kinds.values()
             if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)]  # fmt: skip
     return promote_dtypes([*strong, *weak], config.default_float, config.default_int)[0]
@@ -257,15 +258,17 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over the memory of another library's array: whoever writes to that changes the result.
+    """An array over the memory of another library's array: writes to that array change the result.
 
-    Arrays of CuPy or torch on a GPU stay there: the result is on the device cuda or rocm of the same number, and what
-    the other library has queued comes first.
+    Arrays of CuPy or torch on a GPU stay there: the result is on the device cuda or rocm of the same number, and
+    waits for operations that the other library has queued. An array whose address is not a multiple of 16 bytes is
+    copied, because kernels load 16 bytes at once.
 
-    Args: x: an object with __dlpack__, or on CUDA with __cuda_array_interface__; copy: True copies. Returns: an array.
+    Args: x: an object with __dlpack__, or on CUDA with __cuda_array_interface__; copy: True copies, False raises
+      BufferError if a copy is needed. Returns: an array.
 
-    Raises: BufferError for an array on a GPU that is not contiguous, or whose dtype rlx has not; DeviceError for one on
-      a device that rlx cannot reach.
+    Raises: BufferError for an array on a GPU that is not contiguous, or whose dtype rlx does not have; DeviceError for
+      an array on a device that rlx cannot reach.
 
     >>> import numpy as np, rlx.numpy as jnp
     >>> jnp.from_dlpack(np.ones(2, np.float32))
@@ -274,7 +277,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     check_placement(device)
     if isinstance(x, Array):
         return placed(_from_object(x, None, copy), device, None, x)
-    found = execution.adopted(x) if copy else execution.borrowed(x)
+    found = execution.adopted(x) if copy else execution.borrowed(x, copy is None)
     if found is not None:
         return placed(found, device, None, found)
     return placed(wrap(asarray_numpy(np.from_dlpack(x, copy=copy))), device)
@@ -301,9 +304,9 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
-    """An array of the numbers that an iterator gives.
+    """An array of the numbers of an iterator.
 
-    Args: iter: iterable of numbers; dtype; count: how many. Returns: a 1-d array.
+    Args: iter: iterable of numbers; dtype; count: their number. Returns: a 1-d array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.fromiter(iter([1, 2]), jnp.int32)
@@ -313,9 +316,9 @@ def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """An array of the numbers in a text.
+    """An array of the numbers in a string.
 
-    Args: string: text; dtype; count: how many; sep: what separates them. Returns: a 1-d array.
+    Args: string: the numbers; dtype; count: number of elements; sep: the separator. Returns: a 1-d array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.fromstring("1 2", jnp.int32, sep=" ")
@@ -345,7 +348,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     return placed(filled, device, out_sharding)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -356,7 +359,8 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     """
     check_placement(device, out_sharding)
     if isinstance(dtype, np.dtype) and dtype == float0:
-        return np.zeros(canonical_shape(shape, "zeros"), float0)  # no program has arrays of it
+        empty: Any = np.zeros(canonical_shape(shape, "zeros"), float0)  # programs have no arrays of this dtype
+        return empty
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     return placed(fill(canonical_shape(shape, "zeros"), 0, wanted), device, out_sharding)
 
@@ -376,7 +380,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of zeros: arrays cannot be written to, so nothing is gained by leaving them out.
+    """An array of zeros: arrays are immutable, so uninitialised memory would be useless.
 
     Args: shape: int or ints; dtype: of the result. Returns: an array.
 
@@ -392,7 +396,7 @@ def full_like(
 ) -> Array:
     """An array of one value with the shape and dtype of another.
 
-    Args: a: array; fill_value: number or array that broadcasts; dtype, shape: in place of a's.
+    Args: a: array; fill_value: number or array that broadcasts; dtype, shape: instead of a's.
     Returns: an array.
 
     >>> import rlx.numpy as jnp
@@ -403,14 +407,14 @@ def full_like(
     like = _type_like(a)
     sizes = like.shape if shape is None else canonical_shape(shape, "full_like")
     wanted = like.dtype if dtype is None else to_dtype(dtype)
+    weak = dtype is None and like.weak
     if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
-        filled = fill(sizes, fill_value, wanted, dtype is None and like.weak)
-    else:
-        value = convert_to(_from_object(fill_value, None, None), wanted, dtype is None and like.weak)
-        filled = broadcast_array(value, sizes, "full_like")
-    if type(a) is DividedArray and shape is None and isinstance(filled, ConcreteArray):
-        filled = filled.with_sharding(a._sharding)
-    return placed(filled, device, out_sharding, a)
+        return made_like(lambda part: fill(part, fill_value, wanted, weak), sizes, a, device, out_sharding)
+    value = convert_to(_from_object(fill_value, None, None), wanted, weak)
+    if value.ndim == 0 and isinstance(value, ConcreteArray):  # of others derivatives are summed over processes
+        return made_like(lambda part: broadcast_array(value, part, "full_like"), sizes, a, device, out_sharding)
+    filled = broadcast_array(value, sizes, "full_like")
+    return placed(filled, device, divided_like(a, sizes) if out_sharding is None else out_sharding, a)
 
 
 def _type_like(a: Any) -> TensorType:
@@ -423,7 +427,7 @@ def _type_like(a: Any) -> TensorType:
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros with the shape and dtype of another array.
 
-    Args: a: array; dtype, shape: in place of a's. Returns: an array.
+    Args: a: array; dtype, shape: instead of a's. Returns: an array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.zeros_like(jnp.array([1, 2]))
@@ -435,7 +439,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones with the shape and dtype of another array.
 
-    Args: a: array; dtype, shape: in place of a's. Returns: an array.
+    Args: a: array; dtype, shape: instead of a's. Returns: an array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.ones_like(jnp.array([1, 2]))
@@ -449,7 +453,7 @@ def empty_like(
 ) -> Array:
     """Zeros with the shape and dtype of another array; see `empty`.
 
-    Args: prototype: array; dtype, shape: in place of the prototype's. Returns: an array.
+    Args: prototype: array; dtype, shape: instead of the prototype's. Returns: an array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.empty_like(jnp.ones((2, 1))).shape
@@ -459,10 +463,10 @@ def empty_like(
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """What a function gives on arrays of the indices.
+    """The result of calling a function on arrays of the indices.
 
     Args: function: of one index array per axis; shape; dtype: of the index arrays.
-    Returns: what the function returns.
+    Returns: the function's result.
 
     >>> import rlx.numpy as jnp
     >>> jnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int)

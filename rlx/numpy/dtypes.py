@@ -1,30 +1,28 @@
-"""Scalar types, questions about dtypes, and constants."""
+"""Scalar types, properties of dtypes, and constants."""
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, narrowed
 from rlx.config import config
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
-from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
-from rlx.numpy.placement import placed
+from rlx.ir.types import dtype_kind, dtype_of, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
+from rlx.numpy.creation import asarray
 from rlx.numpy.promotion import (
     SCALARS,
     WIDE_SCALARS,
     canonical_axes,
     complex_dtype,
-    convert_to,
-    operand,
     to_dtype,
     wide_scalars_yield,
 )
-from rlx.trace.flat import as_array
 from rlx.trace.strictness import check_dtypes
 
 __all__ = [
@@ -125,53 +123,49 @@ nan = math.nan
 newaxis = None
 
 
-class ScalarType:
-    """A dtype that can be called: `float32(3)` is a 0-d array, and works as a dtype argument.
+class ScalarType(type):
+    """The class of dtypes that can be called: `float32(3)` is a 0-d array, and `float32` can be a dtype argument.
+
+    As in JAX they are classes: an enumeration of numbers may derive from one.
 
     >>> import rlx.numpy as jnp
     >>> jnp.float32(3).dtype, jnp.zeros(2, jnp.bfloat16).dtype
     (dtype('float32'), dtype(bfloat16))
     """
 
-    def __init__(self, name: str) -> None:
-        self.dtype = np.dtype(name)
-        self.__name__ = self.dtype.name
+    dtype: np.dtype
 
     @property
-    def type(self) -> Any:
+    def type(cls) -> Any:
         """NumPy's scalar class."""
-        return self.dtype.type
+        return cls.dtype.type
 
-    def __call__(self, value: Any = 0) -> Array:
-        if isinstance(value, (Array, *SCALARS)):
-            return placed(convert_to(operand(value), self.dtype), like=value)
-        if isinstance(value, (list, tuple, str)):
-            value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
-        return placed(convert_to(as_array(value), self.dtype), like=value)
+    def __call__(cls, x: Any = 0) -> Array:
+        return asarray(np.asarray(x, cls.dtype) if isinstance(x, str) else x, cls.dtype)
 
-    def __instancecheck__(self, instance: Any) -> bool:
-        """Whether a NumPy scalar is of this type, as isinstance asks."""
-        return isinstance(instance, self.dtype.type)
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Whether a NumPy scalar is of this type, for isinstance."""
+        return isinstance(instance, cls.dtype.type)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(cls, other: object) -> bool:
         if isinstance(other, ScalarType):
-            return self.dtype == other.dtype
-        if not isinstance(other, (np.dtype, type, str)):
+            return cls.dtype == other.dtype
+        if not isinstance(other, (np.dtype, builtins.type, str)):
             return False
         try:
-            return self.dtype == np.dtype(other)
-        except (TypeError, ValueError):  # ValueError: a text that is no dtype
+            return cls.dtype == np.dtype(other)
+        except (TypeError, ValueError):  # ValueError: a string that is not a dtype
             return False
 
-    def __hash__(self) -> int:
-        return hash(self.dtype.type)  # as JAX's: tensorflow_probability looks NumPy's scalar types up among these
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)  # as JAX's: tensorflow_probability looks NumPy's scalar types up among these
 
-    def __repr__(self) -> str:
-        return f"<rlx dtype {self.__name__}>"
+    def __repr__(cls) -> str:
+        return f"<rlx dtype {cls.__name__}>"
 
 
 class DefaultType(ScalarType):
-    """The dtype that rlx.config names as default for a kind of numbers.
+    """The class of dtypes that rlx.config names as defaults for a kind of numbers.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -179,54 +173,75 @@ class DefaultType(ScalarType):
     True
     """
 
-    def __init__(self, name: str, kind: str) -> None:
-        self.__name__ = name
-        self._kind = kind
+    kind: str
 
     @property
-    def dtype(self) -> np.dtype:  # type: ignore[override]
+    def dtype(cls) -> np.dtype:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
         """The default now."""
-        if self._kind == "f":
+        if cls.kind == "f":
             return config.default_float
-        if self._kind == "c":
+        if cls.kind == "c":
             return complex_dtype(config.default_float)
-        return np.dtype(f"{self._kind}{config.default_int.itemsize}")
+        return np.dtype(f"{cls.kind}{config.default_int.itemsize}")
 
 
-bool_ = ScalarType("bool")
-int8 = ScalarType("int8")
-int16 = ScalarType("int16")
-int32 = ScalarType("int32")
-int64 = ScalarType("int64")
-uint8 = ScalarType("uint8")
-uint16 = ScalarType("uint16")
-uint32 = ScalarType("uint32")
-uint64 = ScalarType("uint64")
-float16 = ScalarType("float16")
-bfloat16 = ScalarType("bfloat16")
-float32 = ScalarType("float32")
-float64 = ScalarType("float64")
-complex64 = ScalarType("complex64")
-complex128 = ScalarType("complex128")
-int1 = ScalarType("int1")
-int2 = ScalarType("int2")
-int4 = ScalarType("int4")
-uint1 = ScalarType("uint1")
-uint2 = ScalarType("uint2")
-uint4 = ScalarType("uint4")
-float4_e2m1fn = ScalarType("float4_e2m1fn")
-float6_e2m3fn = ScalarType("float6_e2m3fn")
-float6_e3m2fn = ScalarType("float6_e3m2fn")
-float8_e3m4 = ScalarType("float8_e3m4")
-float8_e4m3 = ScalarType("float8_e4m3")
-float8_e8m0fnu = ScalarType("float8_e8m0fnu")
-float8_e4m3fn = ScalarType("float8_e4m3fn")
-float8_e4m3b11fnuz = ScalarType("float8_e4m3b11fnuz")
-float8_e4m3fnuz = ScalarType("float8_e4m3fnuz")
-float8_e5m2 = ScalarType("float8_e5m2")
-float8_e5m2fnuz = ScalarType("float8_e5m2fnuz")
-int_, uint = DefaultType("int_", "i"), DefaultType("uint", "u")
-float_, complex_ = DefaultType("float_", "f"), DefaultType("complex_", "c")
+def _scalar_type(name: str) -> ScalarType:
+    """The callable dtype of a name."""
+    dtype = np.dtype(name)
+    text = f"""The dtype {dtype.name}. Calling it converts a value to an array of this dtype.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.{name if name != "bool" else "bool_"}(1).dtype.name
+    {dtype.name!r}
+    """
+    return ScalarType(dtype.name, (), {"dtype": dtype, "__module__": "rlx.numpy", "__doc__": text})
+
+
+def _default_type(name: str, kind: str) -> DefaultType:
+    """The callable dtype that is the default for a kind of numbers: "i", "u", "f" or "c"."""
+    text = f"""The default dtype of a kind of numbers. Calling it converts a value to an array of this dtype.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.{name}(1).dtype == jnp.{name}.dtype
+    True
+    """
+    return DefaultType(name, (), {"kind": kind, "__module__": "rlx.numpy", "__doc__": text})
+
+
+bool_ = _scalar_type("bool")
+int8 = _scalar_type("int8")
+int16 = _scalar_type("int16")
+int32 = _scalar_type("int32")
+int64 = _scalar_type("int64")
+uint8 = _scalar_type("uint8")
+uint16 = _scalar_type("uint16")
+uint32 = _scalar_type("uint32")
+uint64 = _scalar_type("uint64")
+float16 = _scalar_type("float16")
+bfloat16 = _scalar_type("bfloat16")
+float32 = _scalar_type("float32")
+float64 = _scalar_type("float64")
+complex64 = _scalar_type("complex64")
+complex128 = _scalar_type("complex128")
+int1 = _scalar_type("int1")
+int2 = _scalar_type("int2")
+int4 = _scalar_type("int4")
+uint1 = _scalar_type("uint1")
+uint2 = _scalar_type("uint2")
+uint4 = _scalar_type("uint4")
+float4_e2m1fn = _scalar_type("float4_e2m1fn")
+float6_e2m3fn = _scalar_type("float6_e2m3fn")
+float6_e3m2fn = _scalar_type("float6_e3m2fn")
+float8_e3m4 = _scalar_type("float8_e3m4")
+float8_e4m3 = _scalar_type("float8_e4m3")
+float8_e8m0fnu = _scalar_type("float8_e8m0fnu")
+float8_e4m3fn = _scalar_type("float8_e4m3fn")
+float8_e4m3b11fnuz = _scalar_type("float8_e4m3b11fnuz")
+float8_e4m3fnuz = _scalar_type("float8_e4m3fnuz")
+float8_e5m2 = _scalar_type("float8_e5m2")
+float8_e5m2fnuz = _scalar_type("float8_e5m2fnuz")
+int_, uint = _default_type("int_", "i"), _default_type("uint", "u")
+float_, complex_ = _default_type("float_", "f"), _default_type("complex_", "c")
 ComplexWarning = np.exceptions.ComplexWarning
 ndarray = Array
 single, double, csingle, cdouble = float32, float64, complex64, complex128
@@ -249,10 +264,10 @@ def finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(wanted)
 
 
-def iinfo(dtype: Any) -> Any:
+def iinfo(int_type: Any) -> Any:
     """Limits of an integer dtype.
 
-    Args: dtype: an integer dtype, or an array.
+    Args: int_type: an integer dtype, or an array.
     Returns: an object with min, max and bits.
     Raises: DtypeError if the dtype is not an integer.
 
@@ -260,9 +275,9 @@ def iinfo(dtype: Any) -> Any:
     >>> jnp.iinfo(jnp.int8).max
     127
     """
-    wanted = _dtype_argument(dtype)
+    wanted = _dtype_argument(int_type)
     if not is_integer(wanted):
-        raise DtypeError(f"iinfo got {wanted.name}, which is no integer.", "Use finfo instead.")
+        raise DtypeError(f"iinfo got {wanted.name}, which is not an integer dtype.", "Use finfo instead.")
     return ml_dtypes.iinfo(wanted)
 
 
@@ -323,7 +338,7 @@ _KINDS = {
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind, as the array API standard names kinds.
 
-    Args: dtype: a dtype; kind: a dtype, a kind such as "real floating", or a tuple of them.
+    Args: dtype: a dtype; kind: a dtype, a kind such as "real floating", or a tuple of kinds.
     Returns: a bool. Raises: DtypeError for an unknown kind.
 
     >>> import rlx.numpy as jnp
@@ -342,20 +357,20 @@ def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, Array):
         return value.dtype, value.weak_type
     if isinstance(value, np.generic):
-        return to_dtype(value.dtype), False
+        return narrowed(value.dtype), False
     if isinstance(value, SCALARS):
         return scalar_dtype(value, config.default_float, config.default_int), True
     if any(value is kind for kind in SCALARS):
         return to_dtype(value), value is not bool
-    return to_dtype(value.dtype if isinstance(value, np.ndarray) else value), False
+    return narrowed(dtype_of(value.dtype)) if isinstance(value, np.ndarray) else to_dtype(value), False
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype that arrays, scalars and dtypes promote to.
 
     Args: args: arrays, Python scalars (weak) and dtypes (None: the default float);
-        return_weak_type_flag: whether to tell if the result is weak.
-    Returns: a NumPy dtype, or (dtype, bool). Raises: TypePromotionError where no implicit promotion exists.
+        return_weak_type_flag: also return whether the result is weak.
+    Returns: a NumPy dtype, or (dtype, bool). Raises: TypePromotionError if no implicit promotion exists.
 
     >>> import rlx.numpy as jnp
     >>> jnp.result_type(jnp.int32, 1.0)
@@ -379,7 +394,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def _at_least_default(dtype: np.dtype) -> np.dtype:
-    """What a weak number of a dtype is without others: the default of its kind, if that is not narrower."""
+    """The dtype of a weak number on its own: the default of its kind, unless that is narrower than `dtype`."""
     kind = dtype_kind(dtype)
     if kind == "b":
         return dtype
@@ -392,7 +407,7 @@ def _at_least_default(dtype: np.dtype) -> np.dtype:
 def promote_types(a: Any, b: Any) -> np.dtype:
     """The dtype to which two dtypes promote.
 
-    Args: a, b: dtypes. Returns: a NumPy dtype. Raises: TypePromotionError where there is none.
+    Args: a, b: dtypes. Returns: a NumPy dtype. Raises: TypePromotionError if there is none.
 
     >>> import rlx.numpy as jnp
     >>> jnp.promote_types("int32", "float16")
@@ -416,7 +431,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
 
 
 def unwrapped(value: Any) -> Any:
-    """The array that an object stands for by __jax_array__, or the object itself."""
+    """The array of an object's __jax_array__, or the object itself."""
     return value.__jax_array__() if hasattr(value, "__jax_array__") else value
 
 
@@ -485,7 +500,7 @@ def size(a: Any, axis: Any = None) -> int:
 
 
 def iterable(y: Any) -> bool:
-    """Whether one can iterate over the argument.
+    """Whether the argument is iterable.
 
     >>> import rlx.numpy as jnp
     >>> jnp.iterable(jnp.ones(3)), jnp.iterable(1)

@@ -10,7 +10,9 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.errors import DtypeError, ShapeError
+from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import unwrapped
+from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
@@ -26,6 +28,7 @@ from rlx.numpy.promotion import (
     fill,
     known_numpy,
     operand,
+    scalar_array,
 )
 from rlx.numpy.rounding import remainder
 from rlx.numpy.searching import searchsorted
@@ -46,7 +49,7 @@ def repeat(
     """Each element repeated.
 
     Args: a: array; repeats: int, or ints along the axis; axis: int (None: all elements in a row);
-    total_repeat_length: size of the result along the axis, needed where repeats is traced.
+    total_repeat_length: size of the result along the axis, needed if repeats is traced.
     Returns: an array. Raises: ConcretizationTypeError for traced repeats without a length.
 
     >>> import rlx.numpy as jnp
@@ -95,15 +98,15 @@ def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> A
     if total is not None:
         last = index[-1] if index.size else 0
         index = np.concatenate([index[:total], np.full(max(total - index.size, 0), last)])
-    return take(x, ConcreteArray(index.astype(np.int32)), axis=axis, mode="clip")
+    return take(x, ConcreteArray(index.astype(index_dtype(size))), axis=axis, mode="clip")
 
 
 @replayed
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Elements shifted along axes; those that leave come back at the other end.
+    """Elements shifted along axes; elements shifted out at one end reappear at the other.
 
     Args: a: array; shift: int or ints, may be traced; axis: int or ints (None: all elements in a row).
-    Returns: an array of the same shape. Raises: ShapeError if shifts and axes do not pair up.
+    Returns: an array of the same shape. Raises: ShapeError if the numbers of shifts and axes differ.
 
     >>> import rlx.numpy as jnp
     >>> jnp.roll(jnp.arange(4), 1)
@@ -145,8 +148,9 @@ def _roll_one(x: Any, amount: Any, axis: int) -> Any:
             return x
         parts = shapes.slice_along(x, size - distance, size, axis), shapes.slice_along(x, 0, size - distance, axis)
         return shapes.concatenate(*parts, axis=axis)
-    index = shapes.iota(type=x.type.update(shape=(size,), dtype=np.dtype("i4"), weak=False), axis=0)
-    moved = remainder(subtract(index, convert_to(remainder(amount, size), np.dtype("i4"))), size)
+    index = count_along((size,), 0, index_dtype(2 * size))
+    distance = remainder(holding(amount, size), size)
+    moved = remainder(subtract(index, convert_to(distance, index.dtype)), size)
     return take(x, moved, axis=axis, mode="clip")
 
 
@@ -170,7 +174,7 @@ def resize(a: Any, new_shape: Any) -> Array:
 
 
 def _static_index(obj: Any, size: int, name: str) -> np.ndarray:
-    """The axis numbers that an index object names."""
+    """The axis numbers of an index object."""
     if isinstance(obj, slice):
         return np.arange(size)[obj]
     obj = unwrapped(obj)
@@ -186,7 +190,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     """Slices removed.
 
     Args: arr: array; obj: int, ints, slice or mask, known while tracing; axis: int (None: all
-    elements in a row). Returns: an array. Raises: IndexError for an index outside.
+    elements in a row). Returns: an array. Raises: IndexError for an index out of bounds.
 
     >>> import rlx.numpy as jnp
     >>> jnp.delete(jnp.array([1, 2, 3]), 1)
@@ -207,11 +211,11 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         parts = shapes.slice_along(x, 0, here, number), shapes.slice_along(x, here + 1, size, number)
         return shapes.concatenate(*parts, axis=number)
     keep = np.setdiff1d(np.arange(size), gone % max(size, 1))
-    return take(x, ConcreteArray(keep.astype(np.int32)), axis=number, mode="clip")
+    return take(x, ConcreteArray(keep.astype(index_dtype(size))), axis=number, mode="clip")
 
 
 def _without(x: Any, index: Any, axis: int) -> Any:
-    """x without slices at traced places that differ from one another."""
+    """x without slices at different traced positions."""
     size = x.shape[axis]
     kept = fill((size,), True, np.dtype(bool)).at[index].set(False)
     (positions,) = nonzero(kept, size=size - index.size)
@@ -219,11 +223,11 @@ def _without(x: Any, index: Any, axis: int) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """Values inserted before given places.
+    """Values inserted before given positions.
 
-    Args: arr: array; obj: int, ints or slice; values: broadcast to what is inserted; axis: int (None:
+    Args: arr: array; obj: int, ints or slice; values: broadcast to the inserted shape; axis: int (None:
     all elements in a row). Returns: an array of arr's dtype.
-    Raises: IndexError for an index outside.
+    Raises: IndexError for an index out of bounds.
 
     >>> import rlx.numpy as jnp
     >>> jnp.insert(jnp.array([1, 3]), 1, 2)
@@ -254,24 +258,27 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     value = broadcast_array(value, shape, "insert")
     order = np.argsort(where, kind="stable")
     source = np.insert(np.arange(size), where[order], size + order)
-    return take(concatenate([x, value], number), ConcreteArray(source.astype(np.int32)), axis=number, mode="clip")
+    source = ConcreteArray(source.astype(index_dtype(source.size)))
+    return take(concatenate([x, value], number), source, axis=number, mode="clip")
 
 
 def _with_inserted(x: Any, where: Any, value: Any, axis: int, single: bool) -> Any:
-    """As insert, before traced places."""
-    size, index = x.shape[axis], np.dtype("i4")
+    """As insert, before traced positions."""
+    size = x.shape[axis]
     value = reshape(value, (1,) * max(x.ndim - value.ndim, 0) + value.shape)
     value = moveaxis(value, 0, axis) if single else value
     count = value.shape[axis] if where.size == 1 else where.size
     value = broadcast_array(value, tuple(count if i == axis else n for i, n in enumerate(x.shape)), "insert")
+    index = index_dtype(size + count)
+    length, one = scalar_array(size, index, True), scalar_array(1, index, True)
     where = convert_to(where, index)
-    where = select(comparison.less(where, np.int32(0)), add(where, np.int32(size)), where)
-    numbers = shapes.iota(type=x.type.update(shape=(count,), dtype=index, weak=False), axis=0)
+    where = select(comparison.less(where, 0), add(where, length), where)
+    numbers = count_along((count,), 0, index)
     ordered, order = sorting.sort(broadcast_array(where, (count,)), numbers, axis=0, keys=1)
-    # the new elements' places, with the number of the element that stands there; -1 for the old ones
-    source = fill((size + count,), -1, index).at[add(ordered, numbers)].set(add(order, np.int32(size)))
-    old = comparison.less(source, np.int32(0))
-    source = select(old, subtract(cumsum(convert_to(old, index), axis=0), np.int32(1)), source)
+    # at each new element's position, its number; -1 at the positions of old elements
+    source = fill((size + count,), -1, index).at[add(ordered, numbers)].set(add(order, length))
+    old = comparison.less(source, 0)
+    source = select(old, subtract(cumsum(convert_to(old, index), axis=0), one), source)
     return take(concatenate([x, value], axis), source, axis=axis, mode="clip")
 
 

@@ -37,7 +37,7 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     except ValueError as error:
         raise ShapeError(
             f"einsum cannot read the subscripts {operands[0]!r:.80}: {str(error).rstrip('.')}.",
-            "Write letters for the axes of each operand, and those of the result behind an arrow, which all occur among"
+            "Write letters for the axes of each operand, and after an arrow the result's letters, which all occur among"
             " the operands': 'ij,jk->ik'.",
         ) from None
     terms = inputs.split(",")
@@ -52,12 +52,13 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
 
 
 def _check_call(operands: tuple[Any, ...]) -> None:
-    """Raise where subscripts stand behind the operands, or speak of another number of operands."""
+    """Raise if subscripts follow the operands, or describe another number of operands."""
     given = operands[1:]
     texts = [x for x in given if isinstance(x, str)]
     if texts and not isinstance(operands[0], str):
         raise InputTypeError(
-            f"einsum got its subscripts {texts[0]!r} behind an operand.", f"They come first: einsum({texts[0]!r}, x)."
+            f"einsum got its subscripts {texts[0]!r} after an operand.",
+            f"They must come first: einsum({texts[0]!r}, x).",
         )
     if isinstance(operands[0], str) and operands[0].split("->")[0].count(",") + 1 != len(given):
         count = operands[0].split("->")[0].count(",") + 1
@@ -79,7 +80,7 @@ def _check_sizes(terms: list[str], arrays: Any) -> None:
                 raise ShapeError(
                     f"einsum got the sizes {known} and {size} for the index {letter!r} of {','.join(terms)!r}:"
                     f" the operands are {', '.join(map(describe, arrays))}.",
-                    "An index has one size in all operands.",
+                    "An index must have one size in all operands.",
                 )
 
 
@@ -97,11 +98,11 @@ def einsum(
 ) -> Array:
     """A sum of products, by Einstein's convention.
 
-    Args: subscripts: such as "ij,jk->ik" (or arrays and lists of axis numbers in turn); operands:
+    Args: subscripts: such as "ij,jk->ik" (or arrays alternating with lists of axis numbers); operands:
     arrays; optimize: how opt_einsum orders the products ("auto", "optimal", "greedy", a path);
-    precision: as of lax.dot_general; preferred_element_type: dtype of the result; _dot_general: a function like
-    lax.dot_general that products of two operands are made with. Returns: an array.
-    Raises: ShapeError if subscripts and shapes do not fit.
+    precision: as for lax.dot_general; preferred_element_type: dtype of the result; _dot_general: a function like
+    lax.dot_general that computes products of two operands. Returns: an array.
+    Raises: ShapeError if subscripts and shapes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.einsum("ij,j->i", jnp.ones((2, 3)), jnp.arange(3.0))
@@ -137,7 +138,7 @@ def einsum(
 
 
 def _unused(terms: list[str], count: int) -> str:
-    """Letters that no operand has."""
+    """Letters that no operand uses."""
     used = set("".join(terms))
     return "".join(islice((letter for letter in map(opt_einsum.get_symbol, counter()) if letter not in used), count))
 
@@ -156,7 +157,7 @@ def _path(terms: list[str], output: str, arrays: list[Any], optimize: Any) -> li
 
 
 def _simplified(x: Any, letters: str) -> Term:
-    """Diagonals in place of letters that occur twice in one operand."""
+    """Diagonals instead of letters that occur twice in one operand."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             first = letters.index(letter)
@@ -167,7 +168,7 @@ def _simplified(x: Any, letters: str) -> Term:
 
 
 def _summed(term: Term, needed: set[str]) -> Term:
-    """Without the letters that nobody needs any more."""
+    """Without the letters that are no longer needed."""
     x, letters = term
     gone = tuple(i for i, c in enumerate(letters) if c not in needed)
     if not gone:
@@ -187,7 +188,7 @@ def _squeezed(term: Term, other: Term) -> Term:
 
 
 def _pair(first: Term, second: Term, needed: set[str], precision: Any, preferred: Any, dot_general: Any) -> Term:
-    """The product of two operands, summed over shared letters that nobody needs later."""
+    """The product of two operands, summed over shared letters that are not needed later."""
     first, second = _squeezed(first, second), _squeezed(second, first)
     first = _summed(first, needed | set(second[1]))
     second = _summed(second, needed | set(first[1]))

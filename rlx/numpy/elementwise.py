@@ -1,4 +1,4 @@
-"""Elementwise functions that are one primitive each, made from tables."""
+"""Elementwise functions of one primitive each, generated from tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DeviceArray
+from rlx.array import Array, ConcreteArray, DeviceArray
 from rlx.errors import DtypeError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
@@ -66,7 +66,9 @@ __all__ = [
     "true_divide",
 ]
 
-Function = Callable[..., Any]
+Function = Callable[..., Array]
+Unary = Callable[[Any], Array]
+Binary = Callable[[Any, Any], Array]
 Promotion = Callable[..., list[Any]]
 _ARRAYS = frozenset((ConcreteArray, DeviceArray, Tracer))
 _INEXACT = frozenset(d for d in supported_dtypes if is_inexact(d))
@@ -81,7 +83,7 @@ _BOOL = np.dtype(bool)
 
 # ------------------------------------------------------------------ alignment
 def aligned(x: Any, y: Any) -> tuple[Any, Any] | None:
-    """Both operands, if they need no promotion: the fast way. None otherwise."""
+    """Both operands if they need no promotion (the fast path), else None."""
     kind, other = type(x), type(y)
     if kind in _ARRAYS:
         if other in _ARRAYS:
@@ -102,10 +104,10 @@ def _refuse(name: str, dtype: np.dtype) -> DtypeError:
     return DtypeError(f"{name} does not take {dtype.name}.", "Convert the operand with .astype(...) first.")
 
 
-def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, promoted: Promotion = promote) -> Function:
+def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, promoted: Promotion = promote) -> Unary:
     """A function of one operand."""
 
-    def function(x: Any, /) -> Any:
+    def function(x: Any, /) -> Array:
         if type(x) in _ARRAYS and x.dtype in takes:
             return primitive(x)
         (value,) = promoted(name, shared(x))
@@ -122,10 +124,10 @@ def binary(
     takes: frozenset[Any] = _NUMBERS,
     promoted: Promotion = promote,
     for_bool: Any = None,
-) -> Function:
+) -> Binary:
     """A function of two operands; `for_bool` is the primitive where both are bools."""
 
-    def function(x: Any, y: Any, /) -> Any:
+    def function(x: Any, y: Any, /) -> Array:
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in takes:
             return primitive(*pair)
@@ -151,7 +153,7 @@ def truth(x: Any, name: str = "logical_not") -> Any:
 def logical(name: str, primitive: Any, arity: int) -> Function:
     """A function of truth values."""
 
-    def of_one(x: Any, /) -> Any:
+    def of_one(x: Any, /) -> Array:
         return primitive(truth(x, name))
 
     def of_two(x: Any, y: Any, /) -> Any:
@@ -161,7 +163,7 @@ def logical(name: str, primitive: Any, arity: int) -> Function:
 
 
 # ------------------------------------------------------------------ tables
-def _inexact_unary(name: str, summary: str, primitive: Any, result: str, at: str = "0.0") -> Function:
+def _inexact_unary(name: str, summary: str, primitive: Any, result: str, at: str = "0.0") -> Unary:
     takes = _INEXACT if "c" in primitive.kinds else _FLOATS
     function = unary(name, primitive, takes, promoted=promote_inexact)
     return document(function, name, summary, f"float(jnp.{name}({at}))", result, 1)
@@ -224,7 +226,7 @@ bitwise_count = _number_unary(
 invert, bitwise_invert = alias(bitwise_not, "invert"), alias(bitwise_not, "bitwise_invert")
 
 
-def _pairwise(name: str, summary: str, primitive: Any, example: str, result: str, **options: Any) -> Function:
+def _pairwise(name: str, summary: str, primitive: Any, example: str, result: str, **options: Any) -> Binary:
     function = binary(name, primitive, **options)
     return document(function, name, summary, f"jnp.{name}({example}).item()", result, 2)
 
@@ -273,11 +275,11 @@ not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", tak
 
 
 # ------------------------------------------------------------------ order, also of complex numbers
-def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) -> Function:
+def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) -> Binary:
     """A comparison; complex numbers compare by real, then by imaginary part."""
     plain = binary(name, primitive, _REAL)
 
-    def function(x: Any, y: Any, /) -> Any:
+    def function(x: Any, y: Any, /) -> Array:
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in _REAL:
             return primitive(*pair)

@@ -6,7 +6,7 @@ float16 and integers are transformed in the default float; float32 gives complex
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
-from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.ir.types import is_complex
 from rlx.numpy import manipulation
 from rlx.numpy.editing import roll
@@ -30,6 +29,7 @@ from rlx.numpy.promotion import (
     operand,
     to_dtype,
 )
+from rlx.offered_names import offer_names as _offer_names
 from rlx.ops import fourier
 from rlx.ops.arithmetic import multiply
 from rlx.ops.matrices import conjugate
@@ -94,7 +94,7 @@ def axes_and_lengths(
             raise ShapeError(f"{name} got s={tuple(s)} for axes {chosen}.", "Give one length for each axis.")
         lengths = [n if given in (None, -1) else operator.index(given) for n, given in zip(lengths, s, strict=True)]
     if min(lengths) < 1 and (halved or s is not None):
-        raise ShapeError(f"{name} got lengths {tuple(lengths)}.", "A transform has one point or more.")
+        raise ShapeError(f"{name} got lengths {tuple(lengths)}.", "A transform needs at least one point.")
     return chosen, tuple(lengths)
 
 
@@ -107,7 +107,7 @@ def fitted(x: Any, axis: int, size: int) -> Any:
 
 
 def _scale(kind: str, norm: str | None, count: int) -> float:
-    """What the transform in NumPy's default norm is multiplied by."""
+    """The factor that a transform in NumPy's default norm is multiplied by."""
     wanted = "backward" if norm is None else norm
     if wanted not in _NORMS:
         raise ValueError(f"norm must be one of {', '.join(_NORMS)}, not {norm!r}.")
@@ -156,7 +156,7 @@ _MANY = {
 }
 
 
-def _along_one_axis(name: str) -> Any:
+def _along_one_axis(name: str) -> Callable[..., Array]:
     kind, summary, result = _ONE[name]
 
     def transform(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
@@ -179,7 +179,7 @@ def _one_axis(name: str, axis: Any) -> None:
         raise ValueError(f"{name} takes one axis, not {axis!r}: use {name}n.")
 
 
-def _over_axes(kind: str, suffix: str) -> Any:
+def _over_axes(kind: str, suffix: str) -> Callable[..., Array]:
     name = kind + suffix
     default = (-2, -1) if suffix == "2" else None
 
@@ -202,7 +202,7 @@ def _over_axes(kind: str, suffix: str) -> Any:
     return _named(transform, name)
 
 
-def _named(function: Any, name: str) -> Any:
+def _named(function: Any, name: str) -> Callable[..., Array]:
     function.__name__ = function.__qualname__ = name
     return function
 
@@ -220,7 +220,7 @@ def _swapped(norm: str | None) -> str:
 
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The real spectrum of a signal with Hermitian symmetry, of which half is given.
+    """The real spectrum of a signal with Hermitian symmetry, from half of the signal.
 
     Args: as `irfft`. Returns: a real array.
 
@@ -322,4 +322,4 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
     return _shift(x, axes, True)
 
 
-_refuse_unknown(globals())
+_offer_names(globals())

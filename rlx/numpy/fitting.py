@@ -10,6 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy.elementwise import divide, multiply
+from rlx.numpy.halves import in_single
 from rlx.numpy.joining import concatenate
 from rlx.numpy.linalg import eigvals, inv, lstsq
 from rlx.numpy.manipulation import expand_dims, reshape, transpose
@@ -19,7 +20,6 @@ from rlx.numpy.products import matmul, outer
 from rlx.numpy.promotion import complex_dtype, convert_to, fill, inexact, known_numpy, operand, promote_inexact
 from rlx.numpy.reductions import sum as sum_
 from rlx.numpy.signals import convolve
-from rlx.numpy.single import in_single
 from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
@@ -35,13 +35,13 @@ def polyfit(
 ) -> Any:
     """The polynomial of a degree that fits samples best, by least squares.
 
-    Args: x: places (n,); y: values there, (n,) or (n, k) for k fits; deg: the degree; rcond: singular
+    Args: x: positions (n,); y: values there, (n,) or (n, k) for k fits; deg: the degree; rcond: singular
     values up to rcond times the largest count as 0 (None: n times the machine epsilon); full: return
     diagnostics; w: weights (n,) of the residuals (not squared); cov: True for the covariance matrix
     scaled by the residuals, "unscaled" without that.
     Returns: coefficients (deg + 1,) or (deg + 1, k), the highest power first; with full also
     (squared residuals, rank, singular values, rcond); with cov also the covariance.
-    Raises: ShapeError for shapes that do not fit; ValueError for a negative degree, or where too few
+    Raises: ShapeError for incompatible shapes; ValueError for a negative degree, or if too few
     samples are left for a covariance.
 
     >>> import rlx.numpy as jnp
@@ -50,11 +50,11 @@ def polyfit(
     """
     order = operator.index(deg) + 1
     if order < 1:
-        raise ValueError(f"polyfit got deg={deg}: a degree is 0 or more.")
+        raise ValueError(f"polyfit got deg={deg}: the degree must be 0 or more.")
     places, values = promote_inexact("polyfit", x, y)
     if places.ndim != 1 or places.size == 0 or values.ndim not in (1, 2) or places.shape[0] != values.shape[0]:
         raise ShapeError(
-            f"polyfit got x of shape {places.shape} and y of shape {values.shape}.", "x is (n,), y is (n,) or (n, k)."
+            f"polyfit got x of shape {places.shape} and y of shape {values.shape}.", "x must be (n,), y (n,) or (n, k)."
         )
     rcond = len(places) * float(np.finfo(places.dtype).eps) if rcond is None else rcond
     powers = vander(places, order)

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.formats import FLOAT_FORMATS
@@ -52,7 +53,7 @@ def _constant(x: Any, value: complex) -> Any:
 
 
 # ------------------------------------------------------------------ parts
-def absolute(x: Any, /) -> Any:
+def absolute(x: Any, /) -> Array:
     """|x|; the modulus of complex numbers.
 
     Args: x: an array or number. Returns: an array of the same dtype, real for complex x.
@@ -68,7 +69,7 @@ def absolute(x: Any, /) -> Any:
 abs = alias(absolute, "abs")
 
 
-def fabs(x: Any, /) -> Any:
+def fabs(x: Any, /) -> Array:
     """|x| as a float.
 
     Args: x: a real array or number. Returns: a floating array.
@@ -84,7 +85,7 @@ def fabs(x: Any, /) -> Any:
     return arithmetic.absolute(value)
 
 
-def positive(x: Any, /) -> Any:
+def positive(x: Any, /) -> Array:
     """+x: x itself.
 
     Args: x: an array or number. Returns: x as an array.
@@ -96,7 +97,7 @@ def positive(x: Any, /) -> Any:
     return promote("positive", x)[0]
 
 
-def real(val: Any, /) -> Any:
+def real(val: Any, /) -> Array:
     """The real part.
 
     Args: val: an array or number. Returns: a real array; val itself if it is real.
@@ -109,7 +110,7 @@ def real(val: Any, /) -> Any:
     return arithmetic.real(x) if is_complex(x.dtype) else x
 
 
-def imag(val: Any, /) -> Any:
+def imag(val: Any, /) -> Array:
     """The imaginary part.
 
     Args: val: an array or number. Returns: a real array; zeros if val is real.
@@ -139,10 +140,10 @@ conj = alias(conjugate, "conj")
 
 
 @replayed
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z: Any, deg: bool = False) -> Array:
     """The angle of complex numbers.
 
-    Args: z: an array or number; deg: degrees in place of radians.
+    Args: z: an array or number; deg: degrees instead of radians.
     Returns: a floating array.
 
     >>> import rlx.numpy as jnp
@@ -166,7 +167,7 @@ def _all(x: Any) -> Any:
     return fill(x.shape, True, np.dtype(bool))
 
 
-def isnan(x: Any, /) -> Any:
+def isnan(x: Any, /) -> Array:
     """Whether elements are NaN.
 
     Args: x: an array or number. Returns: a bool array.
@@ -179,7 +180,7 @@ def isnan(x: Any, /) -> Any:
     return comparison.not_equal(value, value) if is_inexact(value.dtype) else _none(value)
 
 
-def isfinite(x: Any, /) -> Any:
+def isfinite(x: Any, /) -> Array:
     """Whether elements are neither infinite nor NaN.
 
     Args: x: an array or number. Returns: a bool array.
@@ -195,7 +196,7 @@ def isfinite(x: Any, /) -> Any:
     return arithmetic.is_finite(value) if is_float(value.dtype) else _all(value)
 
 
-def isinf(x: Any, /) -> Any:
+def isinf(x: Any, /) -> Array:
     """Whether elements are infinite.
 
     Args: x: an array or number. Returns: a bool array.
@@ -217,7 +218,7 @@ def _has_infinity(dtype: np.dtype) -> bool:
 
 
 @replayed
-def isposinf(x: Any, /, out: None = None) -> Any:
+def isposinf(x: Any, /, out: None = None) -> Array:
     """Whether elements are +infinity.
 
     Args: x: a real array or number. Returns: a bool array.
@@ -231,7 +232,7 @@ def isposinf(x: Any, /, out: None = None) -> Any:
 
 
 @replayed
-def isneginf(x: Any, /, out: None = None) -> Any:
+def isneginf(x: Any, /, out: None = None) -> Array:
     """Whether elements are -infinity.
 
     Args: x: a real array or number. Returns: a bool array.
@@ -253,7 +254,7 @@ def _is_infinity(name: str, x: Any, value: float) -> Any:
     return comparison.equal(x, _constant(x, value))
 
 
-def iscomplex(x: Any) -> Any:
+def iscomplex(x: Any) -> Array:
     """Whether elements have a nonzero imaginary part.
 
     Args: x: an array or number. Returns: a bool array.
@@ -266,7 +267,7 @@ def iscomplex(x: Any) -> Any:
     return comparison.not_equal(part, _constant(part, 0))
 
 
-def isreal(x: Any) -> Any:
+def isreal(x: Any) -> Array:
     """Whether elements have no imaginary part.
 
     Args: x: an array or number. Returns: a bool array.
@@ -283,7 +284,7 @@ def _bits_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"i{dtype.itemsize}")
 
 
-def signbit(x: Any, /) -> Any:
+def signbit(x: Any, /) -> Array:
     """Whether the sign bit is set, also of -0.0 and NaN.
 
     Args: x: a real array or number. Returns: a bool array.
@@ -300,7 +301,7 @@ def signbit(x: Any, /) -> Any:
     if form is not None and not form.sign:
         return _none(value)
     if is_float(value.dtype):
-        # there is no integer of 6 bits
+        # there is no 6-bit integer
         value = convert_to(value, np.dtype("f4")) if bits_of(value.dtype) < 8 else value
         value = arithmetic.bitcast(value, dtype=_bits_dtype(value.dtype))
     return comparison.less(value, _constant(value, 0)) if dtype_kind(value.dtype) == "i" else _none(value)
@@ -309,8 +310,8 @@ def signbit(x: Any, /) -> Any:
 def frexp(x: Any, /) -> tuple[Any, Any]:
     """x as mantissa * 2**exponent, with 0.5 <= |mantissa| < 1.
 
-    Args: x: a real array or number. Returns: (mantissa, int32 exponent); 0, inf and NaN keep
-    themselves as mantissa, with exponent 0.
+    Args: x: a real array or number. Returns: (mantissa, int32 exponent); 0, inf and NaN are
+    their own mantissa, with exponent 0.
 
     >>> import rlx.numpy as jnp
     >>> [v.item() for v in jnp.frexp(8.0)]
@@ -342,7 +343,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     return select(kept, value, arithmetic.multiply(scaled, factor)), select(kept, np.int32(0), exponent)
 
 
-def ldexp(x1: Any, x2: Any, /) -> Any:
+def ldexp(x1: Any, x2: Any, /) -> Array:
     """x1 * 2**x2.
 
     Args: x1: a real array or number; x2: integers. Returns: a floating array.
@@ -366,7 +367,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     return x
 
 
-def spacing(x: Any, /) -> Any:
+def spacing(x: Any, /) -> Array:
     """The distance to the next number away from zero.
 
     Args: x: a real array or number. Returns: a floating array with the sign of x, positive for zeros. In float16
@@ -388,10 +389,10 @@ def spacing(x: Any, /) -> Any:
 
 # ------------------------------------------------------------------ NaN
 @replayed
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """NaN and infinities replaced by numbers.
 
-    Args: x: array; nan, posinf, neginf: what to put (None: the largest and smallest number).
+    Args: x: array; nan, posinf, neginf: the replacements (None: the largest and smallest number).
     Returns: an array of the same dtype.
 
     >>> import rlx.numpy as jnp
@@ -412,8 +413,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return select(isneginf(x), convert_to(lowest, x.dtype), x)
 
 
-def fmax(x1: Any, x2: Any) -> Any:
-    """The larger one; the other one where one is NaN.
+def fmax(x1: Any, x2: Any) -> Array:
+    """The larger one; if one is NaN, the other one.
 
     Args: x1, x2: arrays or numbers. Returns: an array of the promoted dtype.
 
@@ -426,8 +427,8 @@ def fmax(x1: Any, x2: Any) -> Any:
     return select(isnan(x), y, select(isnan(y), x, larger)) if is_inexact(x.dtype) else larger
 
 
-def fmin(x1: Any, x2: Any) -> Any:
-    """The smaller one; the other one where one is NaN.
+def fmin(x1: Any, x2: Any) -> Array:
+    """The smaller one; if one is NaN, the other one.
 
     Args: x1, x2: arrays or numbers. Returns: an array of the promoted dtype.
 
@@ -441,7 +442,7 @@ def fmin(x1: Any, x2: Any) -> Any:
 
 
 @replayed
-def heaviside(x: Any, y: Any, /) -> Any:
+def heaviside(x: Any, y: Any, /) -> Array:
     """0 where x < 0, y where x is 0, 1 where x > 0, NaN where x is NaN.
 
     Args: x, y: real arrays or numbers. Returns: a floating array.

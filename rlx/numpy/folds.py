@@ -1,4 +1,4 @@
-"""Left folds of a binary function along the first axis: what ufunc methods are without a special way."""
+"""Left folds of a binary function along the first axis: ufunc methods that have no faster implementation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
+from rlx.numpy.index_dtypes import index_dtype
 from rlx.numpy.promotion import broadcast_array, convert_to, scalar_array
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -19,7 +20,6 @@ from rlx.trace.tracing import trace_program
 __all__ = ["accumulated", "folded", "folded_between", "result_dtype", "updated"]
 
 Function = Callable[..., Any]
-_INDEX = np.dtype("i4")
 
 
 def result_dtype(function: Function, *dtypes: np.dtype) -> np.dtype:
@@ -29,7 +29,7 @@ def result_dtype(function: Function, *dtypes: np.dtype) -> np.dtype:
 
 
 def _scanned(step: Callable[..., list[Any]], carry: Any, slices: list[Any]) -> tuple[Any, ...]:
-    """One carry taken along the leading axis of arrays: what scan returns."""
+    """The carry and stacked results of scan along the leading axis of arrays, for a single carry."""
     types = [TensorType(carry.shape, carry.dtype), *[TensorType(x.shape[1:], x.dtype) for x in slices]]
     body, captured = trace_program(step, types, name="fold")
     return scan(
@@ -69,7 +69,7 @@ def _first(x: Any) -> Any:
 
 
 def accumulated(function: Function, x: Any) -> Any:
-    """All values that a fold goes through."""
+    """All intermediate values of a fold."""
     if x.shape[0] < 2:
         return x
 
@@ -85,7 +85,7 @@ def folded_between(function: Function, x: Any, starts: Any, ends: Any, firsts: A
     """For each pair of bounds the fold of x[start:end]; x[start], given as `firsts`, if that is empty."""
     aligned = (starts.shape[0], *(1,) * (x.ndim - 1))
     starts, ends = [shapes.reshape(v, shape=aligned) for v in (starts, ends)]
-    position = shapes.iota(type=TensorType((x.shape[0],), _INDEX), axis=0)
+    position = shapes.iota(type=TensorType((x.shape[0],), index_dtype(x.shape[0])), axis=0)
 
     def step(carry: Any, element: Any, here: Any) -> list[Any]:
         value = _combined(function, carry, broadcast_array(element, carry.shape))

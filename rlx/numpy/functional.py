@@ -32,7 +32,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     """A function of 1-d arrays applied along an axis.
 
     Args: func1d: called with a 1-d array, args and kwargs; axis; arr: array.
-    Returns: an array: what func1d returns, in place of the axis.
+    Returns: an array: func1d's results, in place of the axis.
 
     >>> import rlx.numpy as jnp
     >>> jnp.apply_along_axis(jnp.sum, 0, jnp.ones((2, 3)))
@@ -47,14 +47,14 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     function: Callable[..., Any] = on_row
     for _ in range(number):
         function = vmap(function, in_axes=0, out_axes=0)
-    # the axes behind `number`: peel them off from the last, keeping results in front of them
+    # the remaining axes: peel them off from the last, keeping results in front of them
     for _ in range(x.ndim - number - 1):
         function = vmap(function, in_axes=-1, out_axes=-1)
     return function(x)
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Sequence[int]) -> Array:
-    """A function such as sum applied over several axes in turn, keeping the rank.
+    """A function such as sum applied over several axes, one after another, keeping the rank.
 
     Args: func: called with (array, axis); a: array; axes. Returns: an array.
     Raises: ShapeError if func changes the rank by more than one.

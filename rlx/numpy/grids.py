@@ -13,6 +13,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_integer
 from rlx.numpy.creation import array, count_along
+from rlx.numpy.index_dtypes import holding
 from rlx.numpy.joining import concatenate, stack
 from rlx.numpy.lookups import nonzero
 from rlx.numpy.manipulation import atleast_1d, reshape, transpose
@@ -84,7 +85,7 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
     """Arrays of the indices of a grid.
 
     Args: dimensions: its shape; dtype: of the indices; sparse: leave axes of size 1.
-    Returns: an array with one grid for each axis, or a tuple of them if sparse.
+    Returns: an array with one grid for each axis, or a tuple of grids if sparse.
 
     >>> import rlx.numpy as jnp
     >>> jnp.indices((2, 2)).shape
@@ -123,7 +124,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 
 
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, ...]:
-    """Where a mask function such as triu keeps elements of an n by n matrix.
+    """The positions that a mask function such as triu keeps in an n by n matrix.
 
     Args: n; mask_func: called with (matrix of ones, k); k; size: see `nonzero`.
     Returns: two index arrays.
@@ -137,7 +138,7 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
 
 # ------------------------------------------------------------------ index arithmetic
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Flat indices as one index for each axis; those outside are clipped.
+    """Flat indices as one index for each axis; indices out of bounds are clipped.
 
     Args: indices: integers; shape: of the array. Returns: a tuple of integer arrays.
     Raises: DtypeError for other indices.
@@ -153,6 +154,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
         return _unraveled(index, shape)
     sizes = canonical_shape(shape, "unravel_index")
     total = math.prod(sizes)
+    index = holding(index, total)
     zero = scalar_array(0, index.dtype, True)
     if dtype_kind(index.dtype) == "i":
         wrapped = arithmetic.add(index, scalar_array(total, index.dtype, True))
@@ -163,7 +165,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     for axis, size in enumerate(sizes):
         stride = scalar_array(max(math.prod(sizes[axis + 1 :]), 1), index.dtype, True)
         quotient = arithmetic.divide(index, stride)
-        result.append(arithmetic.remainder(quotient, scalar_array(max(size, 1), index.dtype, True)))
+        position = arithmetic.remainder(quotient, scalar_array(max(size, 1), index.dtype, True))
+        result.append(position)
     return tuple(result)
 
 
@@ -191,9 +194,9 @@ def ravel_multi_index(
     """One index for each axis as flat indices.
 
     Args: multi_index: sequence of integer arrays; dims: the shape; mode: "raise" (needs known
-    indices), "wrap", "clip" or "ignore" (all are inside); order: "C" or "F"; dtype: of the result.
+    indices), "wrap", "clip" or "ignore" (all are in bounds); order: "C" or "F"; dtype: of the result.
     Returns: an integer array.
-    Raises: ValueError for an index outside with mode "raise".
+    Raises: ValueError for an index out of bounds with mode "raise".
 
     >>> import rlx.numpy as jnp
     >>> jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (2, 3))
@@ -230,7 +233,7 @@ def ravel_multi_index(
 def _from_slice(piece: slice) -> Array:
     start = 0 if piece.start is None else piece.start
     step = 1 if piece.step is None else piece.step
-    if isinstance(step, complex):  # NumPy's spelling of a number of samples
+    if isinstance(step, complex):  # NumPy's notation for a number of samples
         return linspace(start, piece.stop, int(abs(step)))
     return arange(start, piece.stop, step)
 

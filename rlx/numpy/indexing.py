@@ -1,4 +1,4 @@
-"""x[index]: what an index means, and reading by it."""
+"""x[index]: the meaning of an index, and reading with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
@@ -20,6 +19,7 @@ from rlx.errors import (
 )
 from rlx.ir.types import dtype_kind
 from rlx.numpy.creation import array
+from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.promotion import convert_to, fill, scalar_array
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -37,7 +37,7 @@ __all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index"
 
 @dataclass(frozen=True)
 class Cut:
-    """A static slice of an axis: elements start, start + step, ... (`count` of them)."""
+    """A static slice of an axis: `count` elements start, start + step, ..."""
 
     start: int
     step: int
@@ -46,7 +46,7 @@ class Cut:
 
     @property
     def full(self) -> bool:
-        """Whether it takes the whole axis in order."""
+        """Whether the slice is the whole axis, in order."""
         return self.step == 1 and self.count == self.size
 
     @property
@@ -61,7 +61,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Window:
-    """Elements start, start + step, ... (`count` of them) of an axis, from a start known at run time only."""
+    """`count` elements start, start + step, ... of an axis, from a start known at run time only."""
 
     start: Any  # in bounds
     step: int
@@ -69,14 +69,14 @@ class Window:
 
     @property
     def positions(self) -> Any:
-        """Where they stand, as an index array."""
+        """The positions of the elements, as an index array."""
         steps = ConcreteArray(self.step * np.arange(self.count, dtype=self.start.dtype))
         return arithmetic.add(shapes.broadcast_in_dim(self.start, shape=(self.count,), dims=()), steps)
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The `size` elements from `start` on, `stride` apart, as an index; see `ds`. A tree node if `start` is traced."""
+    """`size` elements from `start` on, with step `stride`, as an index; see `ds`. A tree node if `start` is traced."""
 
     start: Any
     size: Any
@@ -96,14 +96,14 @@ tree.register_node(
 def ds(start: Any, size: Any = None, stride: int | None = None) -> Any:
     """An index for `size` elements from `start` on, which may be traced: x[ds(start, size)].
 
-    The start is moved so that all elements lie inside, as by lax.dynamic_slice; a negative one counts from the end.
+    The start is moved so that all elements are inside, as by lax.dynamic_slice; a negative one counts from the end.
 
     Args:
       start: an integer, or an array of one. ds(None) is `:`, ds(n) is `:n`.
-      size: how many elements: an integer.
-      stride: how far apart, 1 if left out.
+      size: the number of elements: an integer.
+      stride: the distance between elements, 1 by default.
 
-    Raises: InputTypeError for a size or stride that is no integer; ShapeError (when used) for more elements than
+    Raises: InputTypeError for a size or stride that is not an integer; ShapeError (when used) for more elements than
     the axis has.
 
     >>> import rlx
@@ -118,7 +118,7 @@ def ds(start: Any, size: Any = None, stride: int | None = None) -> Any:
     for what, value in (("size", size), ("stride", stride)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise InputTypeError(
-                f"ds got the {what} {value!r:.60}.", "It is an integer: sizes of results are known while tracing."
+                f"ds got the {what} {value!r:.60}.", "It must be an integer: result sizes must be known while tracing."
             )
     return Slice(int(start) if isinstance(start, np.integer) else start, int(size), int(stride))
 
@@ -134,6 +134,12 @@ def _classify(item: Any) -> Any:
         return int(item)
     if isinstance(item, (list, tuple)):
         item = array(item) if len(item) else np.zeros(0, np.int32)
+    if isinstance(item, str):
+        raise InputTypeError(
+            f"An array was indexed with the string {item!r}.",
+            "Indices are integers, slices and masks. If this should be a dict, look at the order of the arguments:"
+            " fori_loop calls body_fun(i, value), scan calls f(carry, x).",
+        )
     positions: Any = as_array(item, "an index")
     if dtype_kind(positions.dtype) not in "biu":
         raise DtypeError(
@@ -159,9 +165,9 @@ def _mask_positions(mask: Any) -> list[Any]:
 def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside: bool = True) -> list[Any]:
     """The index as a list with one entry per axis of x (Cut, int, array), None for new axes, GAP for "..." of none.
 
-    strict: ints must lie inside, and 0-d arrays are clamped. Otherwise what lies outside stays an
-    array, for the mode of a gather or scatter to deal with. inside: a Slice is moved inside; otherwise one that does
-    not fit lies outside as a whole.
+    strict: ints must be in bounds, and 0-d arrays are clamped. Otherwise an index out of bounds stays an
+    array, which the mode of a gather or scatter handles. inside: a Slice is moved inside; otherwise a Slice that does
+    not fit is outside as a whole.
     """
     entries = [_classify(i) for i in (index if isinstance(index, tuple) else (index,))]
     if sum(i is Ellipsis for i in entries) > 1:
@@ -206,7 +212,7 @@ def _mask_entries(mask: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
     if any(n not in (size, 0) for n, size in zip(mask.shape, own, strict=True)):
         raise IndexBoundsError(
             f"boolean index of shape {mask.shape} does not match indexed axes {own}",
-            "A mask has the sizes of the axes that it stands for.",
+            "A mask must have the sizes of the axes that it indexes.",
         )
     positions = _mask_positions(mask)
     if mask.ndim == 0:  # x[True] is x[None]; x[False] has a new axis of size 0
@@ -222,14 +228,14 @@ class Mask0:
 
 
 class Gap:
-    """An ellipsis that stands for no axis: what it parts counts as parted, as in NumPy."""
+    """An ellipsis that stands for no axis: index arrays on both sides of it count as separated, as in NumPy."""
 
 
 GAP = Gap()
 
 
 def takes_axis(entry: Any) -> bool:
-    """Whether an entry of an expanded index stands for an axis."""
+    """Whether an entry of an expanded index indexes an axis."""
     return not (entry is None or isinstance(entry, (Mask0, Gap)))
 
 
@@ -239,17 +245,17 @@ def _window(entry: Slice, size: int, axis: int, inside: bool) -> Cut | Window:
     if span > size:
         raise ShapeError(
             f"{entry} takes {entry.size} elements of axis {axis}, which has {size}.",
-            "A slice has no more elements than the axis.",
+            "A slice cannot have more elements than its axis.",
         )
     if isinstance(entry.start, int):
         start = entry.start + size if entry.start < 0 else entry.start
         if inside or 0 <= start <= size - span:
             return Cut(min(max(start, 0), size - span), entry.stride, entry.size, size)
-        return Window(scalar_array(size, np.dtype("i4" if size < 2**31 else "i8"), False), entry.stride, entry.size)
+        return Window(scalar_array(size, index_dtype(size), False), entry.stride, entry.size)
     start = as_array(entry.start, "the start of ds")
     if start.ndim or start.dtype.kind not in "iu":
-        raise DtypeError(f"ds got a start {start.type!r}.", "It is one integer.")
-    start = wrapped(convert_to(start, np.dtype("i8") if start.dtype.itemsize == 8 else np.dtype("i4")), size)
+        raise DtypeError(f"ds got a start {start.type!r}.", "It must be one integer.")
+    start = wrapped(convert_to(start, np.dtype("i8")) if start.dtype.itemsize == 8 else holding(start, size), size)
     low, high = (scalar_array(n, start.dtype, True) for n in (0, size - span))
     moved = arithmetic.clamp(low, start, high)
     if not inside:
@@ -269,7 +275,7 @@ def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
                 return ConcreteArray(np.asarray(entry, np.int64))
             raise IndexBoundsError(
                 f"index {entry} is out of bounds for axis {axis} with size {size}",
-                "Use x.at[index].get(mode=...) for what lies outside.",
+                "Use x.at[index].get(mode=...) for indices out of bounds.",
             )
         return entry % size
     if strict and size and type(entry) is ConcreteArray and entry.ndim == 0:
@@ -308,7 +314,7 @@ class Plan:
     static: bool
 
     def result_shape(self) -> tuple[int, ...]:
-        """Shape of what is read, without the new axes."""
+        """Shape of the elements that are read, without the new axes."""
         sizes = {axis: size for axis, _, size, _ in self.windows}
         return tuple(self.batch[i] if kind == "batch" else sizes[i] for kind, i in self.layout)
 
@@ -330,7 +336,7 @@ def _is_advanced(entry: Any) -> bool:
 
 
 def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool = True) -> Plan:
-    """The plan of an expanded index, by NumPy's rules for where the indexed axes go."""
+    """The plan of an expanded index, by NumPy's rules for the position of indexed axes."""
     arrays = [e for e in entries if (isinstance(e, Array) and e.ndim) or isinstance(e, Mask0)]
     advanced = [i for i, e in enumerate(entries) if _is_advanced(e)]
     common = _common_shape([_shape_of(entries[i]) for i in advanced])
@@ -371,7 +377,7 @@ def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool =
             else:
                 plan.layout.append(("batch", len(batch)))
                 steps = entry.start + entry.step * np.arange(entry.count)
-                raw.append((axis, steps.astype(np.int32 if shape[axis] < 2**31 else np.int64), len(batch)))
+                raw.append((axis, steps.astype(index_dtype(shape[axis])), len(batch)))
                 batch.append(entry.count)
         else:
             raw.append((axis, entry, None))
@@ -404,9 +410,9 @@ def _common_shape(sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bool) -> Any:
-    """An index array aligned to the batch axes, with its negative entries wrapped if that is wanted."""
+    """An index array aligned to the batch axes, with its negative entries optionally wrapped."""
     if isinstance(entry, int):
-        column: Any = ConcreteArray(np.full((1,) * rank, entry, np.int32 if size < 2**31 else np.int64))
+        column: Any = ConcreteArray(np.full((1,) * rank, entry, index_dtype(size)))
         return column
     column = as_array(entry)
     if column.dtype.itemsize < 4 or column.dtype == np.uint32:
@@ -420,7 +426,8 @@ def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bo
 
 
 def wrapped(array: Any, size: int) -> Any:
-    """Indices with negative ones counted from the end."""
+    """Signed indices with negative ones counted from the end, in a dtype that holds the axis's size."""
+    array = holding(array, size)
     if type(array) is ConcreteArray and state.builder is None:
         values = array.numpy()
         return (
@@ -433,7 +440,7 @@ def wrapped(array: Any, size: int) -> Any:
 
 
 def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
-    """Index columns broadcast to the batch axes and joined in a new last axis."""
+    """Index columns broadcast to the batch axes and stacked along a new last axis."""
     dtype = np.result_type(*[c.dtype for c in columns])
     dtype = dtype if dtype_kind(dtype) in "iu" else np.dtype("i8")
     parts = []
@@ -511,7 +518,7 @@ def read(
     default: bool = True,
     wrap_negative: bool = True,
 ) -> Any:
-    """The elements that an expanded index names."""
+    """The elements at an expanded index."""
     arrays = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in entries)
     x, entries, backwards = _cut(x, entries, drop_integers=not arrays)
     if not any(_is_advanced(e) or isinstance(e, Window) for e in entries):
@@ -525,7 +532,7 @@ def read(
 
 
 def _cut(x: Any, entries: list[Any], drop_integers: bool) -> tuple[Any, list[Any], tuple[int, ...]]:
-    """Apply the static slices (and integers, if they stand alone); the rest of the index."""
+    """Apply the static slices, and the integers if there are no index arrays. Returns also the rest of the index."""
     starts, limits, strides, backwards = [], [], [], []
     kept: list[int] = []
     rest: list[Any] = []
@@ -578,8 +585,7 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
         if size == 0:
             raise IndexBoundsError("index is out of bounds for an axis with size 0", "It has no elements to read.")
         array = as_array(entry)
-        plain = dtype_kind(array.dtype) == "i" and _holds(array.dtype, size)
-        starts.append(wrapped(array, size) if plain else _wide_start(array, size))
+        starts.append(wrapped(array, size) if dtype_kind(array.dtype) == "i" else _wide_start(array))
         sizes.append(1)
     x = dynamic_slice(x, *starts, sizes=tuple(sizes))
     kept = [i for i, e in enumerate(axes) if isinstance(e, (Cut, Window))]
@@ -589,17 +595,13 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
     return _with_new_axes(x, positions)
 
 
-def _holds(dtype: np.dtype, size: int) -> bool:
-    return size <= ml_dtypes.iinfo(dtype).max
-
-
-def _wide_start(array: Any, size: int) -> Any:
-    wide = convert_to(array, np.dtype("i8")) if array.dtype != np.uint64 else array
-    return wrapped(wide, size) if dtype_kind(wide.dtype) == "i" else wide
+def _wide_start(array: Any) -> Any:
+    """An unsigned start."""
+    return array if array.dtype == np.uint64 else convert_to(array, np.dtype("i8"))
 
 
 def read_plan(x: Any, plan: Plan, mode: str = "promise_in_bounds", fill_value: Any = None) -> Any:
-    """The elements that a plan names, by one gather."""
+    """The elements of a plan, by one gather."""
     if any(x.shape[axis] == 0 for axis in plan.indexed):
         if 0 not in plan.result_shape():
             raise IndexBoundsError(

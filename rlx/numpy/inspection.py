@@ -1,4 +1,4 @@
-"""What rlx.numpy can do, by the array API standard: __array_namespace_info__()."""
+"""The capabilities of rlx.numpy, by the array API standard: __array_namespace_info__()."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class NamespaceInfo:
         return HOST
 
     def devices(self) -> list[Device]:
-        """The devices that hold arrays."""
+        """The available devices."""
         return [HOST]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
-        """The dtypes that Python numbers become, and that of indices."""
+        """The dtypes that Python numbers become, and the dtype of indices."""
         check_placement(device)
         return {
             "real floating": config.default_float,
@@ -75,7 +75,7 @@ class NamespaceInfo:
 
 
 def namespace_info() -> NamespaceInfo:
-    """What rlx.numpy can do, by the array API standard.
+    """The capabilities of rlx.numpy, by the array API standard.
 
     Returns: a NamespaceInfo.
 

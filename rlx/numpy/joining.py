@@ -1,4 +1,4 @@
-"""Joining and splitting: concatenate, stack, split and their kin."""
+"""Joining and splitting: concatenate, stack, split and related functions."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ __all__ = [
 
 
 def _parts(name: str, arrays: Any, option: Any = None) -> list[Any]:
-    """The arrays of a sequence, or the rows of an array; `option`: what comes behind it in the call."""
+    """The arrays of a sequence, or the rows of an array; `option`: the next argument of the call."""
     if isinstance(option, (Array, np.ndarray)) and option.ndim:  # arrays side by side
         raise InputTypeError(
-            f"{name} got a second array, {describe(option)}, beside the first: it takes one sequence of arrays.",
-            f"Put them into brackets: {name}([a, b]).",
+            f"{name} got a second array, {describe(option)}: it takes one sequence of arrays.",
+            f"Put the arrays into brackets: {name}([a, b]).",
         )
     if isinstance(arrays, (Array, np.ndarray)):
         arrays = unstacked(as_array(arrays))
@@ -206,7 +206,7 @@ def block(arrays: Any) -> Array:
     """An array put together from nested lists of blocks.
 
     Args: arrays: nested lists of arrays; the innermost ones are joined along the last axis.
-    Returns: an array. Raises: ShapeError if blocks do not fit.
+    Returns: an array. Raises: ShapeError for incompatible blocks.
 
     >>> import rlx.numpy as jnp
     >>> jnp.block([[jnp.ones((1, 1)), jnp.zeros((1, 2))]])
@@ -230,7 +230,7 @@ def block(arrays: Any) -> Array:
 
 
 def _innermost(arrays: Any) -> list[Any]:
-    """What is in nested lists, in order."""
+    """The leaves of nested lists, in order."""
     return [x for part in arrays for x in _innermost(part)] if isinstance(arrays, list) else [arrays]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, wrap
@@ -13,6 +12,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError, immutable
 from rlx.ir.types import dtype_kind
 from rlx.numpy.elementwise import truth
+from rlx.numpy.index_dtypes import holding, index_dtype, position_dtype
 from rlx.numpy.indexing import Cut, read, wrapped
 from rlx.numpy.manipulation import ravel, reshape
 from rlx.numpy.placement import placed, refuse_out
@@ -67,12 +67,11 @@ def _integer_indices(name: str, indices: Any) -> Any:
 def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
     """Indices prepared for an out-of-bounds mode, and the gather's mode."""
     if mode == "clip":
-        fits = size - 1 <= ml_dtypes.iinfo(index.dtype).max
-        high = scalar_array(max(size - 1, 0), index.dtype, True) if fits else None
-        index = arithmetic.maximum(index, scalar_array(0, index.dtype, True))
-        return (index if high is None else arithmetic.minimum(index, high)), "clip"
+        index = holding(index, size)
+        low, high = [scalar_array(n, index.dtype, True) for n in (0, max(size - 1, 0))]
+        return arithmetic.minimum(arithmetic.maximum(index, low), high), "clip"
     if mode == "wrap":
-        return remainder(index, size), "clip"
+        return remainder(holding(index, size), size), "clip"
     if mode in (None, "fill", "drop"):
         return index, "fill"
     if mode == "promise_in_bounds":
@@ -90,7 +89,7 @@ def take(
     """Elements (or slices along an axis) by number.
 
     Args: a: array; indices: integers, negative ones count from the end; axis: int (None: all
-    elements in a row); mode: for indices outside, "fill" (NaN, or the extreme integer, or
+    elements in a row); mode: for indices out of bounds, "fill" (NaN, or the extreme integer, or
     fill_value), "clip" or "wrap".
     Returns: an array: indices' shape in place of the axis. Raises: DtypeError for other indices.
 
@@ -134,8 +133,6 @@ def _along(
             "Both need the same number of axes.",
         )
     mode = getattr(mode, "name", mode)
-    if dtype_kind(index.dtype) == "i" and index.dtype.itemsize < 4:
-        index = convert_to(index, np.dtype("i4"))
     if dtype_kind(index.dtype) == "i" and wrap_negative:
         index = wrapped(index, x.shape[number])
     index, mode = _within(index, x.shape[number], mode.lower() if isinstance(mode, str) else mode)
@@ -168,7 +165,7 @@ def take_along_axis(
     """Elements by their number along an axis, separately at each position of the others.
 
     Args: arr: array; indices: integers of the same rank, other axes broadcast; axis; mode: for
-    indices outside, "fill", "clip", "wrap" or "one_hot" (fill with 0); wrap_negative_indices: False
+    indices out of bounds, "fill", "clip", "wrap" or "one_hot" (fill with 0); wrap_negative_indices: False
     takes negative ones as outside. Returns: an array of the indices' shape.
     Raises: ShapeError for another rank.
 
@@ -226,14 +223,14 @@ def put_along_axis(
 
 
 # ------------------------------------------------------------------ by truth
-_SIZE = "Pass size=, the number of results to make room for, or use rlx.numpy.where with three arguments."
+_SIZE = "Pass size=, the maximum number of results, or use rlx.numpy.where with three arguments."
 
 
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """Where elements are nonzero: one index array for each axis.
 
-    Args: a: array; size: length of the results (needed where a is traced); fill_value: what stands
-    behind the last one (None: 0), one for all axes or one for each.
+    Args: a: array; size: length of the results (needed if a is traced); fill_value: the padding after
+    the last result (None: 0), one for all axes or one for each.
     Returns: a tuple of integer arrays. Raises: ConcretizationTypeError if a is traced and size is None.
 
     >>> import rlx.numpy as jnp
@@ -246,12 +243,13 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         refuse_keys("nonzero", x.type)
         values = known_numpy(x, "nonzero", _SIZE)
-        return tuple(placed(wrap(p.astype(config.default_int)), like=x) for p in np.nonzero(values))
+        dtype = position_dtype(max(x.shape))
+        return tuple(placed(wrap(p.astype(dtype)), like=x) for p in np.nonzero(values))
     return _sized_nonzero(truth(x), canonical_size(size, "nonzero"), fill_value)
 
 
 def _sized_nonzero(mask: Any, size: int, fill_value: Any) -> tuple[Array, ...]:
-    dtype = config.default_int
+    dtype = position_dtype(max(mask.size, size))
     flat = shapes.reshape(mask, shape=(mask.size,))
     counted = cumsum(convert_to(flat, dtype), axis=0)
     outside = scalar_array(size, dtype, True)
@@ -320,10 +318,10 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
 ) -> Array:
-    """The slices of an array for which a condition holds.
+    """The slices of an array for which a condition is true.
 
-    Args: condition: 1-d bools, known while tracing (or give size); a: array; axis: int (None: all
-    elements in a row); size, fill_value: number of slices, and what fills missing ones.
+    Args: condition: 1-d bools, known while tracing (or pass size); a: array; axis: int (None: all
+    elements in a row); size, fill_value: number of slices, and the value of missing ones.
     Returns: an array. Raises: ConcretizationTypeError for a traced condition without size.
 
     >>> import rlx.numpy as jnp
@@ -340,14 +338,14 @@ def compress(
     if size is None:
         (index,) = np.nonzero(known_numpy(mask, "compress", _SIZE))
         if index.size and index.max() >= x.shape[number]:
-            raise IndexError(f"compress: the condition holds outside of axis {number} of size {x.shape[number]}")
+            raise IndexError(f"compress: the condition is true outside of axis {number} of size {x.shape[number]}")
         return take(x, index, axis=number)
     (index,) = nonzero(mask, size=size, fill_value=x.shape[number])
     return take(x, index, axis=number, mode="fill", fill_value=fill_value)
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """The elements of an array for which a condition holds.
+    """The elements of an array for which a condition is true.
 
     Args: condition, arr: arrays of equal size; size, fill_value: as `compress`. Returns: a 1-d array.
 
@@ -362,7 +360,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     """An array with elements replaced by number, counting all in a row.
 
     Args: a: array; ind: integers; v: values, repeated if there are fewer; mode: "clip" or "wrap"
-    for indices outside (None: dropped); inplace: must be False.
+    for indices out of bounds (None: dropped); inplace: must be False.
     Returns: an array of a's shape. Raises: ImmutableArrayError for inplace=True.
 
     >>> import rlx.numpy as jnp
@@ -384,7 +382,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
-    """An array with elements replaced where a mask holds, by values taken in order.
+    """An array with elements replaced where a mask holds, by values in order.
 
     Args: arr: array; mask: bools of the same size; vals: values, repeated if there are fewer;
     inplace: must be False. Returns: an array. Raises: ImmutableArrayError for inplace=True.
@@ -401,6 +399,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
         raise ShapeError(f"place got a mask of {holds.size} elements for {x.size}.", "Sizes must be equal.")
     if not x.size:
         return x
-    order = arithmetic.subtract(cumsum(convert_to(holds, np.dtype("i4")), axis=0), np.int32(1))
+    index = index_dtype(x.size)
+    order = arithmetic.subtract(cumsum(convert_to(holds, index), axis=0), scalar_array(1, index, True))
     chosen = take(values, remainder(order, values.size), mode="clip")
     return reshape(select(holds, convert_to(chosen, x.dtype), ravel(x)), x.shape)

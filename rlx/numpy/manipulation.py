@@ -58,7 +58,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
     """The same elements in another shape.
 
     Args: a: array; shape: int or ints, one of them may be -1; order: "C", "F" (first axis fastest).
-    Returns: an array. Raises: ShapeError if the sizes do not fit.
+    Returns: an array. Raises: ShapeError if the sizes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.reshape(jnp.arange(4), (2, -1))
@@ -90,7 +90,7 @@ def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     if sizes.count(-1) > 1 or rest == 0 or x.size % rest:
         raise ShapeError(
             f"reshape cannot bring shape {x.shape} to {sizes}.",
-            "At most one size is -1, and the others must divide the number of elements.",
+            "At most one size may be -1, and the others must divide the number of elements.",
         )
     return tuple(x.size // rest if n == -1 else n for n in sizes)
 
@@ -215,7 +215,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     (3, 4, 2)
     """
     if is_float0(a):
-        return np.moveaxis(a, source, destination)  # what no program computes stays NumPy's
+        return np.moveaxis(a, source, destination)  # programs have no float0: NumPy's result
     x = _array(a, "moveaxis")
     origin = canonical_axes(source, x.ndim, "moveaxis")
     target = canonical_axes(destination, x.ndim, "moveaxis")
@@ -233,7 +233,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """An axis moved before another one.
 
-    Args: a: array; axis: to move; start: the axis before which it goes. Returns: an array.
+    Args: a: array; axis: to move; start: the axis before which it is inserted. Returns: an array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.rollaxis(jnp.ones((2, 3, 4)), 2).shape
@@ -303,7 +303,7 @@ def _at_least(name: str, arys: Sequence[Any], lift: Any) -> Any:
 def atleast_1d(*arys: Any) -> Any:
     """Arrays with one axis at least.
 
-    Args: arys: arrays. Returns: an array, or a list of them.
+    Args: arys: arrays. Returns: an array, or a list of arrays.
 
     >>> import rlx.numpy as jnp
     >>> jnp.atleast_1d(3.0).shape
@@ -315,7 +315,7 @@ def atleast_1d(*arys: Any) -> Any:
 def atleast_2d(*arys: Any) -> Any:
     """Arrays with two axes at least; new ones go in front.
 
-    Args: arys: arrays. Returns: an array, or a list of them.
+    Args: arys: arrays. Returns: an array, or a list of arrays.
 
     >>> import rlx.numpy as jnp
     >>> jnp.atleast_2d(jnp.ones(3)).shape
@@ -327,7 +327,7 @@ def atleast_2d(*arys: Any) -> Any:
 def atleast_3d(*arys: Any) -> Any:
     """Arrays with three axes at least, placed as NumPy does.
 
-    Args: arys: arrays. Returns: an array, or a list of them.
+    Args: arys: arrays. Returns: an array, or a list of arrays.
 
     >>> import rlx.numpy as jnp
     >>> jnp.atleast_3d(jnp.ones(3)).shape

@@ -1,4 +1,4 @@
-"""Matrices by construction: eye, tri, diag and their kin."""
+"""Construction of matrices: eye, tri, diag and related functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rlx.config import config
 from rlx.errors import ShapeError, immutable
 from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import shape
+from rlx.numpy.index_dtypes import index_dtype
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement, placed, refuse_out
 from rlx.numpy.promotion import (
@@ -53,25 +54,23 @@ __all__ = [
     "vander",
 ]
 
-_INDEX = np.dtype("i4")
-
 
 def _offset_mask(rows: int, columns: int, compare: Any, k: Any) -> Any:
     """compare(row + k, column) for every position of a matrix."""
-    # what lies outside of the matrix may not fit the index dtype
-    lowest, highest = -rows - 1, columns + 1
+    # positions outside of the matrix may not fit the index dtype
+    lowest, highest, index = -rows - 1, columns + 1, index_dtype(rows + columns + 1)
     if not isinstance(k, Array):
         k = max(lowest, min(operator.index(k), highest))
-    elif not np.can_cast(k.dtype, _INDEX):
+    elif not np.can_cast(k.dtype, index):
         lowest = 0 if k.dtype.kind == "u" else lowest
         k = arithmetic.clamp(scalar_array(lowest, k.dtype, True), k, scalar_array(highest, k.dtype, True))
-    row = count_along((rows, columns), 0, _INDEX)
-    column = count_along((rows, columns), 1, _INDEX)
-    return compare(arithmetic.add(row, convert_to(operand(k), _INDEX)), column)
+    row = count_along((rows, columns), 0, index)
+    column = count_along((rows, columns), 1, index)
+    return compare(arithmetic.add(row, convert_to(operand(k), index)), column)
 
 
 def _of_rank(mask: Any, rank: int) -> Any:
-    """A mask of one matrix with the axes of a batch, so that nothing is broadcast behind the user's back."""
+    """A mask of one matrix with the axes of a batch, so that nothing is broadcast implicitly."""
     return reshape(mask, (1,) * (rank - 2) + mask.shape)
 
 
@@ -185,7 +184,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     rows, columns = x.shape[-2:]
     start = offset if offset >= 0 else -offset * columns
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
-    # one element of each row, a row and one column apart: a strided slice of the flat matrix
+    # the distance between diagonal elements is a row and a column: a strided slice of the flat matrix
     flat = reshape(x, (*x.shape[:-2], rows * columns))
     if count == 0:
         return shapes.slice_along(flat, 0, 0, x.ndim - 2)

@@ -15,9 +15,11 @@ from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
+from rlx.numpy.buffers import install_buffers
 from rlx.numpy.floats import conj, imag, real
 from rlx.numpy.printing import show
 from rlx.numpy.promotion import convert_to, to_dtype
+from rlx.numpy.protocols import install_protocols
 from rlx.numpy.updates import IndexUpdates
 from rlx.ops import copy as copies
 
@@ -52,7 +54,7 @@ def _compress(
     size: int | None = None,
     fill_value: Any = 0,
 ) -> Any:
-    """The slices for which a condition holds: see rlx.numpy.compress."""
+    """The slices for which a condition is true: see rlx.numpy.compress."""
     return lookups.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
@@ -99,8 +101,14 @@ def _setitem(self: Any, index: Any, value: Any) -> None:
     )
 
 
+def _delitem(self: Any, index: Any) -> None:
+    raise errors.ImmutableArrayError(
+        "del x[index] does not work: rlx arrays are immutable.", "Write x = rlx.numpy.delete(x, index)."
+    )
+
+
 def _block(self: Any) -> Any:
-    """Wait until the values are there; returns the array. Raises what the run raised that should have made them."""
+    """Wait until the values are there; returns the array. Raises the error of a run that failed to compute them."""
     if isinstance(self, ConcreteArray):
         self.wait()
     return self
@@ -111,7 +119,7 @@ def _is_ready(self: Any) -> bool:
 
 
 def _device(self: Any) -> Any:
-    """The device that holds the values; of an array that several hold, its sharding."""
+    """The device that holds the values; of an array that is on several devices, its sharding."""
     sharding = getattr(self, "_sharding", None)
     if sharding is not None:
         return sharding if sharding.num_devices > 1 else sharding.devices[0]
@@ -120,7 +128,7 @@ def _device(self: Any) -> Any:
 
 
 def _devices(self: Any) -> set[Device]:
-    """The devices that hold the values."""
+    """The array's devices."""
     device = _device(self)
     return {device} if isinstance(device, Device) else device.device_set
 
@@ -136,14 +144,14 @@ def _addressable_data(self: Any, index: int) -> Any:
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
-    """The array on a device, or where a sharding says."""
+    """The array on a device, or with a sharding."""
     placement.check_placement(device)
     named = isinstance(device, (str, Device)) and self.device == device
     return self if device is None or named else placement.placed(self, device)
 
 
 def _sharding(self: Any) -> Any:
-    """Where the array lies: as device_put or its like was told, or whole on the default device.
+    """The array's sharding: as requested from device_put or a similar function, or whole on the default device.
 
     AttributeError for traced values.
     """
@@ -163,7 +171,7 @@ def _is_fully_addressable(self: Any) -> bool:
 
 
 def _committed(self: Any) -> bool:
-    """Whether somebody said where the array is to lie."""
+    """Whether the array was placed explicitly."""
     return placement.arrays_and_shardings().is_committed(self)
 
 
@@ -227,6 +235,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "__deepcopy__": _deepcopy,
     "__reduce__": _reduce,
     "__setitem__": _setitem,
+    "__delitem__": _delitem,
     "__repr__": show,
     "__str__": _str,
     "__format__": _format,
@@ -273,9 +282,9 @@ NAMED = (
 
 
 class _Absent:
-    """A name of other libraries' arrays: it says what to write, and is absent to hasattr and dir.
+    """A name from other libraries' arrays: the error suggests an equivalent; hasattr and dir do not see it.
 
-    Array.__getattr__ would slow every access down; for misspelt names Python offers what comes near itself.
+    Array.__getattr__ would slow every access down; Python itself suggests similar names for a misspelt one.
     """
 
     __slots__ = ("name",)
@@ -287,13 +296,8 @@ class _Absent:
         raise missing_attribute(self.name)
 
 
-def _dir(self: Any) -> list[str]:
-    absent = {name for name, value in vars(Array).items() if isinstance(value, _Absent)}
-    return [name for name in object.__dir__(self) if name not in absent or hasattr(self, name)]
-
-
 def install(front: ModuleType) -> None:
-    """Give Array its operators and methods; `front` is rlx.numpy, whose functions some of them are."""
+    """Install Array's operators and methods; `front` is rlx.numpy, which has the functions of some methods."""
 
     def namespace(self: Any, *, api_version: str | None = None) -> ModuleType:
         """The module rlx.numpy, by the array API standard."""
@@ -308,13 +312,13 @@ def install(front: ModuleType) -> None:
         setattr(Array, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
         setattr(Array, name, getattr(front, name))
-    conversion.install_protocols(Array, front)
+    install_protocols(front)
+    install_buffers()
     for name in ARRAY_NAMES:
         if not hasattr(Array, name):
             setattr(Array, name, _Absent(name))
     array_class: Any = Array
     array_class.__array_namespace__ = namespace
-    array_class.__dir__ = _dir
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)
     device_class: Any = DeviceArray

@@ -87,7 +87,7 @@ def nanprod(
 
 
 def _all_missing(missing: Any, axis: Any, keepdims: bool, where: Any, result: Any) -> Any:
-    """NaN in place of results for which everything was NaN."""
+    """NaN instead of results for which everything was NaN."""
     if missing is None:
         return result
     nothing = reductions.all(missing, axis, keepdims=keepdims, where=where)

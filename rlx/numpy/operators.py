@@ -1,4 +1,4 @@
-"""Operators of arrays: what +, -, @, <, [] and their kin mean."""
+"""Operators of arrays: +, -, @, <, [] and others."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _contains(self: Any, value: Any) -> bool:
     if self.ndim != 1 or np.ndim(value) != 0:
         raise ShapeError(
             f"`in` got an array of shape {self.shape} and a value of shape {np.shape(value)}.",
-            "It asks whether a 1-d array has a number: for others use rlx.numpy.isin(value, x).",
+            "It tests whether a 1-d array contains a number: for others use rlx.numpy.isin(value, x).",
         )
     return bool(reductions.any(elementwise.equal(self, value)))
 

@@ -58,7 +58,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
     mode: "constant" (constant_values=), "edge", "linear_ramp" (end_values=), "maximum", "mean",
     "median", "minimum" (stat_length=), "reflect", "symmetric" (reflect_type=), "wrap", "empty", or
     a function as NumPy takes it.
-    Returns: an array. Raises: ShapeError for widths that do not fit; UnsupportedError for another
+    Returns: an array. Raises: ShapeError for invalid widths; UnsupportedError for another
     mode; ValueError for an option that the mode does not have.
 
     >>> import rlx.numpy as jnp
@@ -193,7 +193,7 @@ def _reflected(x: Any, axis: int, before: int, after: int, mode: str, reflect_ty
 
 
 def _mirror(x: Any, axis: int, width: int, offset: int, reflect_type: str, front: bool) -> Any:
-    """What stands before or behind x: mirror images that grow until there is enough."""
+    """The padding before or after x: mirror images that grow until there is enough."""
     grown, missing = x, width
     while missing > 0:
         own = grown.shape[axis]

@@ -1,19 +1,32 @@
-"""Where results go: the device, sharding and out arguments of functions."""
+"""The device, sharding and out arguments of functions."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
-from rlx.array import ConcreteArray, DeviceArray, memory_of, moved
+from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, memory_of, moved
 from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
-from rlx.trace.builder import state
+from rlx.trace.builder import Tracer, state
 from rlx.trace.places import HOST, execution
+from rlx.trace.spanning import SpanningArray
 from rlx.transforms.varying import varying_like
 
-__all__ = ["HOST", "arrays_and_shardings", "asks_for_parts", "check_placement", "placed", "refuse_out", "sums_in_parts"]
+__all__ = [
+    "HOST",
+    "arrays_and_shardings",
+    "asks_for_parts",
+    "check_placement",
+    "divided_like",
+    "made_like",
+    "placed",
+    "refuse_out",
+    "sums_in_parts",
+]
 
+Shape = tuple[int, ...]
 
 
 def arrays_and_shardings() -> Any:
@@ -22,7 +35,7 @@ def arrays_and_shardings() -> Any:
 
 
 def check_placement(device: Any = None, out_sharding: Any = None) -> None:
-    """Refuse a device that there is not, and what is no sharding.
+    """Refuse a device that does not exist, and a sharding that is not one.
 
     Args: device: None, a Device or its name, or a sharding; out_sharding: None, a sharding, or a PartitionSpec under
       rlx.set_mesh.
@@ -39,7 +52,7 @@ def check_placement(device: Any = None, out_sharding: Any = None) -> None:
 
 
 def asks_for_parts(out_sharding: Any) -> bool:
-    """Whether a sharding that check_placement has let pass has unreduced axes: a result's sum is left to be made.
+    """Whether a sharding (already checked by check_placement) has unreduced axes: the sum of the result is deferred.
 
     >>> asks_for_parts(None)
     False
@@ -53,9 +66,9 @@ def sums_in_parts() -> Any:
 
 
 def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = None) -> Any:
-    """The new array x where a device or a sharding says; else where the array `like` lies, or on the default device.
+    """The new array x on the requested device or sharding; else where the array `like` is, or on the default device.
 
-    Args: as of check_placement. Raises: ShardingError for a sharding that does not fit the array's shape.
+    Args: as for check_placement. Raises: ShardingError for a sharding that does not fit the array's shape.
 
     >>> placed(3.0)
     3.0
@@ -71,6 +84,44 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = Non
         return x
     memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory((x,))
     return x if memory is None else moved(x, memory)
+
+
+def divided_like(like: Any, shape: Shape) -> Any:
+    """The sharding of an array, or of a description of one, if it has this shape; None if it is unknown.
+
+    Traced values report it in the outermost program only: inner programs are reused for other shardings.
+
+    >>> import rlx
+    >>> divided_like(rlx.numpy.ones(2), (2,)) is None
+    True
+    """
+    if state.axes or tuple(like.shape if hasattr(like, "shape") else ()) != tuple(shape):
+        return None
+    if isinstance(like, (SpanningArray, DividedArray)):
+        return like._sharding
+    if isinstance(like, Tracer):
+        given = like.builder.given or () if like.builder.parent is None else ()
+        asked = any(type(x) is DividedArray for x in given)
+        return importlib.import_module("rlx.sharding.traced_places").traced_sharding(like) if asked else None
+    found = None if isinstance(like, Array) else getattr(like, "sharding", None)
+    return found if isinstance(found, arrays_and_shardings().Sharding) else None
+
+
+def made_like(
+    make: Callable[[Shape], Array], shape: Shape, like: Any, device: Any = None, out_sharding: Any = None
+) -> Array:
+    """make(shape), placed as by `placed`; if processes divide `like`, each one makes its own part.
+
+    Args: make: returns an array of one value of the given shape; the others: as for `placed`.
+
+    >>> import rlx
+    >>> made_like(rlx.numpy.zeros, (2,), rlx.numpy.ones(2)).tolist()
+    [0.0, 0.0]
+    """
+    sharding = divided_like(like, shape) if device is None and out_sharding is None else None
+    if sharding is None:
+        return placed(make(shape), device, out_sharding, like)
+    return arrays_and_shardings().made_of_parts(make, shape, sharding)
 
 
 def refuse_out(name: str, out: Any) -> None:

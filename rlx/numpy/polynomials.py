@@ -114,7 +114,7 @@ def _trimmed(x: Any) -> Any:
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """The quotient and the remainder of two polynomials.
 
-    Args: u, v: coefficients; trim_leading_zeros: leave out those of the remainder.
+    Args: u, v: coefficients; trim_leading_zeros: leave out the remainder's leading zeros.
     Returns: (quotient, remainder).
 
     >>> import rlx.numpy as jnp

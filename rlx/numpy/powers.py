@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
+from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import bits_of, dtype_kind, is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.documentation import alias
@@ -44,7 +45,7 @@ def _constant(x: Any, value: complex) -> Any:
 
 
 # ------------------------------------------------------------------ powers
-def power(x: Any, y: Any, /) -> Any:
+def power(x: Any, y: Any, /) -> Array:
     """x to the power y.
 
     Args: x, y: arrays or numbers; a Python int exponent multiplies repeatedly.
@@ -55,8 +56,8 @@ def power(x: Any, y: Any, /) -> Any:
     >>> jnp.power(2, 10).item()
     1024
     """
-    if type(y) is int:
-        base = operand(x, "power")
+    if type(y) is int or (isinstance(y, np.integer) and config.narrow):
+        base, y = operand(x, "power"), int(y)
         if isinstance(base, Array):
             if base.dtype.kind == "b":
                 base = convert_to(base, np.dtype("i4"), base.weak_type)
@@ -87,7 +88,7 @@ def _integer_power(x: Any, exponent: int) -> Any:
 
 
 def _integers_to_integers(x: Any, y: Any) -> Any:
-    """By repeated squaring over the bits of the exponents; negative exponents give 0, 1 or -1."""
+    """Powers by repeated squaring over the bits of the exponents; negative exponents give 0, 1 or -1."""
     bits = bits_of(x.dtype)
     zero, one = _constant(x, 0), _constant(x, 1)
     result, square, rest = one, x, y
@@ -104,7 +105,7 @@ def _integers_to_integers(x: Any, y: Any) -> Any:
 
 
 @replayed
-def float_power(x: Any, y: Any, /) -> Any:
+def float_power(x: Any, y: Any, /) -> Array:
     """x to the power y, computed in floating dtypes.
 
     Args: x, y: arrays or numbers. Returns: a floating or complex array.
@@ -116,7 +117,7 @@ def float_power(x: Any, y: Any, /) -> Any:
     return arithmetic.power(*promote_inexact("float_power", x, y))
 
 
-def reciprocal(x: Any, /) -> Any:
+def reciprocal(x: Any, /) -> Array:
     """1 / x, always floating.
 
     Args: x: an array or number. Returns: a floating or complex array.
@@ -131,7 +132,7 @@ def reciprocal(x: Any, /) -> Any:
 
 # ------------------------------------------------------------------ logarithms and angles
 @replayed
-def log2(x: Any, /) -> Any:
+def log2(x: Any, /) -> Array:
     """The logarithm to base 2.
 
     Args: x: an array or number. Returns: a floating or complex array.
@@ -144,7 +145,7 @@ def log2(x: Any, /) -> Any:
 
 
 @replayed
-def log10(x: Any, /) -> Any:
+def log10(x: Any, /) -> Array:
     """The logarithm to base 10.
 
     Args: x: an array or number. Returns: a floating or complex array.
@@ -165,7 +166,7 @@ def _log_of_base(x: Any, base: float) -> Any:
     return _divide(log, _constant(x, scale))
 
 
-def deg2rad(x: Any, /) -> Any:
+def deg2rad(x: Any, /) -> Array:
     """Degrees to radians.
 
     Args: x: a real array or number. Returns: a floating array.
@@ -178,7 +179,7 @@ def deg2rad(x: Any, /) -> Any:
     return _multiply(angle, _constant(angle, math.pi / 180))
 
 
-def rad2deg(x: Any, /) -> Any:
+def rad2deg(x: Any, /) -> Array:
     """Radians to degrees.
 
     Args: x: a real array or number. Returns: a floating array.
@@ -247,7 +248,7 @@ def _complex_log_sum(x: Any, y: Any) -> Any:
 
 
 @replayed
-def hypot(x: Any, y: Any, /) -> Any:
+def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x**2 + y**2) without overflow.
 
     Args: x, y: real arrays or numbers. Returns: a floating array.
@@ -275,7 +276,7 @@ def hypot(x: Any, y: Any, /) -> Any:
 
 # ------------------------------------------------------------------ special
 @replayed
-def sinc(x: Any, /) -> Any:
+def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), and 1 at 0, smooth there.
 
     Args: x: an array or number. Returns: a floating or complex array.
@@ -295,12 +296,10 @@ def sinc(x: Any, /) -> Any:
         factor = _constant(x, -1.0 / (2 * order * (2 * order + 1)))
         series = _add(_constant(x, 1.0), _multiply(_multiply(squared, factor), series))
     quotient = _divide(transcendental.sin(safe), safe)
-    # far out it vanishes, also where sin(inf) is NaN
-    far = comparison.equal(arithmetic.absolute(arithmetic.real(x) if is_complex(x.dtype) else x), math.inf)
-    return select(small, series, select(far, _constant(x, 0), quotient))
+    return select(small, series, quotient)
 
 
-def i0(x: Any) -> Any:
+def i0(x: Any) -> Array:
     """The modified Bessel function of the first kind of order 0.
 
     Args: x: a real array or number. Returns: a floating array.

@@ -1,4 +1,4 @@
-"""How arrays are shown."""
+"""The representation of arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, fate
 from rlx.ir.types import compute_dtype, is_key
 from rlx.trace.builder import Tracer
 
@@ -32,14 +32,14 @@ def printoptions(*args: Any, **kwargs: Any) -> Generator[Any]:
 
 
 def show(array: Array) -> str:
-    """The representation of an array: its values, or what is traced and its value if known."""
+    """The representation of an array: its values, or the traced value's type, and its value if known."""
     if isinstance(array, Tracer):
         known = None if array.builder.closed else array.known()
         return f"Traced<{array.type!r}>" + ("" if known is None else f" with value {_values(known)}")
     if not isinstance(array, ConcreteArray):
         return object.__repr__(array)
     if array.is_deleted():
-        return f"Array(donated, shape={array.shape}, dtype={array.dtype.name})"
+        return f"Array({fate(array)}, shape={array.shape}, dtype={array.dtype.name})"
     if is_key(array.dtype):
         return f"Array({array.shape}, dtype={array.dtype}) overlaying:\n{_words(array)}"
     weak = ", weak_type=True" if array.weak_type else ""

@@ -1,4 +1,4 @@
-"""Products of arrays: matmul, dot, tensordot and their kin."""
+"""Products of arrays: matmul, dot, tensordot and related functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def contract(
     preferred: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """dot_general of promoted operands, cast to the preferred dtype; of out_sharding unreduced axes are heeded."""
+    """dot_general of promoted operands, cast to the preferred dtype; only unreduced axes of out_sharding are used."""
     wanted = None if preferred is None else to_dtype(preferred)
     if asks_for_parts(out_sharding):
         in_parts = sums_in_parts().product_in_parts
@@ -67,8 +67,8 @@ def matmul(
     """The matrix product, over broadcast leading axes.
 
     Args: a, b: arrays of one axis or more; a 1-d one is a row (a) or a column (b) vector;
-    precision: as of lax.dot_general; preferred_element_type: dtype of the result and the sums.
-    Returns: an array. Raises: ShapeError if the shapes do not fit.
+    precision: as for lax.dot_general; preferred_element_type: dtype of the result and the sums.
+    Returns: an array. Raises: ShapeError if the shapes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones(3))
@@ -89,7 +89,7 @@ def matmul(
 
 
 def _matmul_in_parts(x: Any, y: Any, precision: Any, preferred: Any, out_sharding: Any) -> Any:
-    """matmul of which devices have parts of the sum: those are leading axes of the operands, too."""
+    """matmul if devices have parts of the sum: the parts are leading axes, also of the operands."""
     rank = max(x.ndim, y.ndim)
     x, y = (reshape(v, (*[1] * (rank - v.ndim), *v.shape)) for v in (x, y))
     output = [("x", axis) for axis in range(rank - 1)] + [("y", axis) for axis in range(rank) if axis != rank - 2]
@@ -104,7 +104,7 @@ def _matmul_in_parts(x: Any, y: Any, precision: Any, preferred: Any, out_shardin
 
 
 def _batched_matmul(x: Any, y: Any, precision: Any, preferred: Any) -> Any:
-    """Leading axes of equal size are batch axes; one that is missing or 1 on a side is left out there."""
+    """Leading axes of equal size are batch axes; an axis that is missing or 1 in one operand is left out of it."""
     rank = max(x.ndim, y.ndim) - 2
     left, right = _aligned(x, rank), _aligned(y, rank)
     batch, left_free, right_free, left_gone, right_gone = [], [], [], [], []
@@ -131,13 +131,13 @@ def _batched_matmul(x: Any, y: Any, precision: Any, preferred: Any) -> Any:
 
 
 def _aligned(x: Any, rank: int) -> list[int | None]:
-    """Sizes of the leading axes, None where an operand has none."""
+    """Sizes of the leading axes, None if an operand lacks the axis."""
     own = x.shape[:-2]
     return [None] * (rank - len(own)) + list(own)
 
 
 def _without_axes(x: Any, rank: int, gone: list[int]) -> tuple[Any, dict[int, int]]:
-    """x without some leading axes, and where the others are now."""
+    """x without some leading axes, and the new positions of the others."""
     lead = rank - (x.ndim - 2)
     kept = [i for i in range(lead, rank) if i not in gone]
     if gone:
@@ -282,7 +282,7 @@ def tensordot(
     """The sum of products over given axes.
 
     Args: a, b: arrays; axes: a number (last ones of a with first ones of b), or a pair of axes lists.
-    Returns: an array: free axes of a, then of b. Raises: ShapeError if the axes do not fit.
+    Returns: an array: free axes of a, then of b. Raises: ShapeError if the axes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape

@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 SCALARS = (bool, int, float, complex)
-# NumPy's numbers that come of computing with Python's: beside arrays they yield as those do
+# NumPy's results of computing with Python's numbers: with arrays they yield like Python's
 WIDE_SCALARS = (np.float64, np.int64, np.complex128)
 _FLOAT32, _FLOAT64 = np.dtype("f4"), np.dtype("f8")
 _INT32 = np.dtype("i4")
@@ -99,7 +99,7 @@ def to_dtype(value: Any) -> np.dtype:
 
 
 def available(dtype: np.dtype) -> np.dtype:
-    """A dtype that was asked for, or its half where config.narrow says so; UserWarning then, as in JAX."""
+    """A requested dtype, or its half if config.narrow is set; then with a UserWarning, as in JAX."""
     found = narrowed(dtype)
     if found is not dtype:
         warnings.warn(
@@ -136,21 +136,21 @@ def _join(pairs: tuple[Pair, ...], default_float: np.dtype, default_int: np.dtyp
 
 
 def wide_scalars_yield() -> bool:
-    """Whether NumPy's 64-bit numbers are weak beside arrays; with 64-bit defaults they are not, as in JAX."""
-    return config.default_float.itemsize < 8
+    """Whether NumPy's 64-bit numbers are weak with arrays: as in JAX not with 64-bit defaults, or if they narrow."""
+    return config.default_float.itemsize < 8 and not config.narrow
 
 
 def _number_dtype(value: Any) -> np.dtype:
     """The dtype of a number: a Python number has a default one."""
     if isinstance(value, np.generic):
-        return value.dtype
+        return narrowed(value.dtype)
     return scalar_dtype(value, config.default_float, config.default_int)
 
 
 def result_of(*values: Any) -> Pair:
     """The dtype and weakness that operands promote to.
 
-    A NumPy number of 64 bits is weak beside arrays, and strong without any: its dtype is its own either way.
+    A NumPy number of 64 bits is weak with arrays, and strong without any: it keeps its own dtype either way.
     """
     pairs: Any = []
     wide = False
@@ -168,15 +168,18 @@ def result_of(*values: Any) -> Pair:
     try:
         return _join(pairs, config.default_float, config.default_int)
     except TypeError:
+        keys = any(is_key(dtype) for dtype, _ in pairs)
         raise TypePromotionError(
             f"No implicit promotion between {', '.join(map(describe, values))}.",
-            "Convert one operand with .astype(...).",
+            "Keys are not numbers: make others with rlx.random.split(key) or rlx.random.fold_in(key, number)."
+            if keys
+            else "Convert one operand with .astype(...).",
         ) from None
 
 
 # ------------------------------------------------------------------ values
 def operand(value: Any, name: str = "the function") -> Any:
-    """A function's argument as an rlx array, or a number that yields to arrays as it is: `result_of` says how."""
+    """A function's argument as an rlx array, or a number, which yields to arrays (see `result_of`)."""
     kind = type(value)
     if kind is ConcreteArray or kind is Tracer:
         return value
@@ -191,22 +194,22 @@ def operand(value: Any, name: str = "the function") -> Any:
 
 
 def shared(value: Any) -> Any:
-    """An operand that is read where it is, if it is a NumPy array; others as they are.
+    """An operand, without a copy if it is a NumPy array; others unchanged.
 
-    For functions whose results are new memory, whatever the operands are: others copy (`operand`).
+    For functions whose results are always new memory. Others copy (`operand`).
     """
     return shared_array(value) if type(value) is np.ndarray else value
 
 
 def yielding(number: Any) -> Any:
-    """A NumPy number of 64 bits that stands beside an array as Python's, which yields to it; anything else as it is."""
+    """A NumPy number of 64 bits used with an array as a Python number, which yields; anything else unchanged."""
     return number.item() if isinstance(number, WIDE_SCALARS) and wide_scalars_yield() else number
 
 
 def beside_arrays(*values: Any) -> list[Any]:
-    """Values of one call with the numbers among them as 0-d arrays, where others are arrays or NumPy's numbers.
+    """Values of one call, with numbers as 0-d arrays if other values are arrays or NumPy's numbers.
 
-    They are weak, of the dtype that all promote to: a number that became an array alone would have its default dtype.
+    These arrays are weak, of the common dtype: a number that is converted alone would get its default dtype.
     """
     numbers = [type(v) in _YIELDING for v in values]
     if True not in numbers:
@@ -223,7 +226,7 @@ def beside_arrays(*values: Any) -> list[Any]:
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
-    """A Python number as a 0-d array; DtypeOverflowError where it does not fit."""
+    """A Python number as a 0-d array; DtypeOverflowError if it does not fit."""
     try:
         return ConcreteArray(number_array(value, dtype), weak)
     except TypeError:
@@ -248,21 +251,21 @@ def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
 
 
 def narrows(value: Any, dtype: np.dtype) -> bool:
-    """Whether NumPy would refuse or warn: complex to real, or an inexact number to an integer."""
+    """Whether NumPy would raise or warn: complex to real, or an inexact number to an integer."""
     if isinstance(value, complex):
         return not is_complex(dtype)
     return isinstance(value, float) and not is_inexact(dtype)
 
 
 def _bring(value: Any, dtype: np.dtype, weak: bool) -> Any:
-    """An operand in the promoted dtype; its weakness matters only where it is converted."""
+    """An operand in the promoted dtype; its weakness matters only if it is converted."""
     if isinstance(value, Array):
         return value if value.dtype == dtype else convert_to(value, dtype, weak)
     return scalar_array(_plain(value), dtype, weak)
 
 
 def _plain(number: Any) -> Any:
-    """A number as Python's, which is refused where it does not fit; NumPy's wraps around."""
+    """A number as a Python number, which is refused if it does not fit; NumPy's would wrap around."""
     return number.item() if isinstance(number, np.generic) else number
 
 
@@ -305,7 +308,7 @@ def known_numpy(value: Any, name: str, instead: str) -> np.ndarray:
 
 
 def concretization_error(what: str, instead: str) -> Exception:
-    """The error for a traced value where a concrete one is needed."""
+    """The error for a traced value if a concrete one is needed."""
     return ConcretizationTypeError(what, instead)
 
 
@@ -347,7 +350,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape",
         raise
     except TypeError:
         raise ShapeError(
-            f"{name} got the {what} {sizes!r:.80}.", "Sizes are integers: use // to divide, or int(...)."
+            f"{name} got the {what} {sizes!r:.80}.", "Sizes must be integers: use // to divide, or int(...)."
         ) from None
     if any(n < smallest for n in result):
         raise ShapeError(f"{name} got the {what} {result}.", "Sizes cannot be negative.")
@@ -393,7 +396,7 @@ def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
 
 
 def not_made(error: Exception, shape: tuple[int, ...], dtype: np.dtype) -> Exception:
-    """What to raise where NumPy could not make an array: there are no such shapes, or there is no memory."""
+    """The error if NumPy could not allocate an array: the shape is invalid, or there is no memory."""
     try:
         type = TensorType(shape, dtype)
     except ShapeError as refusal:
@@ -409,7 +412,7 @@ def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False
         except (MemoryError, ValueError) as error:
             raise not_made(error, shape, dtype) from None
         except OverflowError:
-            number_array(value, dtype)  # says what does not fit
+            number_array(value, dtype)  # raises with the number that does not fit
             raise
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar

@@ -13,6 +13,7 @@ from rlx.ir.types import is_complex
 from rlx.numpy.cumulative import cumsum
 from rlx.numpy.elementwise import divide, multiply
 from rlx.numpy.floats import isnan
+from rlx.numpy.index_dtypes import index_dtype
 from rlx.numpy.lookups import take_along_axis
 from rlx.numpy.manipulation import moveaxis, reshape, transpose
 from rlx.numpy.placement import check_placement, refuse_out
@@ -57,10 +58,10 @@ def _weights_last(weights: Any, x: Any, axis: Any, method: str, dtype: np.dtype)
     """Weights of all elements of x, with the reduced axes joined as the last one."""
     w = _array(weights, "quantile")
     if is_complex(w.dtype):
-        raise DtypeError("quantile got complex weights.", "Weights are real numbers that are not negative.")
+        raise DtypeError("quantile got complex weights.", "Weights must be real and nonnegative.")
     if method != "inverted_cdf":
         raise UnsupportedError(
-            f'The method "{method}" does not take weights.', 'Use method="inverted_cdf", or leave weights away.'
+            f'The method "{method}" does not take weights.', 'Use method="inverted_cdf", or omit weights.'
         )
     if w.shape != x.shape:
         axes = canonical_axes(axis, x.ndim, "quantile")
@@ -89,7 +90,7 @@ def _quantile(a: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
     w = None if weights is None else _weights_last(weights, x, axis, method, working)
     x, shape = _reduced_last(convert_to(x, dtype), axis)
     if x.shape[-1] == 0:
-        raise ShapeError("quantile got an axis without elements.", "Handle the empty case before.")
+        raise ShapeError("quantile got an axis without elements.", "Handle the empty case first.")
     find = _by_weight if method == "inverted_cdf" else _by_rank
     values = find(x, fractions, method, skip_nan, w)
     outside = comparison.bitwise_or(
@@ -101,7 +102,7 @@ def _quantile(a: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
 
 
 def _by_rank(x: Any, fractions: Any, method: str, skip_nan: bool, weights: None) -> Any:
-    """Quantiles along the last axis, at the place q * (n - 1) of the sorted elements."""
+    """Quantiles along the last axis, at the position q * (n - 1) of the sorted elements."""
     dtype, working, lead = x.dtype, fractions.dtype, fractions.ndim
     missing, size = isnan(x), x.shape[-1]
     (ordered,) = sorting.sort(x, axis=x.ndim - 1, keys=1)
@@ -136,7 +137,7 @@ def _by_weight(x: Any, fractions: Any, method: str, skip_nan: bool, weights: Any
     goal = multiply(reshape(fractions, fractions.shape + (1,) * x.ndim), total)
     # elements without weight in front of all others are never chosen, not even for the fraction 0
     short = comparison.bitwise_or(comparison.less(reached, goal), comparison.equal(reached, zero))
-    index = sum_(short, axis=-1, dtype=np.dtype("i4"))
+    index = sum_(short, axis=-1, dtype=index_dtype(x.shape[-1]))
     chosen = _pick(ordered, index, fractions.ndim)
     none = comparison.bitwise_not(comparison.less(zero, shapes.squeeze(total, (axis,))))
     return select(comparison.bitwise_or(any_(spoiled, axis=-1), none), nan, chosen)
@@ -150,9 +151,9 @@ def _pick(ordered: Any, index: Any, lead: int) -> Any:
 
 
 def _at(ordered: Any, place: Any, method: str, lead: int) -> Any:
-    """Elements at fractional places of the last axis."""
+    """Elements at fractional positions of the last axis."""
     low, high = arithmetic.floor(place), arithmetic.ceil(place)
-    lower, upper = [_pick(ordered, convert_to(v, np.dtype("i4")), lead) for v in (low, high)]
+    lower, upper = [_pick(ordered, convert_to(v, index_dtype(ordered.shape[-1])), lead) for v in (low, high)]
     weight = arithmetic.subtract(place, low)
     if method == "lower":
         return lower
@@ -175,7 +176,7 @@ def quantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Array:  # fmt: skip
-    """The value below which a fraction of the elements lies.
+    """The value below which a fraction of the elements is.
 
     Args: a: real array; q: fraction, or 1-d fractions; axis: int or ints (None: all); method: how to
     choose between neighbours: "linear", "lower", "higher", "midpoint", "nearest", or "inverted_cdf" (the

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, wrap
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import ConcretizationTypeError, DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_inexact
 from rlx.numpy.creation import count_along
 from rlx.numpy.placement import check_placement, placed
@@ -32,6 +32,7 @@ from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
 from rlx.trace.builder import Tracer, state
 from rlx.trace.replay import replayed
+from rlx.transforms.moving import refuse_moving
 
 __all__ = ["arange", "geomspace", "linspace", "logspace"]
 
@@ -80,12 +81,37 @@ def _static_number(value: Any) -> Any:
                 "arange got a traced bound: the length of its result would depend on values.",
                 "Pass Python numbers, mark the argument static in jit, or use rlx.lax.fori_loop.",
             )
+        refuse_moving(value, "A bound of arange", ConcretizationTypeError)
         value = known
     if isinstance(value, (Array, np.ndarray, np.generic)):
         return np.asarray(value.numpy() if isinstance(value, ConcreteArray) else value).item()
     return value if isinstance(value, SCALARS) else operator.index(value)
 
 
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = ...,
+    endpoint: bool = ...,
+    retstep: Literal[False] = ...,
+    dtype: Any = ...,
+    axis: int = ...,
+    *,
+    device: Any = ...,
+) -> Array: ...
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = ...,
+    endpoint: bool = ...,
+    retstep: bool = ...,
+    dtype: Any = ...,
+    axis: int = ...,
+    *,
+    device: Any = ...,
+) -> Any: ...
 @replayed
 def linspace(
     start: Any,
@@ -100,8 +126,8 @@ def linspace(
 ) -> Any:
     """Evenly spaced numbers from start to stop.
 
-    Args: start, stop: numbers or arrays that broadcast; num: how many; endpoint: whether stop is
-    the last one; retstep: return the step too; axis: where the new axis goes.
+    Args: start, stop: numbers or arrays that broadcast; num: number of elements; endpoint: whether stop is
+    the last one; retstep: return the step too; axis: the position of the new axis.
     Returns: an array, or (array, step). Raises: ShapeError for negative num.
 
     >>> import rlx.numpy as jnp
@@ -168,7 +194,7 @@ def logspace(
     base: Any = 10.0,
     dtype: Any = None,
     axis: int = 0,
-) -> Any:
+) -> Array:
     """base to the powers linspace(start, stop).
 
     Args: as linspace, and base: a number. Returns: an array.
@@ -184,7 +210,7 @@ def logspace(
 
 
 @replayed
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
     """Numbers from start to stop, each a constant multiple of the one before.
 
     Args: as linspace. Returns: an array. The ends are exact.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from numbers import Number
 from typing import Any
 
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.scalar import neutral
 from rlx.ir.types import dtype_kind, is_complex, is_float
 from rlx.numpy.documentation import alias
+from rlx.numpy.index_dtypes import position_dtype
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
     broadcast_array,
@@ -28,12 +30,14 @@ from rlx.numpy.promotion import (
     shared,
     to_dtype,
 )
-from rlx.ops import arithmetic, comparison, reduction, transcendental
+from rlx.ops import arithmetic, collective, comparison, reduction, transcendental
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.ops.families import refuse_keys
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
+from rlx.trace.tracing import axis_size
+from rlx.transforms.named_axes import axis_names, check_reductions, over_axes, shared_axes
 
 __all__ = [
     "all",
@@ -85,11 +89,37 @@ def _masked(x: Any, where: Any, value: Any) -> Any:
     )
 
 
+_OVER_NAMES = {"sum": collective.psum, "max": collective.pmax, "min": collective.pmin}
+
+
+def _split_axes(axis: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The axes given by position, and the axes given by the name of a mapped axis."""
+    if axis is None or isinstance(axis, int):
+        return axis, ()
+    given = axis_names(axis)
+    names = tuple(a for a in given if not (hasattr(a, "__index__") or isinstance(a, Number)))
+    return (tuple(a for a in given if a not in names), names) if names else (axis, ())
+
+
+def _over_names(name: str, value: Any, names: tuple[Any, ...]) -> Any:
+    """The reduction that has this name, over mapped axes."""
+    if not names:
+        return value
+    if name not in _OVER_NAMES:
+        shared_axes(names)  # raises AxisNameError for a name that is not in scope
+        raise UnsupportedError(
+            f"{name} got the name of a mapped axis, {names[0]!r}.",
+            f"Gather the values first: rlx.lax.all_gather(x, {names[0]!r}). sum, mean, max and min take names.",
+        )
+    return over_axes(_OVER_NAMES[name], check_reductions(name, value, names, sums=name == "sum"), names)
+
+
 def _accumulate(
     name: str, primitive: Any, combine: Any, a: Any, axis: Any, dtype: Any,
     keepdims: bool, initial: Any, where: Any, promote_integers: bool,
 ) -> Any:  # fmt: skip
     x = _array(a, name)
+    axis, names = _split_axes(axis)
     axes = canonical_axes(axis, x.ndim, name)
     if dtype is not None:
         x = convert_to(x, to_dtype(dtype))
@@ -100,7 +130,7 @@ def _accumulate(
         x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     if x.dtype == _BOOL:
         x = convert_to(x, np.dtype("i4"))
-    result = _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
+    result = _over_names(name, _keep(primitive(x, axes=axes), x.shape, axes, keepdims), names)
     if initial is not None:
         start = convert_to(operand(initial, name), x.dtype, True)
         if start.shape:
@@ -115,8 +145,8 @@ def sum(
 ) -> Array:  # fmt: skip
     """Sum of the elements.
 
-    Args: a: array; axis: int or ints (None: all); dtype: of the sum (None: small integers widen to
-    the default int); keepdims: keep axes with size 1; initial: to begin with; where: bool mask.
+    Args: a: array; axis: int or ints (None: all), or names of mapped axes; dtype: of the sum (None: small integers
+    widen to the default int); keepdims: keep axes with size 1; initial: the start value; where: bool mask.
     Returns: an array. Raises: ShapeError for an axis that does not exist.
 
     >>> import rlx.numpy as jnp
@@ -161,6 +191,7 @@ def _extremum(
     name: str, primitive: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
 ) -> Any:
     x = _array(a, name)
+    axis, names = _split_axes(axis)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
         if initial is None:
@@ -175,8 +206,8 @@ def _extremum(
         start = convert_to(operand(initial, name), _BOOL) if x.dtype == _BOOL else operand(initial, name)
         dtype, weak = result_of(x, start)
         x, start = convert_to(x, dtype, weak and x.weak_type), convert_to(start, dtype, True)
-        return combine(_keep(primitive(x, axes=axes), x.shape, axes, keepdims), start)
-    return _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
+        return combine(_over_names(name, _keep(primitive(x, axes=axes), x.shape, axes, keepdims), names), start)
+    return _over_names(name, _keep(primitive(x, axes=axes), x.shape, axes, keepdims), names)
 
 
 def max(
@@ -185,7 +216,7 @@ def max(
     """The largest element; NaN if there is one.
 
     Args: a: array; axis: int or ints (None: all); keepdims: keep axes with size 1;
-    initial: at least this; where: bool mask (needs initial).
+    initial: a lower bound of the result; where: bool mask (needs initial).
     Returns: an array. Raises: ShapeError if there are no elements and no initial.
 
     >>> import rlx.numpy as jnp
@@ -236,10 +267,11 @@ def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | Non
         x, primitive = _is_extreme(x, primitive.reducer, axes), reduction.argmax
     if axis is None:
         flat = shapes.reshape(x, shape=(x.size,))
-        result = primitive(flat, axis=0, index_dtype=config.default_int)
+        result = primitive(flat, axis=0, index_dtype=position_dtype(x.size))
         return shapes.reshape(result, shape=(1,) * x.ndim) if keepdims else result
     number = canonical_axis(axis, x.ndim, name)
-    return _keep(primitive(x, axis=number, index_dtype=config.default_int), x.shape, (number,), bool(keepdims))
+    result = primitive(x, axis=number, index_dtype=position_dtype(x.shape[number]))
+    return _keep(result, x.shape, (number,), bool(keepdims))
 
 
 def _is_extreme(x: Any, reducer: str, axes: tuple[int, ...]) -> Any:
@@ -326,25 +358,26 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     >>> jnp.count_nonzero(jnp.array([1, 0, 2])).item()
     2
     """
-    return sum(_nonzero(_array(a, "count_nonzero"), "count_nonzero"), axis, config.default_int, keepdims=keepdims)
+    x = _nonzero(_array(a, "count_nonzero"), "count_nonzero")
+    return sum(x, axis, position_dtype(x.size), keepdims=keepdims)
 
 
 # ------------------------------------------------------------------ means
 def _counts(x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
-    """The number of elements behind each mean."""
+    """The number of elements of each mean."""
     if where is None:
         return scalar_array(math.prod(x.shape[i] for i in axes), dtype, True)
     mask = as_array(operand(where, "where"))
     return sum(broadcast_array(mask, x.shape), axes, dtype, keepdims=keepdims)
 
 
-@replayed
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
     """The arithmetic mean.
 
-    Args: a: array; axis: int or ints (None: all); dtype: of the result; keepdims; where: bool mask.
+    Args: a: array; axis: int or ints (None: all), or names of mapped axes; dtype: of the result; keepdims;
+    where: bool mask.
     Returns: a floating or complex array; half precision is summed in float32.
 
     >>> import rlx.numpy as jnp
@@ -352,6 +385,19 @@ def mean(
     2.0
     """
     refuse_out("mean", out)
+    positions, names = _split_axes(axis)
+    own = _local_mean(a, positions, dtype, keepdims, where=where)
+    if not names:
+        return own
+    if where is not None:
+        raise UnsupportedError(
+            "mean got where= and the name of a mapped axis.", "Divide sum(x, axis, where=mask) by sum(mask, axis)."
+        )
+    return arithmetic.divide(_over_names("sum", own, names), scalar_array(axis_size(names), own.dtype, True))
+
+
+@replayed
+def _local_mean(a: Any, axis: Any, dtype: Any, keepdims: bool, *, where: Any) -> Array:
     x = _array(a, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
     wanted = inexact_dtype(x.dtype) if dtype is None else to_dtype(dtype)
@@ -373,7 +419,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
     Args: a: array; axis: int or ints (None: all); weights: of a's shape, or of the axis;
     returned: also return the sum of the weights; keepdims.
-    Returns: an array, or (array, sum of weights). Raises: ShapeError if weights do not fit.
+    Returns: an array, or (array, sum of weights). Raises: ShapeError for incompatible weights.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.average(jnp.array([1.0, 3.0]), weights=jnp.array([3.0, 1.0])))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
@@ -43,10 +44,10 @@ _NUMPY_QUOTIENTS = frozenset((np.dtype("f4"), np.dtype("f8")))
 _NUMPY_REMAINDERS = _NUMPY_QUOTIENTS | frozenset(np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8))
 
 
-def _whole(name: str, summary: str, primitive: Any, result: str) -> Any:
+def _whole(name: str, summary: str, primitive: Any, result: str) -> Callable[[Any], Array]:
     """A rounding that leaves integers and bools as they are."""
 
-    def function(x: Any, /) -> Any:
+    def function(x: Any) -> Array:
         (value,) = promote(name, x)
         if is_complex(value.dtype):
             raise DtypeError(f"{name} does not take {value.dtype.name}.", "Round its parts.")
@@ -67,7 +68,7 @@ def _both_parts(x: Any) -> Any:
     return arithmetic.round(x, mode="even")
 
 
-def rint(x: Any, /) -> Any:
+def rint(x: Any, /) -> Array:
     """The nearest integer as a float; halves go to the even one.
 
     Args: x: an array or number. Returns: a floating or complex array.
@@ -81,7 +82,7 @@ def rint(x: Any, /) -> Any:
 
 
 @replayed
-def round(a: Any, decimals: int = 0, out: None = None) -> Any:
+def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Round to a number of decimals; halves go to the even digit.
 
     Args: a: array; decimals: a Python int, negative to round before the point.
@@ -121,7 +122,7 @@ def _real_operands(name: str, x: Any, y: Any) -> list[Any]:
 
 
 def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
-    """The remainder with the sign of x (0 by an integer 0), and where it differs from that of y."""
+    """The remainder with the sign of x (0 by an integer 0), and a mask of the signs that differ from y's."""
     left = arithmetic.remainder(x, y)
     zero = scalar_array(0, x.dtype, True)
     if is_integer(x.dtype):
@@ -133,7 +134,7 @@ def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _numpy_does(x: Any, y: Any, dtypes: frozenset[np.dtype]) -> bool:
-    """Whether values are at hand in a dtype for which NumPy's quotients are what rlx computes, bit for bit."""
+    """Whether values are known, in a dtype for which NumPy's quotients are rlx's, bit for bit."""
     known = type(x) is ConcreteArray and type(y) is ConcreteArray and state.builder is None
     return known and x.dtype in dtypes
 
@@ -146,7 +147,7 @@ def _by_numpy(function: np.ufunc, x: Any, y: Any) -> Any:
 
 
 @replayed_in_traces
-def remainder(x: Any, y: Any, /) -> Any:
+def remainder(x: Any, y: Any, /) -> Array:
     """x - y * floor(x / y), with the sign of y, as Python's %.
 
     Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
@@ -166,7 +167,7 @@ def remainder(x: Any, y: Any, /) -> Any:
 
 
 def _float_remainder(x: Any, y: Any) -> Any:
-    """-((-x) % -y) for negative y, and for the others what fmod leaves, moved up if it is negative."""
+    """-((-x) % -y) for negative y. For other y the result of fmod, moved up if it is negative."""
     zero = scalar_array(0, x.dtype, True)
     positive = type(y) is ConcreteArray and y.ndim == 0 and bool(y.numpy() > 0)
     below = None if positive else comparison.less(y, zero)
@@ -182,7 +183,7 @@ mod = alias(remainder, "mod")
 
 
 @replayed
-def fmod(x: Any, y: Any, /) -> Any:
+def fmod(x: Any, y: Any, /) -> Array:
     """x - y * trunc(x / y), with the sign of x, as C's %.
 
     Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
@@ -211,7 +212,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
 
 
 @replayed_in_traces
-def floor_divide(x: Any, y: Any, /) -> Any:
+def floor_divide(x: Any, y: Any, /) -> Array:
     """floor(x / y), as Python's //.
 
     Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
@@ -224,8 +225,10 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     x, y = _real_operands("floor_divide", x, y)
     if _numpy_does(x, y, _NUMPY_QUOTIENTS):
         return _by_numpy(np.floor_divide, x, y)
-    left, wrong = _truncated(x, y)
     integers = is_integer(x.dtype)
+    if not integers:  # flat, but the steps below divide, and by zero their derivatives are infinite or NaN
+        x, y = stop_gradient(x), stop_gradient(y)
+    left, wrong = _truncated(x, y)
     quotient = arithmetic.divide(x if integers else arithmetic.subtract(x, left), y)
     if wrong is not None:
         quotient = select(wrong, arithmetic.subtract(quotient, scalar_array(1, x.dtype, True)), quotient)
@@ -233,7 +236,7 @@ def floor_divide(x: Any, y: Any, /) -> Any:
         return quotient
     zero = scalar_array(0, y.dtype, True)
     ratio, whole = arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")
-    whole = select(comparison.equal(whole, zero), arithmetic.copysign(zero, stop_gradient(ratio)), whole)
+    whole = select(comparison.equal(whole, zero), arithmetic.copysign(zero, ratio), whole)
     return select(comparison.equal(y, zero), ratio, whole)
 
 
@@ -254,7 +257,7 @@ def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     return select(infinite, scalar_array(0, value.dtype, True), fraction), whole
 
 
-def right_shift(x: Any, y: Any, /) -> Any:
+def right_shift(x: Any, y: Any, /) -> Array:
     """x >> y; signed integers keep their sign.
 
     Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
@@ -282,7 +285,7 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
     return [v if dtype_kind(v.dtype) == "u" else arithmetic.absolute(v) for v in operands]
 
 
-def gcd(x1: Any, x2: Any) -> Any:
+def gcd(x1: Any, x2: Any) -> Array:
     """The greatest common divisor.
 
     Args: x1, x2: integer arrays or numbers. Returns: an array of the promoted dtype.
@@ -306,7 +309,7 @@ def gcd(x1: Any, x2: Any) -> Any:
     return loop_while(unfinished, euclid, [x, y])[0]
 
 
-def lcm(x1: Any, x2: Any) -> Any:
+def lcm(x1: Any, x2: Any) -> Array:
     """The least common multiple.
 
     Args: x1, x2: integer arrays or numbers. Returns: an array of the promoted dtype.

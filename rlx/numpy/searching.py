@@ -11,6 +11,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.floats import isnan
+from rlx.numpy.index_dtypes import index_dtype
 from rlx.numpy.lookups import take
 from rlx.numpy.manipulation import ravel
 from rlx.numpy.promotion import (
@@ -49,10 +50,10 @@ def _precedes(x: Any, y: Any) -> Any:
 def searchsorted(
     a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan", axis: int = 0
 ) -> Array:
-    """Where to insert values into a sorted array so that it stays sorted.
+    """The positions at which values can be inserted into a sorted array so that it stays sorted.
 
     Args: a: 1-d array in the order of sort; v: values; side: "left" (before equal elements) or
-    "right"; sorter: indices that sort a; axis: a's only one. Returns: an integer array of v's shape.
+    "right"; sorter: indices that sort a; axis: the only axis of a. Returns: an integer array of v's shape.
     Raises: ShapeError unless a is 1-d; AxisError for another axis; ValueError for another side.
 
     >>> import rlx.numpy as jnp
@@ -68,7 +69,7 @@ def searchsorted(
     if sorter is not None:
         array = take(array, sorter, mode="clip")
     size = array.shape[0]
-    dtype = np.dtype("i4" if size < 2**31 else "i8")
+    dtype = index_dtype(size)
     low = fill(values.shape, 0, dtype)
     if size == 0:
         return low
@@ -88,7 +89,7 @@ def searchsorted(
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """The number of the bin that each value falls into.
+    """The number of each value's bin.
 
     Args: x: array; bins: 1-d array of edges, ascending or descending; right: whether bins include
     their right edge. Returns: an integer array of x's shape. Raises: ShapeError unless bins is 1-d.
@@ -115,10 +116,10 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
     """Piecewise linear interpolation.
 
-    Args: x: where; xp: 1-d ascending abscissae; fp: values there; left, right: values outside
+    Args: x: positions; xp: 1-d ascending abscissae; fp: values at xp; left, right: values outside
     (None: the end values, or "extrapolate"); period: of x and xp, which need not be sorted then.
     Returns: an array of x's shape, in the floating or complex dtype that x, xp, fp, left and right have in common.
-    Raises: ShapeError unless xp and fp are 1-d of equal size; DtypeError where x or xp is complex.
+    Raises: ShapeError unless xp and fp are 1-d of equal size; DtypeError if x or xp is complex.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.interp(1.5, jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])))
@@ -129,7 +130,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     if is_complex(x.dtype):
         raise DtypeError("interp does not take complex abscissae.", "Only the values fp may be complex.")
     if xp.ndim != 1 or fp.shape != xp.shape or xp.shape[0] == 0:
-        raise ShapeError(f"interp got xp of shape {xp.shape} and fp of shape {fp.shape}.", "1-d, equal size.")
+        raise ShapeError(f"interp got xp of shape {xp.shape} and fp of shape {fp.shape}.", "Pass 1-d, equal sizes.")
     if period is not None:
         if period == 0:
             raise ValueError("interp got period=0.")
@@ -155,7 +156,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     for value, known, place, outside in ends:
         if isinstance(value, str):
             if value != "extrapolate":
-                raise ValueError(f"interp got {value!r}: the only text allowed is 'extrapolate'.")
+                raise ValueError(f"interp got {value!r}: the only string allowed is 'extrapolate'.")
             continue
         end = take(known, place, mode="clip") if value is None else value
         values = select(outside, *promote("interp", end, values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from rlx.trees import tree
 __all__ = ["choose", "clip", "piecewise", "select", "where"]
 
 
+@overload
+def where(condition: Any, /, *, size: int | None = ..., fill_value: Any = ...) -> tuple[Array, ...]: ...
+@overload
+def where(condition: Any, x: Any, y: Any, /) -> Array: ...
 @replayed_in_traces
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """x where the condition holds, elsewhere y; with one argument, `nonzero`.
@@ -88,9 +92,9 @@ def clip(
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """The choice that goes with the first condition that holds.
+    """The choice of the first condition that is true.
 
-    Args: condlist: bool arrays; choicelist: as many arrays; default: where none holds.
+    Args: condlist: bool arrays; choicelist: one array for each; default: used if no condition is true.
     Returns: an array. Raises: ShapeError if the lists differ in length or are empty.
 
     >>> import rlx.numpy as jnp
@@ -112,10 +116,10 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """Functions of x, each where its condition holds.
+    """Functions of x, each where its condition is true.
 
     Args: x: array; condlist: bool arrays; funclist: functions or numbers, perhaps one more as default.
-    Returns: an array of x's dtype; where several conditions hold, the last one counts.
+    Returns: an array of x's dtype; if several conditions are true, the last one counts.
     Raises: ShapeError if the lists do not match.
 
     >>> import rlx.numpy as jnp
@@ -167,11 +171,11 @@ def _called(function: Callable[..., Any], x: Any, args: Any, kw: Any) -> Any:
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
-    """For each element of a the element of the choice that it names.
+    """For each element of a, the element of the choice with that number.
 
     Args: a: integer array; choices: arrays that broadcast with a; mode: "clip", "wrap", or "raise"
     (needs a to be known while tracing).
-    Returns: an array. Raises: ValueError for an index outside with mode "raise".
+    Returns: an array. Raises: ValueError for an index out of bounds with mode "raise".
 
     >>> import rlx.numpy as jnp
     >>> jnp.choose(jnp.array([1, 0]), [jnp.array([10, 20]), jnp.array([30, 40])])

@@ -13,6 +13,7 @@ from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.creation import count_along
 from rlx.numpy.elementwise import equal
 from rlx.numpy.floats import isnan
+from rlx.numpy.index_dtypes import position_dtype
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
@@ -49,7 +50,7 @@ __all__ = [
     "unique_values",
 ]
 
-_SIZE = "Pass size=, the number of different elements to make room for."
+_SIZE = "Pass size=, the maximum number of different elements."
 
 
 class _Unique(NamedTuple):
@@ -69,7 +70,7 @@ def _columns(rows: Any) -> list[Any]:
 
 
 def _one_nan(x: Any) -> Any:
-    """Complex numbers, any that has a NaN replaced by the one that comes last in order."""
+    """Complex numbers, with every number that has a NaN replaced by the one that is last in order."""
     return select(isnan(x), scalar_array(complex(np.nan, np.nan), x.dtype, False), x)
 
 
@@ -87,8 +88,8 @@ def _same_as_before(ordered: list[Any], equal_nan: bool) -> Any:
 
 
 def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) -> _Unique:
-    """Different rows of a matrix in ascending order, where they first are, and how often."""
-    dtype, count = config.default_int, rows.shape[0]
+    """Different rows of a matrix in ascending order, their first positions, and their counts."""
+    dtype, count = position_dtype(rows.shape[0]), rows.shape[0]
     if count == 0 or rows.shape[1] == 0:
         return _of_nothing(rows, size, fill_value)
     columns = [_one_nan(c) if equal_nan and is_complex(c.dtype) else c for c in _columns(rows)]
@@ -110,7 +111,7 @@ def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) 
     values = take(rows, index, axis=0, mode="clip")
     if size is not None:
         there = comparison.less(count_along((total,), 0, dtype), found)
-        # what is missing repeats the smallest row, unless a fill value is given
+        # missing elements repeat the smallest row, unless a fill value is given
         smallest = shapes.slice_along(values, 0, 1, 0)
         spare = smallest if fill_value is None else convert_to(operand(fill_value), rows.dtype)
         values = select(reshape(there, (total, 1)), values, broadcast_array(spare, values.shape))
@@ -138,9 +139,9 @@ def unique(
 ) -> Any:  # fmt: skip
     """The different elements (or slices along an axis) in ascending order.
 
-    Args: ar: array; return_index, return_inverse, return_counts: also give where each first is, which
-    of them each element is, and how often each occurs; axis: int (None: all elements in a row);
-    equal_nan: whether NaN are all the same; size: how many to make room for (needed where ar is
+    Args: ar: array; return_index, return_inverse, return_counts: also return the index of each first occurrence,
+    each element's index among the results, and the number of occurrences; axis: int (None: all elements in a row);
+    equal_nan: whether NaN are all the same; size: maximum number of results (needed if ar is
     traced); fill_value: for the rest (None: the smallest one).
     Returns: an array, or a tuple. Raises: ConcretizationTypeError if ar is traced and size is None.
 
@@ -204,7 +205,7 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Different elements and how often they occur.
+    """Different elements and their numbers of occurrences.
 
     Args: as `unique_all`. Returns: (values, counts).
 
@@ -216,7 +217,7 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Different elements, and which of them each element is.
+    """Different elements, and each element's index among them.
 
     Args: as `unique_all`. Returns: (values, inverse_indices).
 
@@ -262,7 +263,7 @@ def isin(
 
 
 def _kept(name: str, values: Any, mask: Any, size: int | None, fill_value: Any) -> Any:
-    """The elements for which the mask holds: as many as there are, or `size`."""
+    """The elements for which the mask holds: all of them, or `size`."""
     if size is None:
         (index,) = np.nonzero(known_numpy(mask, name, _SIZE))
         return take(values, index, mode="clip")
@@ -271,13 +272,13 @@ def _kept(name: str, values: Any, mask: Any, size: int | None, fill_value: Any) 
 
 
 def _there(mask: Any, size: int) -> Any:
-    """Which of `size` places are taken by elements for which the mask holds."""
-    dtype = config.default_int
+    """Which of `size` positions have elements for which the mask is true."""
+    dtype = position_dtype(max(size, mask.size))
     return comparison.less(count_along((size,), 0, dtype), reduce_sum(convert_to(mask, dtype), axes=(0,)))
 
 
 def _kept_of_ordered(name: str, ordered: Any, mask: Any, size: int | None, fill_value: Any) -> Any:
-    """As _kept, of elements in order; the smallest one that is kept fills the rest unless a value is given."""
+    """As _kept, of sorted elements; by default the smallest kept element fills the rest."""
     values = _kept(name, ordered, mask, size, fill_value)
     if size is None or fill_value is not None or not ordered.shape[0]:
         return values
@@ -342,8 +343,8 @@ def intersect1d(
 ) -> Any:  # fmt: skip
     """Elements that both arrays have, each once, in ascending order.
 
-    Args: ar1, ar2: arrays; return_indices: also give where they first are in both; size: how many to make
-    room for (needed where an operand is traced); fill_value: for the rest (None: the smallest one).
+    Args: ar1, ar2: arrays; return_indices: also return the first index in both; size: maximum number of results
+    (needed if an operand is traced); fill_value: for the rest (None: the smallest one).
     Returns: a 1-d array, or a tuple of three.
 
     >>> import rlx.numpy as jnp
@@ -351,7 +352,7 @@ def intersect1d(
     Array([2], dtype=int32)
     """
     x, y = promote("intersect1d", *[ravel(_array(a, "intersect1d")) for a in beside_arrays(ar1, ar2)])
-    dtype = config.default_int
+    dtype = position_dtype(x.size)
     ordered, order = sorting.sort(x, count_along(x.shape, 0, dtype), axis=0, keys=1)
     common = comparison.bitwise_and(_first_of_runs(ordered), isin(ordered, y))
     values = _kept_of_ordered("intersect1d", ordered, common, size, fill_value)
@@ -364,7 +365,7 @@ def intersect1d(
     matches = equal(reshape(values, (-1, 1)), reshape(y, (1, -1)))
     second = argmax(matches, axis=1, index_dtype=dtype) if values.shape[0] else fill((0,), 0, dtype)
     valid = any_(matches, axis=1)
-    if size is not None:  # what fills the rest may be an element, too
+    if size is not None:  # the fill value may also be an element
         valid = comparison.bitwise_and(valid, _there(common, size))
     second = select(valid, second, scalar_array(missing_second, dtype, True))
     return values, first, second

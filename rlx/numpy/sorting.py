@@ -6,13 +6,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.creation import count_along
+from rlx.numpy.index_dtypes import index_dtype, position_dtype
 from rlx.numpy.manipulation import flip, ravel
 from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, fill, inexact_dtype, operand, to_dtype
 from rlx.ops import shape as shapes
@@ -41,7 +40,7 @@ def sort(
 ) -> Array:
     """The elements in ascending order; NaN come last.
 
-    Args: a: array; axis: int (None: all elements in a row); descending: the other way round.
+    Args: a: array; axis: int (None: all elements in a row); descending: in descending order.
     Returns: an array.
 
     >>> import rlx.numpy as jnp
@@ -72,7 +71,7 @@ def argsort(
     Array([1, 2, 0], dtype=int32)
     """
     x, number = _flat_or_axis("argsort", a, axis)
-    wanted = config.default_int if dtype is None else to_dtype(dtype)
+    wanted = position_dtype(x.shape[number]) if dtype is None else to_dtype(dtype)
     if descending:
         # reversed before and after, so that equal elements keep their order
         numbers = flip(count_along(x.shape, number, wanted), number)
@@ -82,12 +81,12 @@ def argsort(
 
 
 def top_k(a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True) -> tuple[Array, Array]:
-    """The k largest (or smallest) elements along an axis, and where they are.
+    """The k largest (or smallest) elements along an axis, and their positions.
 
-    Args: a: real array; k: how many, at most the size of the axis; axis; mode: "largest" or
-    "smallest"; sorted: whether their order matters (they are in order in any case).
+    Args: a: real array; k: their number, at most the size of the axis; axis; mode: "largest" or
+    "smallest"; sorted: accepted; results are always sorted.
     Returns: (values, integer indices). NaN count as largest; of equal elements the first come first.
-    Raises: ShapeError if there are less than k; DtypeError for complex numbers; ValueError for
+    Raises: ShapeError if there are fewer than k; DtypeError for complex numbers; ValueError for
     another mode.
 
     >>> import rlx.numpy as jnp
@@ -99,12 +98,12 @@ def top_k(a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: b
     x = as_array(operand(a, "top_k"))
     number, count = canonical_axis(axis, x.ndim, "top_k"), operator.index(k)
     if not 0 <= count <= x.shape[number]:
-        raise ShapeError(f"top_k got k={count} for an axis of size {x.shape[number]}.", "k lies between.")
+        raise ShapeError(f"top_k got k={count} for an axis of size {x.shape[number]}.", "Use 0 <= k <= size.")
     if is_complex(x.dtype):
         raise DtypeError("top_k does not take complex numbers.", "They have no order.")
     if mode == "largest":
         return sorting.top_k(x, k=count, axis=number)
-    ordered = sorting.sort(x, count_along(x.shape, number, np.dtype("i4")), axis=number, keys=1)
+    ordered = sorting.sort(x, count_along(x.shape, number, index_dtype(x.shape[number])), axis=number, keys=1)
     values, indices = [shapes.slice_along(v, 0, count, number) for v in ordered]
     return values, indices
 
@@ -124,7 +123,7 @@ def lexsort(keys: Sequence[Any] | Any, axis: int = -1) -> Array:
     if not arrays[0].ndim:
         return fill((), 0, config.default_int)  # as NumPy's: a number is in order
     number = canonical_axis(axis, arrays[0].ndim, "lexsort")
-    numbers = count_along(arrays[0].shape, number, config.default_int)
+    numbers = count_along(arrays[0].shape, number, position_dtype(arrays[0].shape[number]))
     return sorting.sort(*arrays[::-1], numbers, axis=number, keys=len(arrays))[-1]
 
 
@@ -143,9 +142,9 @@ def sort_complex(a: Any) -> Array:
 
 @replayed
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """Elements rearranged so that the kth is where sorting would put it, smaller ones before it.
+    """Elements rearranged so that the kth is at its sorted position, with smaller ones before it.
 
-    Args: a: array; kth: int; axis. Returns: an array (it is sorted altogether).
+    Args: a: array; kth: int; axis. Returns: an array (completely sorted).
     Raises: ShapeError if kth is not on the axis.
 
     >>> import rlx.numpy as jnp

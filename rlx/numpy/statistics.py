@@ -30,7 +30,7 @@ def cov(
 ) -> Array:  # fmt: skip
     """The covariance matrix.
 
-    Args: m: observations of variables, 1-d or 2-d; y: more of them; rowvar: whether rows are
+    Args: m: observations of variables, 1-d or 2-d; y: more observations; rowvar: whether rows are
     variables; bias, ddof: the divisor is n - ddof (1 unless bias); fweights: how often each
     observation counts; aweights: its weight; dtype: to compute in (None: the promoted one).
     Returns: a matrix (0-d for one variable). Raises: ShapeError for more axes or wrong weights.

@@ -1,4 +1,4 @@
-"""ufunc: an elementwise function that can also reduce, accumulate, update in places and form outer products."""
+"""ufunc: an elementwise function that can also reduce, accumulate, update at indices and form outer products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind
 from rlx.numpy import folds
+from rlx.numpy.creation import count_along
 from rlx.numpy.functional import vectorize
+from rlx.numpy.index_dtypes import index_dtype
 from rlx.numpy.lookups import take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.promotion import (
@@ -38,9 +40,9 @@ Function = Callable[..., Any]
 class ufunc:
     """An elementwise function with the methods of NumPy's ufuncs.
 
-    Args: func: a function of `nin` scalars that returns `nout` of them; name; nargs; identity: what
-    leaves the other operand as it is; call, reduce, accumulate, at, reduceat: ways to do what the
-    methods of these names do, in place of those that follow from func.
+    Args: func: a function of `nin` scalars with `nout` results; name; nargs; identity: the operand that
+    leaves the other unchanged; call, reduce, accumulate, at, reduceat: implementations of the methods of
+    these names, instead of implementations that use func.
 
     >>> import rlx.numpy as jnp
     >>> jnp.add.outer(jnp.array([1, 2]), jnp.array([10, 20]))
@@ -93,10 +95,10 @@ class ufunc:
 
     @property
     def identity(self) -> Any:
-        """What leaves the other operand as it is, or None."""
+        """The operand that leaves the other one unchanged, or None."""
         return self._identity
 
-    def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
+    def __call__(self, *args: Any, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             self._refuse(out=out, where=where)
         return self._call(*args)
@@ -118,7 +120,7 @@ class ufunc:
     def _key(self) -> tuple[Any, ...]:
         return self._function, self.__name__, self.nin, self.nout, self.nargs, self.identity
 
-    # -------------------------------------------------------------- what does not go
+    # -------------------------------------------------------------- unsupported
     def _refuse(self, **options: Any) -> None:
         for option, value in options.items():
             if value is not None:
@@ -131,7 +133,7 @@ class ufunc:
         self._refuse(out=out)
         if self.nin != 2 or self.nout != 1:
             raise ValueError(
-                f"{self.__name__}.{method} is not there: it needs a function of two operands with one result,"
+                f"{self.__name__}.{method} is undefined: it needs a function of two operands with one result,"
                 f" this one has {self.nin} and {self.nout}."
             )
 
@@ -146,10 +148,10 @@ class ufunc:
         initial: Any = None,
         where: Any = None,
     ) -> Array:
-        """The function between all elements along an axis, from left to right.
+        """The function applied to all elements along an axis, from left to right.
 
         Args: a: array; axis: int, or ints, or None for all; dtype: to compute in; keepdims: keep the
-        axes with size 1; initial: number to begin with; where: bool array, which elements take part.
+        axes with size 1; initial: the start value; where: bool array, the elements that are used.
         Returns: an array. Raises: ValueError unless the function has two operands and one result,
         and without elements (or with `where`) if there is neither identity nor initial.
 
@@ -186,7 +188,7 @@ class ufunc:
 
     # -------------------------------------------------------------- accumulate
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """What `reduce` goes through: element i is the result for the first i + 1 elements.
+        """The intermediate results of `reduce`: element i is the result for the first i + 1 elements.
 
         Args: a: array; axis: int; dtype: to compute in. Returns: an array of a's shape.
         Raises: ValueError unless the function has two operands and one result.
@@ -207,7 +209,7 @@ class ufunc:
 
     # -------------------------------------------------------------- at
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
-        """An array with the function applied at some places, once for each time that a place is named.
+        """An array with the function applied at some indices, once for each occurrence of an index.
 
         Args: a: array; indices: as in a[indices]; b: the second operands, which broadcast; inplace:
         must be False, since arrays cannot be written to.
@@ -229,9 +231,7 @@ class ufunc:
 
     def _update(self, a: Any, indices: Any, *operands: Any) -> Any:
         x = as_array(operand(a, self.__name__))
-        numbers = reshape(
-            shapes.iota(type=x.type.update(shape=(x.size,), dtype=np.dtype("i4"), weak=False), axis=0), x.shape
-        )
+        numbers = reshape(count_along((x.size,), 0, index_dtype(x.size)), x.shape)
         places = numbers.at[indices].get(mode="fill", fill_value=x.size)
         others = [ravel(broadcast_array(as_array(operand(b, self.__name__)), places.shape)) for b in operands]
         return reshape(folds.updated(self._call, ravel(x), ravel(places), others), x.shape)
@@ -248,18 +248,18 @@ class ufunc:
         [[3, 4], [6, 8]]
         """
         if self.nin != 2:
-            raise ValueError(f"{self.__name__}.outer is not there: it needs a function of two operands.")
+            raise ValueError(f"{self.__name__}.outer is undefined: it needs a function of two operands.")
         x, y = [as_array(operand(v, self.__name__)) for v in (A, B)]
         return self(reshape(x, x.shape + (1,) * y.ndim), y)
 
     # -------------------------------------------------------------- reduceat
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """`reduce` of the pieces between indices: a[i0:i1], a[i1:i2], ..., a[in:].
+        """`reduce` of the parts between indices: a[i0:i1], a[i1:i2], ..., a[in:].
 
-        Args: a: array; indices: 1-d integers; a piece that would be empty is the element at its
+        Args: a: array; indices: 1-d integers; an empty part gives the element at its
         start; axis: int; dtype: to compute in.
         Returns: an array with one element for each index along the axis.
-        Raises: IndexError for an index outside; ValueError unless the function has two operands.
+        Raises: IndexError for an index out of bounds; ValueError unless the function has two operands.
 
         >>> import rlx.numpy as jnp
         >>> jnp.add.reduceat(jnp.array([1, 2, 3, 4]), jnp.array([0, 2]))
@@ -284,7 +284,7 @@ class ufunc:
 
 
 def _signature(nin: int) -> inspect.Signature:
-    """What inspect.signature answers: the operands, by position only, then out and where."""
+    """The result of inspect.signature: the operands, by position only, then out and where."""
     names = ("x",) if nin == 1 else tuple(f"x{i + 1}" for i in range(nin))
     operands = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
     options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("out", "where")]
@@ -303,7 +303,7 @@ def _size(x: Any, axes: tuple[int, ...]) -> int:
 
 
 def _piece_starts(name: str, indices: Any, size: int) -> Any:
-    """The indices of reduceat as a 1-d int32 array; ones from outside are refused where they are known."""
+    """The indices of reduceat as a 1-d array; known ones out of bounds are refused."""
     starts = as_array(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices, "indices")
     if starts.ndim != 1 or dtype_kind(starts.dtype) not in "iu":
         raise ShapeError(f"{name}.reduceat got indices {starts.type!r}.", "Pass 1-d integers.")
@@ -311,13 +311,13 @@ def _piece_starts(name: str, indices: Any, size: int) -> Any:
         values = known_numpy(starts, name, "")
         if values.min() < 0 or values.max() >= size:
             raise IndexError(f"{name}.reduceat got an index that is out of bounds for an axis of size {size}")
-    return convert_to(starts, np.dtype("i4"))
+    return convert_to(starts, index_dtype(size))
 
 
 def frompyfunc(func: Function, /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A ufunc from a function of scalars.
 
-    Args: func: takes `nin` scalars, returns `nout`; identity: what leaves the other operand as it is.
+    Args: func: takes `nin` scalars, returns `nout`; identity: the operand that leaves the other unchanged.
     Returns: a ufunc.
 
     >>> import rlx.numpy as jnp

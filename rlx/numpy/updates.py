@@ -11,7 +11,9 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import TypePromotionError, UnsupportedError, warn
 from rlx.ir.types import promote_dtypes
+from rlx.numpy.creation import asarray
 from rlx.numpy.elementwise import divide
+from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns, takes_axis
 from rlx.numpy.placement import check_placement
 from rlx.numpy.powers import power
@@ -78,12 +80,12 @@ class IndexUpdates:
 
 
 class IndexReference:
-    """`x.at[index]`: each method returns a new array with the named elements changed.
+    """`x.at[index]`: each method returns a new array with the selected elements changed.
 
-    Options of all methods that write: mode (see below), unique_indices and indices_are_sorted (what
-    is known about the indices), by keyword.
+    Options of all methods that write: mode (see below), unique_indices and indices_are_sorted (known
+    facts about the indices), by keyword.
 
-    Indices outside are dropped (reading: clipped) unless `mode` says otherwise. Where an index
+    Indices out of bounds are dropped (reading: clipped) unless `mode` is set. If an index
     occurs twice, `set` keeps the last value and the others combine all of them.
 
     >>> import rlx.numpy as jnp
@@ -110,11 +112,11 @@ class IndexReference:
         wrap_negative_indices: bool = True,
         out_sharding: Any = None,
     ) -> Array:
-        """The elements, with control over what indices outside read.
+        """The elements, with control over reads out of bounds.
 
         mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds" (the
-        nearest, but what is outside has no derivative: the default); wrap_negative_indices: False takes
-        negative indices as outside.
+        nearest, but without a derivative out of bounds: the default); wrap_negative_indices: False takes
+        negative indices as out of bounds.
         """
         check_placement(None, out_sharding)
         parsed = parse_mode(mode)
@@ -138,7 +140,7 @@ class IndexReference:
 
     def subtract(self, values: Any, **options: Any) -> Array:
         """Subtract `values` from the elements."""
-        x, given = self.array, operand(values, "an update")
+        x, given = self.array, _operand(values)
         known = convert_update(given, x) if _holds(x, as_array(given)) else promote("an update", given, x)[0]
         return _update(x, self.index, scatter_add, arithmetic.add, arithmetic.negative(known), **options)
 
@@ -166,12 +168,12 @@ class IndexReference:
 
     def _spread(self, values: Any, options: dict[str, Any]) -> Array:
         """Ones, multiplied by `values` at the index."""
-        dtype = promote("at", self.array, values)[0].dtype
+        dtype = promote("at", self.array, _operand(values))[0].dtype
         ones = fill(self.array.shape, 1, dtype)
         return IndexReference(ones, self.index).multiply(values, **options)
 
     def apply(self, ufunc: Callable[[Any], Any], **options: Any) -> Array:
-        """Replace the elements by what `ufunc` makes of them, again for each time that they are named."""
+        """Replace the elements by `ufunc` of them, applied once for each time that an index occurs."""
         reading = {k: v for k, v in options.items() if k in ("mode", "wrap_negative_indices")}
         before = self.get(**reading)
         once = as_array(ufunc(before))
@@ -183,7 +185,7 @@ class IndexReference:
 
 
 def _repeated(ufunc: Callable[[Any], Any], before: Any, once: Any, times: Any) -> Any:
-    """What `ufunc` makes of elements when it is applied as often as `times` says, knowing the first result."""
+    """`ufunc` applied to elements as often as `times` says; `once` is the first result."""
     if times.size == 0:
         return once
 
@@ -209,12 +211,17 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
 
 
 def _wrapped_entry(entry: Any, size: int) -> Any:
-    return remainder(entry, size) if isinstance(entry, Array) else entry
+    return remainder(holding(entry, size), size) if isinstance(entry, Array) else entry
+
+
+def _operand(values: Any) -> Any:
+    """The values of an update; lists and tuples are arrays here, as in JAX."""
+    return asarray(values) if isinstance(values, (list, tuple)) else operand(values, "an update")
 
 
 def _given(values: Any) -> Any:
-    """What an update gives: an array, or a number; one of NumPy's yields to the array as Python's does."""
-    given = operand(values, "an update")
+    """The values of an update: an array, or a number. A NumPy number yields to the array as Python's does."""
+    given = _operand(values)
     return given.item() if isinstance(given, np.generic) else given
 
 
@@ -233,14 +240,14 @@ def convert_update(values: Any, x: Any) -> Any:
 def _warn_of_loss(values: Any, x: Any) -> None:
     refuse_keys("an update", x.type, values.type)
     warn(
-        f"An update of dtype {values.dtype.name} goes into an array of dtype {x.dtype.name}, which may not hold it:"
+        f"An update of dtype {values.dtype.name} is written to an array of dtype {x.dtype.name}, which may not hold it:"
         " convert it with .astype(...) if that is meant.",
         FutureWarning,
     )
 
 
 def _to_combine(values: Any, x: Any) -> tuple[Any, Any]:
-    """Both in the dtype in which they are combined: the array's, if it holds the values, else a wider one."""
+    """Both in the dtype of the combination: the array's, if it holds the values, else a wider one."""
     number = _given(values)
     given = as_array(number)
     if given.dtype == x.dtype or _holds(x, given):
@@ -311,7 +318,7 @@ def _only_static(index: Any) -> bool:
 
 
 def _shaped(values: Any, plan: Plan) -> Any:
-    """Values broadcast to what the plan reads, in the order of increasing elements."""
+    """Values broadcast to the plan's shape, in the order of increasing elements."""
     final = plan.final_shape()
     excess = values.ndim - len(final)
     if excess > 0 and all(n == 1 for n in values.shape[:excess]):
@@ -324,7 +331,7 @@ def _shaped(values: Any, plan: Plan) -> Any:
 
 
 def _window_starts(plan: Plan, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes whose window is not the whole axis, so that its start must be told."""
+    """Axes whose window is not the whole axis, so that it needs a start."""
     return tuple(axis for axis, _, size, _ in plan.windows if size != shape[axis])
 
 
@@ -340,12 +347,12 @@ def _indices(x: Any, plan: Plan) -> Any:
 
 def scalar_columns(start: int, rank: int, size: int) -> Any:
     """One start as an index column."""
-    dtype = np.dtype("i4") if size < 2**31 else np.dtype("i8")
+    dtype = index_dtype(size)
     return fill((1,) * rank, start, dtype)
 
 
 def _update_window(x: Any, plan: Plan, combine: Any, values: Any) -> Any:
-    """A static window: slice, combine, put back."""
+    """An update of a static window: slice, combine, write back."""
     starts = {axis: start for axis, start, _, _ in plan.windows}
     sizes = {axis: size for axis, _, size, _ in plan.windows}
     for axis, column in zip(plan.indexed, plan.columns, strict=True):
@@ -359,6 +366,4 @@ def _update_window(x: Any, plan: Plan, combine: Any, values: Any) -> Any:
         values = (_ON_BOOLS if x.dtype.kind == "b" else {}).get(combine, combine)(before, values)
     if window == x.shape:
         return values
-    return dynamic_update_slice(
-        x, values, *[scalar_array(b, np.dtype("i4" if b < 2**31 else "i8"), False) for b in begin]
-    )
+    return dynamic_update_slice(x, values, *[scalar_array(b, index_dtype(b), False) for b in begin])

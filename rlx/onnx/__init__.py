@@ -1,7 +1,7 @@
 """ONNX models as functions of rlx, and functions as ONNX models (`pip install "rlx[onnx]"`).
 
-`rlx.onnx.load(model)` gives a function and its parameters: jitted, differentiated, batched like any other.
-`rlx.onnx.export(f, *types)` gives a model of what `f` computes.
+`rlx.onnx.load(model)` returns a function, which supports jit, grad and vmap, and its parameters.
+`rlx.onnx.export(f, *types)` returns a model of `f`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.errors import UnsupportedError
+from rlx.installation import install_command
 
 __all__ = ["export", "load"]
 
 
 def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """An ONNX model as a function (parameters, *inputs) -> result, and its parameters.
+    """Convert an ONNX model to a function (parameters, *inputs) -> result, and its parameters.
 
     Args:
       model: a path, the bytes of a file, or an onnx.ModelProto.
 
     Returns: the function, which takes the parameters and the model's inputs in order, or by name, and returns its
-      output, or a tuple of them; and the parameters, a dict of the weights of real dtype by name. The function is made
-      of operations of rlx: it goes through jit, grad and vmap. What decides shapes has to be known while it is traced.
+      output or a tuple of outputs; and the parameters, a dict of the weights of real dtype by name. The function
+      consists of rlx operations and supports jit, grad and vmap. Inputs that set shapes must be known at trace time.
 
-    Raises: UnsupportedError, naming all operators that are not there with their nodes, or where the package onnx is
-      not installed; FileFormatError for a file that is no model, and for weights outside of its folder; OSError where a
-      file cannot be read.
+    Raises: UnsupportedError, which lists all unsupported operators with their nodes, or if the package onnx is not
+      installed; FileFormatError for a file that is not a model, and for weights outside its folder; OSError if a file
+      cannot be read.
 
     >>> import onnx.parser, rlx, numpy as np
     >>> model = onnx.parser.parse_model('''
@@ -42,18 +43,18 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
-    """A function as an ONNX model, which onnxruntime and others run.
+    """Convert a function to an ONNX model, for onnxruntime and others.
 
     Args:
-      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      f: a function of arrays, as for jit; also its derivatives.
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
-      path: a file that the model is written to.
+      path: the file to write the model to.
 
     Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the
-      leaves of the result (y0, y1, ...); what f closes over is in it.
+      leaves of the result (y0, y1, ...); values captured by f are included.
 
-    Raises: UnsupportedError, by name, for operations that ONNX has no operators for (complex numbers, factorisations,
-      callbacks, ...), or where the package onnx is not installed.
+    Raises: UnsupportedError, by name, for operations without ONNX operators (complex numbers, factorisations,
+      callbacks, ...), or if the package onnx is not installed.
 
     >>> import rlx, rlx.numpy as jnp, numpy as np
     >>> model = rlx.onnx.export(lambda x: jnp.tanh(x).sum(axis=1), np.ones((2, 3), np.float32))
@@ -66,5 +67,5 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
 def _module(name: str) -> Any:
     """A module that needs the package onnx."""
     if importlib.util.find_spec("onnx") is None:
-        raise UnsupportedError("rlx.onnx needs the package onnx, which is not installed.", 'pip install "rlx[onnx]"')
+        raise UnsupportedError("rlx.onnx needs the package onnx, which is not installed.", install_command("onnx"))
     return importlib.import_module(f"rlx.onnx.{name}")

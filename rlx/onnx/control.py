@@ -1,4 +1,4 @@
-"""If, Loop and Scan: Python's where the condition is known, rlx's where it is not."""
+"""If, Loop and Scan: run by Python if the condition is known, else by rlx's control flow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _loop(node: Node, most: Any, condition: Any = None, *state: Any) -> Any:
         return _python_loop(turn, limit, condition, state, len(body.output) - 1 - count)
     if len(body.output) - 1 > count:
         if not _is_known(limit) or limit is None or _may_stop(body):
-            raise node.unsupported("stacks results of steps whose number is not known while it is traced")
+            raise node.unsupported("stacks the results of a number of steps that is not known during tracing")
 
         def step(values: Any, i: Any) -> Any:
             _, found, seen = turn(i, jnp.asarray(True), values)
@@ -67,7 +67,7 @@ def _loop(node: Node, most: Any, condition: Any = None, *state: Any) -> Any:
 
 
 def _may_stop(body: Any) -> bool:
-    """Whether a loop's condition is more than the one it was given."""
+    """Whether a loop's body computes its condition, and does not just pass it on."""
     given, name = body.input[1].name, body.output[0].name
     makers = {output: node for node in body.node for output in node.output}
     while name in makers and makers[name].op_type == "Identity":
@@ -90,9 +90,9 @@ def _python_loop(turn: Any, limit: Any, condition: Any, state: Sequence[Any], st
 @operator("Scan")
 def _scan(node: Node, *inputs: Any) -> Any:
     body, count = node["body"], node["num_scan_inputs"]
-    if node.version < 9:  # a batch in front, and lengths
+    if node.version < 9:  # a leading batch axis, and lengths
         if inputs[0] is not None:
-            raise node.unsupported("has lengths of its sequences")
+            raise node.unsupported("has sequence lengths")
         inputs = inputs[1:]
     states = len(inputs) - count
     first = 1 if node.version < 9 else 0

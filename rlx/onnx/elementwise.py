@@ -18,7 +18,7 @@ __all__ = ["converted", "dtype_of_number"]
 
 
 def dtype_of_number(number: int) -> Any:
-    """The dtype of ONNX's number for it."""
+    """The dtype with ONNX's type number."""
     return jnp.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
 
 
@@ -27,14 +27,14 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ratio(x: Any, y: Any) -> Any:
-    """Truncating for integers."""
+    """Division, truncating for integers."""
     if jnp.issubdtype(x.dtype, jnp.integer):
         return lax.div(*jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y)))
     return jnp.divide(x, y)
 
 
 def _power(x: Any, y: Any) -> Any:
-    """In the dtype of the base."""
+    """Power in the dtype of the base."""
     wide = jnp.promote_types(x.dtype, y.dtype)
     return jnp.power(x.astype(wide), y.astype(wide)).astype(x.dtype)
 
@@ -133,7 +133,7 @@ def _thresholded(node: Node, x: Any) -> Any:
 
 @operator("PRelu")
 def _parametric(node: Node, x: Any, slope: Any) -> Any:
-    if node.version < 7 and slope.ndim == 1:  # one for each channel
+    if node.version < 7 and slope.ndim == 1:  # one per channel
         slope = slope.reshape(-1, *[1] * (x.ndim - 2))
     return jnp.where(x < 0, slope * x, x)
 
@@ -162,7 +162,7 @@ def _hardmax(x: Any, axis: int) -> Any:
 
 # ------------------------------------------------------------------ dtypes
 def converted(x: Any, dtype: Any, saturate: bool = True) -> Any:
-    """A cast: to floats of eight bits and fewer saturating, from floats to integers towards zero."""
+    """A cast: saturating for floats of at most eight bits, rounding towards zero from floats to integers."""
     dtype = jnp.dtype(dtype)
     if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize == 1 and jnp.issubdtype(x.dtype, jnp.floating):
         return _to_small_float(x, dtype, saturate)

@@ -1,4 +1,4 @@
-"""ONNX graphs run node by node on arrays of rlx: what is known while tracing is computed at once."""
+"""ONNX graphs run node by node on arrays of rlx: known values are computed during tracing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CONTROL = {"If", "Loop", "Scan"}
 
 
 def array_of(tensor: Any) -> np.ndarray:
-    """The array of a TensorProto. Raises UnsupportedError for texts."""
+    """The array of a TensorProto. Raises UnsupportedError for strings."""
     if tensor.data_type == onnx.TensorProto.STRING:
-        raise UnsupportedError(f"The tensor {tensor.name!r} holds texts, which rlx has no arrays of.")
+        raise UnsupportedError(f"The tensor {tensor.name!r} holds strings, which rlx arrays do not support.")
     return np.asarray(onnx.numpy_helper.to_array(tensor))
 
 
@@ -36,7 +36,7 @@ def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
 
 
 def _schema(domain: str, kind: str, version: int) -> Any:
-    """ONNX's own description of an operator, if it defines it by others; else None."""
+    """ONNX's schema of an operator, if it defines the operator by others; else None."""
     try:
         schema: Any = onnx.defs.get_schema(kind, version, domain)
     except onnx.defs.SchemaError:
@@ -45,7 +45,7 @@ def _schema(domain: str, kind: str, version: int) -> Any:
 
 
 def _definition(node: Any, inputs: Sequence[Any], domain: str, version: int) -> Any:
-    """The operators that ONNX itself defines a node by, for inputs of these types; None if it does not."""
+    """ONNX's definition of a node by other operators, for inputs of these types; None if there is none."""
     schema = _schema(domain, node.op_type, version)
     if schema is None:
         return None
@@ -66,7 +66,7 @@ def _type_proto(x: Any) -> Any:
 
 
 def unsupported_in(model: Any) -> dict[str, list[str]]:
-    """Operators of a model that are not there, each with the names of its nodes."""
+    """The unsupported operators of a model, each with the names of its nodes."""
     own = _functions(model)
     versions = {_domain(o.domain): o.version for o in model.opset_import}
     found: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ class Interpreter:
         self.held: dict[int, np.ndarray] = {}  # arrays of tensors, read once
 
     def graph(self, graph: Any, given: Mapping[str, Any], outer: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a graph; `given`: its inputs, and weights that are parameters; `outer`: names around it."""
+        """The outputs of a graph; `given`: its inputs, and weights that are parameters; `outer`: the outer names."""
         values = {**outer}
         for tensor in graph.initializer:
             if tensor.name not in given:
@@ -116,13 +116,13 @@ class Interpreter:
         return found
 
     def nodes(self, nodes: Iterable[Any], values: dict[str, Any], versions: Mapping[str, int]) -> None:
-        """Run nodes in order; their results join `values`."""
+        """Run nodes in order; their results are added to `values`."""
         for number, node in enumerate(nodes):
             results = self.node(node, number, values, versions)
             values.update((name, x) for name, x in zip(node.output, results, strict=False) if name)
 
     def node(self, node: Any, number: int, values: dict[str, Any], versions: Mapping[str, int]) -> Sequence[Any]:
-        """The results of a node. Raises UnsupportedError, naming it, where there is no such operator."""
+        """The results of a node. Raises UnsupportedError, with the node, for an unknown operator."""
         inputs = [values[name] if name else None for name in node.input]
         domain = _domain(node.domain)
         key = domain, node.op_type
@@ -138,7 +138,7 @@ class Interpreter:
         names = self._scope(values)
         described = Node(node.op_type, node.name or f"{number}", version, attributes, list(node.output), names)
         operation = operators[key]
-        inside = node.op_type in _CONTROL  # its graphs see what is around it, too
+        inside = node.op_type in _CONTROL  # its subgraphs also see the outer values
         if not inside and all(x is None or isinstance(x, np.ndarray) for x in inputs):
             with rlx.ensure_compile_time_eval():
                 return [_numpy(x) for x in _several(operation(described, *inputs))]
@@ -154,7 +154,7 @@ class Interpreter:
     def function(
         self, body: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], usual: Mapping[str, Any]
     ) -> list[Any]:
-        """The results of a function of the model's, or of ONNX's; `usual`: attributes where a node does not say."""
+        """The results of a function of the model or of ONNX; `usual`: the default attributes."""
         values: dict[str, Any] = dict.fromkeys(body.input)
         values.update(zip(body.input, inputs, strict=False))
         known = {a.name: self.attribute(a) for a in body.attribute_proto} | dict(usual) | dict(attributes)
@@ -166,12 +166,12 @@ class Interpreter:
         return [values.get(name) for name in body.output]
 
     def usual_attributes(self, node: Any, domain: str, version: int) -> dict[str, Any]:
-        """What ONNX says that attributes are where a node does not."""
+        """ONNX's default attributes of a node."""
         found = onnx.defs.get_schema(node.op_type, version, domain).attributes
         return {name: self.attribute(a.default_value) for name, a in found.items() if a.default_value.name}
 
     def attribute(self, attribute: Any) -> Any:
-        """An attribute as Python value: texts, tensors as arrays, graphs as they are."""
+        """An attribute as a Python value: strings, tensors as arrays, graphs unchanged."""
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             return value.decode(errors="replace")
@@ -188,7 +188,7 @@ _LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributePr
 
 
 def _filled(node: Any, known: Mapping[str, Any]) -> Any:
-    """A node of a function with the function's attributes in the place of references to them."""
+    """A node of a function with references replaced by the function's attributes."""
     if not any(a.ref_attr_name for a in node.attribute):
         return node
     copy = onnx.NodeProto()

@@ -1,4 +1,4 @@
-"""Operators on images: resizing, reading between pixels, boxes."""
+"""Operators on images: resizing, interpolation, boxes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 # ------------------------------------------------------------------ Resize
 def _source(node: Node, i: int, scale: float, size: int, whole: int, roi: tuple[float, float]) -> float:
-    """Where in an axis of `size` elements the element i of `whole` lies, which are scale * size cut to whole ones."""
+    """The source position, in an axis of `size` elements, of element i of `whole` = floor(scale * size)."""
     out = scale * size
     mode = node.get("coordinate_transformation_mode", "half_pixel" if node.version >= 11 else "asymmetric")
     if mode == "align_corners":
@@ -37,7 +37,7 @@ def _source(node: Node, i: int, scale: float, size: int, whole: int, roi: tuple[
 
 
 def _coefficients(node: Node, ratio: float, scale: float) -> np.ndarray:
-    """Weights of the elements around a place that lies `ratio` behind one of them."""
+    """Weights of the elements around a position at a distance `ratio` after one element."""
     mode = node.get("mode", "nearest")
     if mode == "nearest":
         way = node.get("nearest_mode", "round_prefer_floor" if node.version >= 11 else "floor")
@@ -58,7 +58,7 @@ def _coefficients(node: Node, ratio: float, scale: float) -> np.ndarray:
 
 
 def _weights(node: Node, scale: float, size: int, out: int, roi: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """How much each element counts for each of the result, and which of these lie outside."""
+    """The weight of each element for each result element, and which results are outside."""
     found, outside = np.zeros((out, size)), np.zeros(out, bool)
     for i in range(out):
         x = _source(node, i, scale, size, out, roi)
@@ -124,7 +124,7 @@ def _reflected(x: Any, low: float, high: float) -> Any:
 
 
 def _moved_inside(x: Any, size: int, mode: str, aligned: bool) -> Any:
-    """A coordinate by the rule for what lies outside."""
+    """Map a coordinate by the padding mode."""
     if mode == "border":
         return jnp.clip(x, 0, size - 1)
     if mode == "reflection":
@@ -134,7 +134,7 @@ def _moved_inside(x: Any, size: int, mode: str, aligned: bool) -> Any:
 
 
 def _pixels(image: Any, places: Sequence[Any], mode: str, aligned: bool) -> Any:
-    """Pixels of one image (channels, ...) at whole coordinates, by the rule for what lies outside."""
+    """Pixels of one image (channels, ...) at integer coordinates, by the padding mode."""
     sizes = image.shape[1:]
     inside: Any = True
     index = []
@@ -210,7 +210,7 @@ def _roi_align(node: Node, x: Any, rois: Any, batch: Any) -> Any:
 
 
 def _samples(image: Any, ys: np.ndarray, xs: np.ndarray, summed: bool) -> Any:
-    """Weighted pixels of (channels, height, width) at a grid of places: their sums, or the four of each."""
+    """Weighted pixels of (channels, height, width) at a grid of positions: their sums, or the four of each position."""
     height, width = image.shape[1:]
     outside = ((ys < -1) | (ys > height))[:, None] | ((xs < -1) | (xs > width))[None, :]
     y, z = np.clip(ys, 0, None), np.clip(xs, 0, None)

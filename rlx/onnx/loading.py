@@ -11,7 +11,7 @@ import onnx
 
 import rlx.numpy as jnp
 from rlx.errors import FileFormatError, InputTypeError, UnsupportedError
-from rlx.onnx import (  # noqa: F401  they enter their operators
+from rlx.onnx import (  # noqa: F401  they register their operators
     control,
     elementwise,
     images,
@@ -26,7 +26,7 @@ from rlx.onnx.graphs import Interpreter, array_of, as_arrays, unsupported_in
 
 __all__ = ["load"]
 
-# inputs of operators that decide shapes or are read as numbers: never parameters
+# inputs of operators that set shapes or are read as numbers: never parameters
 _DECIDING = {
     "Resize": (1, 2, 3), "Upsample": (1,), "Range": (0, 1, 2), "Dropout": (1,), "Pad": (2,),
     "NonMaxSuppression": (2, 3, 4), "Clip": (1, 2),
@@ -40,8 +40,8 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
     if missing:
         listed = "\n  ".join(f"{kind}: {', '.join(nodes[:5])}" for kind, nodes in sorted(missing.items()))
         raise UnsupportedError(
-            f"The model has operators that rlx.onnx does not know:\n  {listed}",
-            "Export it with another version of the operators, or replace them: docs/onnx.md lists what there is.",
+            f"The model has operators that rlx.onnx does not support:\n  {listed}",
+            "Export it with another operator set version, or replace them: docs/onnx.md lists the operators.",
         )
     weights = {t.name: array_of(t) for t in proto.graph.initializer}
     deciding = _deciding(proto.graph)
@@ -72,7 +72,7 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _deciding(graph: Any) -> set[str]:
-    """Weights that decide shapes."""
+    """Weights that set shapes."""
     return {
         node.input[at]
         for node in graph.node
@@ -82,7 +82,7 @@ def _deciding(graph: Any) -> set[str]:
 
 
 def _proto(model: Any) -> Any:
-    """A model as what onnx reads."""
+    """The model as an onnx.ModelProto."""
     if isinstance(model, onnx.ModelProto):
         return model
     folder = None if isinstance(model, (bytes, bytearray, memoryview)) else Path(os.fspath(model))
@@ -95,13 +95,13 @@ def _proto(model: Any) -> Any:
     except Exception:  # protobuf's own classes differ between its versions
         broken = True
     if broken:
-        raise FileFormatError(f"{what} is no ONNX model.", "Pass a path, bytes or an onnx.ModelProto.")
+        raise FileFormatError(f"{what} is not an ONNX model.", "Pass a path, bytes or an onnx.ModelProto.")
     _load_external(found, folder, what)
     return found
 
 
 def _tensors(graph: Any) -> Iterable[Any]:
-    """All tensors of a graph and of those in it."""
+    """All tensors of a graph and of its subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -112,7 +112,7 @@ def _tensors(graph: Any) -> Iterable[Any]:
 
 
 def _load_external(model: Any, path: Path | None, what: str) -> None:
-    """Read weights from files beside the model, and from nowhere else."""
+    """Read weights, only from files in the model's folder."""
     outside = [t for t in _tensors(model.graph) if t.data_location == onnx.TensorProto.EXTERNAL]
     if not outside:
         return

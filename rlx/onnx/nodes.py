@@ -1,4 +1,4 @@
-"""What a node of an ONNX graph is, and the table of operators."""
+"""The nodes of ONNX graphs, and the table of operators."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ operators: dict[tuple[str, str], Operator] = {}
 
 
 class Node:
-    """A node: its operator, attributes as Python values, how many results are asked for, and how to run a graph in it.
+    """A node: its operator, attributes as Python values, number of results, and a function to run its subgraphs.
 
-    `version` is that of the operator set that the model was written for.
+    `version` is the version of the model's operator set.
     """
 
     def __init__(
@@ -35,24 +35,24 @@ class Node:
         self.attributes, self.results, self.run = attributes, results, run
 
     def __getitem__(self, name: str) -> Any:
-        """An attribute that has to be there."""
+        """A required attribute."""
         return self.attributes[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, or what it is where the model does not say."""
+        """An attribute, or its default."""
         return self.attributes.get(name, default)
 
     def wants(self, number: int) -> bool:
-        """Whether somebody uses a result."""
+        """Whether a result is used."""
         return number < len(self.results) and self.results[number] != ""
 
     def unsupported(self, what: str, instead: str = "") -> UnsupportedError:
-        """The error for a form of the operator that is not there."""
+        """The error for an unsupported form of the operator."""
         return UnsupportedError(f"The node {self.name!r} ({self.kind}) {what}.", instead)
 
 
 def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
-    """Decorator: the function (node, *inputs) -> result or tuple of results of operators; an input left out is None."""
+    """Decorator: the function (node, *inputs) -> result or tuple of results of operators; an omitted input is None."""
 
     def enter(function: Operator) -> Operator:
         for name in names:
@@ -63,12 +63,12 @@ def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
 
 
 def known(node: Node, value: Any, what: str) -> np.ndarray:
-    """The numbers of an input that decides shapes. Raises ConcretizationTypeError where they are not known."""
+    """The numbers of an input that sets shapes. Raises ConcretizationTypeError if they are not known."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, rlx.core.Tracer):
         raise ConcretizationTypeError(
-            f"The node {node.name!r} ({node.kind}) needs the values of its {what} while the model is traced.",
-            "They decide shapes: call the model without jit, or make them constants of the model.",
+            f"The node {node.name!r} ({node.kind}) needs the values of its {what} during tracing.",
+            "They set shapes: call the model without jit, or make them constants of the model.",
         )
     return np.asarray(value)

@@ -1,4 +1,4 @@
-"""Operators on numbers of few bits."""
+"""Operators on quantised numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 def _along(node: Node, values: Any, x: Any) -> Any:
-    """Scales or zero points, one for all, for each slice of an axis, or for each block of one, as an array like x."""
+    """Scales or zero points, one per tensor, per slice of an axis, or per block of an axis, as an array like x."""
     values = jnp.asarray(values)
     if values.ndim == 0 or values.size == 1 and not node.get("block_size", 0):
         return values.reshape(())
@@ -31,7 +31,7 @@ def _along(node: Node, values: Any, x: Any) -> Any:
 
 
 def _rounded(x: Any, dtype: Any) -> Any:
-    """Integers, saturated; floats of eight bits and fewer."""
+    """Round and saturate to integers, or to floats of at most eight bits."""
     if jnp.issubdtype(dtype, jnp.floating):
         return converted(x, dtype)
     limits = jnp.iinfo(dtype)
@@ -70,7 +70,7 @@ def _dynamically(node: Node, x: Any) -> Any:
 
 
 def _centred(x: Any, zero: Any, axis: int) -> Any:
-    """int32 numbers without their zero point, which may be one for each slice of an axis."""
+    """int32 numbers without their zero point, which may differ per slice of an axis."""
     wide = jnp.asarray(x).astype(jnp.int32)
     if zero is None:
         return wide
@@ -93,7 +93,7 @@ def _integer_convolution(node: Node, x: Any, w: Any, x_zero: Any = None, w_zero:
 
 
 def _exact_convolution(node: Node, x: Any, w: Any) -> Any:
-    """Of int32 by way of float64, which holds all sums of products of bytes."""
+    """Exact in int32: computed in float64, which represents all sums of products of bytes."""
     return convolution(node, x.astype(jnp.float64), w.astype(jnp.float64)).astype(jnp.int32)
 
 
@@ -126,14 +126,14 @@ def _quantised_convolution(
 def _packed_product(
     node: Node, x: Any, packed: Any, scales: Any, zeros: Any = None, group: Any = None, bias: Any = None
 ) -> Any:
-    """onnxruntime's: the weight [n, blocks, bytes of a block] stays packed, its scales are [n, blocks]."""
+    """onnxruntime's operator: the weight [n, blocks, bytes of a block] stays packed, its scales are [n, blocks]."""
     bits, block, n = node["bits"], node["block_size"], node["N"]
     blocks = -(-node["K"] // block)
     if bits not in (4, 8) or group is not None or node["K"] % block or jnp.issubdtype(jnp.asarray(x).dtype, np.integer):
         raise UnsupportedError(
-            f"The node {node.name!r} multiplies by {bits} bits, {node['K']} numbers in blocks of {block}"
+            f"The node {node.name!r} has weights of {bits} bits, {node['K']} numbers in blocks of {block}"
             f"{', with an order of groups' if group is not None else ''}.",
-            "4 and 8 bits in whole blocks, one behind the other, are what is read.",
+            "Supported are 4 and 8 bits in whole, consecutive blocks.",
         )
     rows = jnp.asarray(packed).reshape(n, blocks * block * bits // 8)
     factors = jnp.asarray(scales).reshape(n, blocks).astype(jnp.float32)
@@ -156,7 +156,7 @@ def _nibbles(packed: Any, count: int) -> Any:
 
 
 def _points(zeros: Any, n: int, blocks: int, bits: int) -> Any:
-    """Zero points as float32 [n, blocks]: of the scales' dtype as they are, bytes packed as codes are."""
+    """Zero points as float32 [n, blocks]: stored in the scales' dtype, or packed in bytes like codes."""
     given = jnp.asarray(zeros)
     if jnp.issubdtype(given.dtype, jnp.floating):
         return given.reshape(n, blocks).astype(jnp.float32)

@@ -76,7 +76,7 @@ def _run(
 
 
 def _start(node: Node, given: Any, like: Any, x: Any) -> Any:
-    """The first state: zeros unless it is given."""
+    """The first state: zeros by default."""
     if given is not None:
         return jnp.asarray(given).swapaxes(0, 1) if node.get("layout", 0) else jnp.asarray(given)
     batch = x.shape[0] if node.get("layout", 0) else x.shape[1]

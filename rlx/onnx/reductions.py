@@ -35,7 +35,7 @@ def _reduced(node: Node, x: Any, axes: Any = None) -> Any:
 
 
 def _of_one(kind: str, x: Any) -> Any:
-    """A reduction over no axes, which is one of single elements."""
+    """A reduction over no axes, applied to single elements."""
     same = {"ReduceL1": jnp.abs, "ReduceL2": jnp.abs, "ReduceLogSum": jnp.log, "ReduceSumSquare": jnp.square}
     return same[kind](x) if kind in same else x
 

@@ -1,4 +1,4 @@
-"""Operators that move elements, make arrays, and look at shapes."""
+"""Operators that move elements, create arrays, and inspect shapes."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _gather_elements(node: Node, x: Any, indices: Any) -> Any:
 
 
 def _grid(indices: Any, axis: int) -> tuple[Any, ...]:
-    """The index of each element: its own place, but along one axis."""
+    """The index of each element, except along one axis."""
     places = jnp.meshgrid(*(jnp.arange(n) for n in indices.shape), indexing="ij", sparse=True)
     return tuple(indices if a == axis else p for a, p in enumerate(places))
 
@@ -276,7 +276,7 @@ def _written(node: Node, past: Any, update: Any, at: Any = None) -> Any:
     return rlx.vmap(one)(jnp.asarray(past), jnp.asarray(update), starts)
 
 
-# ------------------------------------------------------------------ results whose shape depends on values
+# ------------------------------------------------------------------ value-dependent shapes
 @operator("Compress")
 def _compress(node: Node, x: Any, condition: Any) -> Any:
     chosen = np.flatnonzero(known(node, condition, "condition"))
@@ -300,7 +300,7 @@ def _unique(node: Node, x: Any) -> Any:
     return values, first.astype(np.int64), inverse.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
-# ------------------------------------------------------------------ order
+# ------------------------------------------------------------------ sorting
 @operator("TopK")
 def _largest(node: Node, x: Any, k: Any = None) -> Any:
     count = node["k"] if k is None else int(known(node, k, "number").reshape(-1)[0])

@@ -1,4 +1,4 @@
-"""Operators on signals, and those of classical machine learning that are about arrays."""
+"""Operators on signals, and the array operators of classical machine learning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _number(node: Node, value: Any, what: str) -> int:
 
 
 def _complex(x: Any) -> Any:
-    """An array of (real) or (real, imaginary) numbers along the last axis, as complex ones."""
+    """An array of (real) or (real, imaginary) numbers along the last axis, as complex numbers."""
     return x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
 
 
@@ -104,7 +104,7 @@ def _table(node: Node, name: str) -> np.ndarray:
         found = node.get(f"{name}_{end}")
         if found is not None:
             return np.asarray(found, dtype).reshape(-1)
-    raise node.unsupported("has texts as labels")
+    raise node.unsupported("has strings as labels")
 
 
 def _default(node: Node, dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that look at windows of images: convolutions and pooling."""
+"""Operators on windows of images: convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _pairs(pads: Sequence[int]) -> Pairs:
 def _padding(
     node: Node, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Pairs:
-    """How much is put around each axis, by the attributes auto_pad and pads."""
+    """The padding of each axis, by the attributes auto_pad and pads."""
     way = node.get("auto_pad", "NOTSET")
     if way in ("NOTSET", ""):
         return _pairs(node.get("pads") or [0] * (2 * len(sizes)))
@@ -89,7 +89,7 @@ def _transposed(node: Node, x: Any, w: Any, bias: Any = None) -> Any:
         extra = [size - (f - a - b) for size, f, (a, b) in zip(wanted, full, cuts, strict=True)]
     else:
         cuts = _pairs(node.get("pads") or [0] * (2 * n))
-    # a convolution of the image with zeros between its pixels, by the kernel turned around
+    # convolve the image, with zeros between its pixels, with the flipped kernel
     kernel = jnp.flip(jnp.asarray(w), tuple(range(2, 2 + n)))
     inner, outer = w.shape[0] // groups, w.shape[1]
     kernel = kernel.reshape(groups, inner, outer, *window).swapaxes(1, 2).reshape(groups * outer, inner, *window)
@@ -102,7 +102,7 @@ def _transposed(node: Node, x: Any, w: Any, bias: Any = None) -> Any:
 
 # ------------------------------------------------------------------ pooling
 def _pool(node: Node, x: Any) -> tuple[list[int], list[int], list[int], Pairs]:
-    """Window, strides, dilations and padding of a pooling node, with what ceil_mode adds behind."""
+    """Window, strides, dilations and padding of a pooling node, with the padding that ceil_mode adds at the end."""
     window = node["kernel_shape"]
     n = len(window)
     strides, dilations = node.get("strides") or [1] * n, node.get("dilations") or [1] * n
@@ -116,7 +116,7 @@ def _pool(node: Node, x: Any) -> tuple[list[int], list[int], list[int], Pairs]:
 
 
 def _ceiled(size: int, k: int, stride: int, dilation: int, pair: tuple[int, int]) -> tuple[int, int]:
-    """Padding such that a last window that is partly outside counts, unless it begins in the padding behind."""
+    """Padding that includes a last, partial window, unless it starts in the padding at the end."""
     span = (k - 1) * dilation + 1
     count = -(-(size + sum(pair) - span) // stride) + 1
     if (count - 1) * stride >= size + pair[0]:
@@ -144,7 +144,7 @@ def _max_pool(node: Node, x: Any) -> Any:
     found = _reduced(x, _lowest(x.dtype), lax.max, window, strides, dilations, padding)
     if not node.wants(1):
         return found
-    # where each maximum is: the windows' elements beside their numbers
+    # the position of each maximum: pair the windows' elements with their indices
     sizes = x.shape[2:]
     numbers = np.arange(math.prod(sizes)).reshape(sizes)
     if node.get("storage_order", 0):
@@ -235,7 +235,7 @@ def _image_of_columns(node: Node, x: Any, shape: Any, block: Any) -> Any:
 
 @operator("DeformConv")
 def _deformed(node: Node, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
-    """Windows whose points are moved, read between pixels."""
+    """Windows with offset sampling points, interpolated between pixels."""
     kh, kw = w.shape[2:]
     (sh, sw), (dh, dw) = node.get("strides") or [1, 1], node.get("dilations") or [1, 1]
     (top, _), (left, _) = _pairs(node.get("pads") or [0] * 4)

@@ -184,7 +184,7 @@ def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _to_odd(total: Any, error: Any) -> Any:
-    """A rounded sum whose last bit tells that it was inexact, so that it may be rounded again."""
+    """A rounded sum whose last bit records that it was inexact, so that it can be rounded again."""
     odd = (np.asarray(total).view(np.int64) & 1) == 1
     inexact = np.isfinite(total) & (error != 0) & ~odd
     return np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
@@ -208,7 +208,7 @@ def _split_fma(x: Any, y: Any, z: Any) -> Any:
 
 # ------------------------------------------------------------- quotients
 def _divide_integers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Truncating quotient; all bits set where the divisor is 0."""
+    """Truncating quotient; all bits set if the divisor is 0."""
     zero = y == 0
     divisor = np.where(zero, y.dtype.type(1), y)
     with np.errstate(all="ignore"):
@@ -232,7 +232,7 @@ class divide(Elementwise):
         return s.div(x, y)
 
     def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
-        """In what is divided, where nothing is truncated."""
+        """Division is linear in the numerator, unless it truncates."""
         return () if is_integer(types[0].dtype) else ((0,),)
 
     def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
@@ -273,7 +273,11 @@ class power(Elementwise):
     operation = "pow"
     kinds = "fc"
     domain = ((0.3, 2.0), (-2.0, 2.0))
-    compute = staticmethod(np.power)
+
+    def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
+        if np.ndim(y) == 0 and x.dtype.kind == "f" and abs(y) == 0.5:
+            return _half_power(x, bool(y > 0))
+        return np.power(x, y)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.pow(x, y)
@@ -285,13 +289,25 @@ class power(Elementwise):
         )
 
 
+def _half_power(x: np.ndarray, positive: bool) -> Any:
+    """x ** 0.5 or x ** -0.5 by a square root, which NumPy uses for the former even at -inf and -0.
+
+    Compiled programs compute the same (`passes.algebra`).
+    """
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    number = wide.dtype.type
+    root = np.sqrt(wide + number(0))
+    values, at_infinity = (root, np.inf) if positive else (number(1) / root, 0)
+    return np.where(x == -np.inf, number(at_infinity), values).astype(x.dtype)
+
+
 def _base_of_slope(x: Any, y: Any) -> Any:
-    """x, and 1 where both are 0: the slope of x ** 0 is 0 there too, not 0 * 0 ** -1."""
+    """x, and 1 where both are 0: the slope of x ** 0 is also 0 there, not 0 * 0 ** -1."""
     return select(bitwise_and(equal(x, 0), equal(y, 0)), 1, x)
 
 
 def _replace_zero(x: Any) -> Any:
-    """1 where x is 0, so that a limit of 0 * log(0) comes out as 0."""
+    """1 where x is 0, so that a limit of 0 * log(0) becomes 0."""
     return select(equal(x, 0), 1, x)
 
 
@@ -349,7 +365,7 @@ class absolute(Elementwise):
     compute = staticmethod(np.absolute)
 
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
-        """That of the operand, or of its parts."""
+        """The dtype of the operand, or of its parts."""
         return float_dtype_of(dtypes[0])
 
     def scalar(self, s: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rules by which users say how a function of theirs takes a batch."""
+"""Users' rules for batching their functions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def batched_by_rule(
 ) -> tuple[Any, ...]:
     """Results with the batch axis in front, by `rule(size, has, *inputs) -> (results, batched)`.
 
-    name: the function's; outputs: types of one call's results. Raises CallbackError where the rule gives others.
+    name: the function's; outputs: types of one call's results. Raises CallbackError if the rule returns others.
     """
     result, batched = rule(size, has, *inputs)
     outs, marks = tree.flatten(result)[0], tree.flatten(batched)[0]
     if not len(outs) == len(marks) == len(outputs):
         raise CallbackError(
-            f"The vmap rule of {name} gave {len(outs)} results and {len(marks)} marks for {len(outputs)} outputs.",
+            f"The vmap rule of {name} returned {len(outs)} results and {len(marks)} marks for {len(outputs)} outputs.",
             "Return (results, batched), with a bool in batched for each result.",
         )
     outs = [to_front(o, 0 if m else None, size) for o, m in zip(outs, marks, strict=True)]

@@ -32,7 +32,7 @@ def _below_logarithm(x: Any) -> Any:
 
 
 def digamma_difference(a: Any, b: Any) -> Any:
-    """digamma(a) - digamma(a + b), which keeps its digits where a is large against b."""
+    """digamma(a) - digamma(a + b), which is accurate even if a is much larger than b."""
     is_large = bitwise_and(greater(a, LARGE), greater(add(a, b), LARGE))
     start, width = select(is_large, a, LARGE), select(is_large, b, 1)
     series = subtract(_below_logarithm(add(start, width)), _below_logarithm(start))
@@ -61,7 +61,7 @@ class log_beta(Special):
     domain = ((0.5, 3.0), (0.5, 3.0))
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """By the formula for arrays, rounded to the operands' dtype."""
+        """The formula for arrays, rounded to the operands' dtype."""
         return log_beta_formula.array(*arrays)
 
     def scalar(self, s: Any, a: Any, b: Any) -> Any:

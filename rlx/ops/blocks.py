@@ -23,24 +23,24 @@ from rlx.trees import tree
 
 __all__ = ["block"]
 
-_GRADIENT = "_gradient"  # what names of blocks end with that end a derivative
+_GRADIENT = "_gradient"  # the suffix of names of blocks that are derivatives
 
 
 @primitive
 class block(CallLike):
-    """A call that a backend may have a kernel for, by its name; elsewhere its equations stand in its place.
+    """A call that a backend may have a kernel for, by its name; elsewhere it is replaced by its equations.
 
-    params: program; name; attributes: the function's static arguments by name, and under "operands" what the operands
-    are. alone: where equations hand values to one another that a kernel has no use for, what a kernel computes: the
-    first results, of the first operands. Transforms see the equations of the program, unless the function says itself
-    how it takes a batch, or that its derivative is a block (see rlx.trace.replay.block). A derivative rule of its own
-    is an equation of the program.
+    params: program; name; attributes: the function's static arguments by name, and under "operands" the names of the
+    operands. alone: if equations pass values to one another that a kernel does not need: the results and operands of
+    a kernel, which are the first ones. Transforms see the equations of the program, unless the function defines how it
+    is batched, or that its derivative is a block (see rlx.trace.replay.block). A custom derivative rule is an equation
+    of the program.
     """
 
     claimable = True
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Op by op, as outside of programs."""
+        """Run op by op, as outside programs."""
         return tuple(interpret(params["program"], args))
 
     def jvp(
@@ -54,7 +54,7 @@ class block(CallLike):
         attributes: dict[str, Any],
         alone: Program | None = None,
     ) -> Any:
-        """That of the equations; where the function names a block that begins its derivative, by that one."""
+        """The derivative of the equations; if the function names a block that begins its derivative, of that block."""
         known = blocks.get(name)
         if alone is None and known is not None and known.derivative is not None and len(program.outputs) == 1:
             found = _by_blocks(t, known.derivative, primals, tangents, name, attributes)
@@ -63,12 +63,12 @@ class block(CallLike):
         return t.jvp_walk(program, primals, tangents)
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """As a call."""
+        """Split as a call."""
         params = {name: equation.params[name] for name in ("program", "name")}
         return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
 
     def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
-        """That of the equations."""
+        """The transpose of the equations."""
         return t.backward_walk(program, inputs, cotangents)
 
     def batch(
@@ -84,7 +84,7 @@ class block(CallLike):
         attributes: dict[str, Any],
         alone: Program | None = None,
     ) -> Any:
-        """The function's own way, if it has one; else that of the equations."""
+        """The function's batching rule, if it has one; else the batch of the equations."""
         known = blocks.get(name)
         if alone is None and known is not None and known.batch is not None and axis_name is None:
             found = known.batch(known.function, inputs, dims, attributes)
@@ -97,7 +97,7 @@ class block(CallLike):
         return k.library(name, values, program.output_types, attributes, program)
 
 
-# ------------------------------------------------------------------ batches by blocks
+# ------------------------------------------------------------------ batches as blocks
 def _by_one_call(
     t: Any,
     size: int,
@@ -108,17 +108,16 @@ def _by_one_call(
     attributes: Mapping[str, Any],
     alone: Program | None,
 ) -> Any:
-    """A batch of calls as one call of folded operands; None where the function does not fold them.
+    """A batch of calls as one call of folded operands; None if the function does not fold them.
 
-    Where equations hand values on, those are the equations of the batch, of the operands as they were: the block has
-    both.
+    If the equations pass values on, these are the equations of the batch, of the original operands: the block has both.
     """
     behind = alone is not None and name.endswith(_GRADIENT)
     known = blocks.get(name.removesuffix(_GRADIENT) if behind else name)
     if known is None or known.fold is None:
         return None
     names = attributes["operands"]
-    if alone is None and len(names) != len(inputs):  # operands in front of constants of the function
+    if alone is None and len(names) != len(inputs):  # constants of the function follow the operands
         return None
     batched = [d is not None for d in dims]
     values, count = batch_front(inputs, dims, batched, size), len(names)
@@ -145,9 +144,9 @@ def _by_one_call(
 def _of_batch(
     t: Any, program: Program, size: int, batched: Sequence[bool], whole: Program
 ) -> tuple[Program, Sequence[bool]]:
-    """The equations of a batch, behind operands of one call that they do not read; the first results are that call's.
+    """The equations of a batch, after operands of one call that they do not read; the first results are that call's.
 
-    Also which of the results are batched.
+    Also returns which results are batched.
     """
     count, results = len(whole.inputs), len(whole.outputs)
     forced = [n < results for n in range(len(program.outputs))]
@@ -166,7 +165,7 @@ def _of_batch(
 def _gradient_of(
     t: Any, known: Block, types: Sequence[TensorType], attributes: Mapping[str, Any]
 ) -> Program | None:
-    """What a kernel of a gradient computes, of operands of these types."""
+    """The results of a gradient's kernel, of operands of these types."""
     assert known.derivative is not None
     names = attributes["operands"][: -1 - len(known.derivative.results)]
     ahead = _staged(known.derivative.ahead, types[: len(names)], names, attributes)
@@ -184,10 +183,10 @@ def _by_blocks(
     name: str,
     attributes: Mapping[str, Any],
 ) -> Any:
-    """The result and its tangent, by a block that keeps what a linear call needs whose transpose is a block, too.
+    """The result and its tangent, from a block with the residuals of a linear call whose transpose is also a block.
 
-    Both hand over what the equations keep, and what a kernel would read in its place: whichever is not read is not
-    computed in the end.
+    Both pass on the residuals of the equations and the operands of a kernel; those that remain unused are not computed
+    in the end.
     """
     ahead = _call_of(derivative.ahead, [type_of(x) for x in primals], attributes["operands"], attributes)
     if ahead is None:
@@ -218,7 +217,7 @@ def _call_of(
     function: Callable[..., Any], types: Sequence[TensorType], names: Sequence[str], attributes: Mapping[str, Any]
 ) -> Equation | None:
     """The call of a block with operands of these names, and the static arguments of another call."""
-    if len(names) != len(types):  # operands in front of constants of the function
+    if len(names) != len(types):  # constants of the function follow the operands
         return None
     taken = inspect.signature(function).parameters
     static = {name: value for name, value in attributes.items() if name in taken}
@@ -240,16 +239,16 @@ def _staged(
 
 
 def _without_lines(program: Program) -> Program:
-    """The program, in whose equations no lines stand: those of the call count."""
+    """The program without source lines in its equations: the lines of the call are used."""
     placed = (map_regions(e, _without_lines) for e in program.equations)
     return program.replace(equations=[Equation(e.primitive, e.inputs, e.params, e.outputs) for e in placed])
 
 
 class _Halves(NamedTuple):
-    """The derivative of a program whose first result alone has one, cut in two.
+    """The derivative of a program whose first result alone has one, split in two.
 
-    known: operands -> results, then what the equations keep. linear: what they keep, then operands at `forwarded`, then
-    tangents -> the tangent of the first result. transposed: with its cotangent in place of the tangents -> theirs.
+    known: operands -> results, then residuals of the equations. linear: residuals, then operands at `forwarded`, then
+    tangents -> the tangent of the first result. transposed: with its cotangent instead of the tangents -> cotangents.
     results: of the program.
     """
 
@@ -272,7 +271,7 @@ class _Halves(NamedTuple):
         return cls(known, linear, transposed, halves.forwarded, results)
 
     def _operands(self, inputs: Sequence[Var]) -> tuple[list[Var], list[Var], list[Var]]:
-        """Of the inputs of a half: variables of the operands, what is kept, and what the inputs end with."""
+        """Variables for the inputs of a half: the operands, the residuals, and the inputs at the end."""
         kept = len(self.known.outputs) - self.results
         operands = [Var(v.type) for v in self.known.inputs]
         for number, var in zip(self.forwarded, inputs[kept:], strict=False):
@@ -283,12 +282,12 @@ class _Halves(NamedTuple):
         return [Var(a.type) for a in self.known.outputs[: self.results]]
 
     def forward(self) -> Program:
-        """Operands, results, what is kept, tangents -> the tangent of the first result."""
+        """Operands, results, residuals, tangents -> the tangent of the first result."""
         operands, kept, tangents = self._operands(self.linear.inputs)
         return self.linear.replace(inputs=(*operands, *self._results(), *kept, *tangents))
 
     def backward(self, params: Mapping[str, Any]) -> Program:
-        """Operands, results, what is kept, a cotangent -> cotangents of the operands that move; one block."""
+        """Operands, results, residuals, a cotangent -> cotangents of the moving operands; one block."""
         operands, kept, cotangents = self._operands(self.transposed.inputs)
         program = self.transposed.replace(inputs=(*operands, *self._results(), *cotangents, *kept))
         inputs = [Var(v.type) for v in program.inputs]
@@ -299,7 +298,7 @@ class _Halves(NamedTuple):
         return Program((*inputs[:ahead], *inputs[first:], *inputs[ahead:first]), [equation], outputs, (), program.name)
 
     def alone(self) -> Program:
-        """Operands, results, a cotangent -> cotangents of the operands that move: what is kept is computed again."""
+        """Operands, results, a cotangent -> cotangents of the moving operands; the residuals are recomputed."""
         operands, kept, cotangents = self._operands(self.transposed.inputs)
         again = dict(zip(kept, self.known.outputs[self.results :], strict=True))
         again.update(zip(operands, self.known.inputs, strict=True))

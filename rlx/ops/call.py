@@ -17,7 +17,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
-from rlx.trace.tracing import finish, known_value
+from rlx.trace.tracing import finish
 
 __all__ = [
     "ByValue",
@@ -55,7 +55,7 @@ class CallLike(RegionPrimitive):
 
 
 class TransformedCall(CallLike):
-    """A call whose derivative and batch are calls, of its own kind, of the transformed program."""
+    """A call whose derivative and batch are calls of the same kind of the transformed program."""
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any) -> Any:
         """The call of the program with tangents."""
@@ -90,7 +90,7 @@ class call(TransformedCall):
     """A call of a named program, as of a jitted function. params: program, name."""
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """Two calls; the first hands its residuals to the second."""
+        """Two calls; the first passes its residuals to the second."""
         halves = t.split(equation.params["program"], unknown)
         known_in, unknown_in = drop(equation.inputs, unknown), keep(equation.inputs, unknown)
         slots = [Var(r) for r in halves.residuals]
@@ -113,11 +113,11 @@ class call(TransformedCall):
 
 
 class Deferred:
-    """A rule's program that is made when a derivative first asks for it.
+    """A rule's program, traced when a derivative first needs it.
 
-    A rule that calls its own function has one inside: its program would otherwise be infinite. A
-    `symbolic` rule has a program for each set of tangents that are not zero: `make` gets the mask of
-    those, and otherwise None.
+    A rule that calls its own function contains itself: its program would otherwise be infinite. A
+    `symbolic` rule has a program for each set of nonzero tangents: `make` gets the mask of
+    these, and otherwise None.
     """
 
     __slots__ = ("_made", "_make", "symbolic")
@@ -128,7 +128,7 @@ class Deferred:
         self._made: dict[tuple[bool, ...] | None, Any] = {}
 
     def program(self, mask: Sequence[bool] | None = None) -> Any:
-        """The program, made now if it is not there."""
+        """The program, traced now if it does not exist."""
         key = tuple(mask) if self.symbolic and mask is not None else None
         if key not in self._made:
             self._made[key] = self._make(key)
@@ -140,7 +140,7 @@ class Deferred:
 
 
 class ByValue:
-    """A backward rule whose program depends on values: made anew where they are known, as far as they are."""
+    """A backward rule whose program depends on values: it is traced again with the known values."""
 
     __slots__ = ("_make",)
 
@@ -148,8 +148,8 @@ class ByValue:
         self._make = make
 
     def program(self, operands: Sequence[Any] | None) -> Program:
-        """The program for these residuals and cotangents; ConcretizationTypeError if it asks for an unknown one."""
-        return self._make(None if operands is None else [known_value(x) for x in operands])
+        """The program for these residuals and cotangents; ConcretizationTypeError if it needs an unknown one."""
+        return self._make(operands)
 
 
 def _made(rule: Program | Deferred, mask: Sequence[bool] | None = None) -> Any:
@@ -157,7 +157,7 @@ def _made(rule: Program | Deferred, mask: Sequence[bool] | None = None) -> Any:
 
 
 def _moving_of(rule: Program | Deferred, tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
-    """Which tangents a rule sees as values, and those values."""
+    """The mask of tangents that a rule gets as values, and the values."""
     mask = [not (isinstance(rule, Deferred) and rule.symbolic and is_zero(x)) for x in tangents]
     return mask, [instantiate(x) for x in keep(tangents, mask)]
 
@@ -165,7 +165,7 @@ def _moving_of(rule: Program | Deferred, tangents: Sequence[Any]) -> tuple[list[
 def _batch_all(
     t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any, moving: Sequence[bool] = ()
 ) -> Any:
-    """A rule over inputs and moving tangents with every output batched; a deferred one stays so."""
+    """A rule over inputs and moving tangents with every output batched; a deferred one remains deferred."""
 
     def wide(program: Program, mask: tuple[bool, ...] | None) -> Program:
         present = keep(moving, mask) if mask is not None and moving else moving
@@ -175,13 +175,13 @@ def _batch_all(
 
 
 def _refuse_captured(name: str, tangents: Sequence[Any], captured: int) -> None:
-    """UnexpectedTracerError where a value that a function with a rule closes over is differentiated."""
+    """Raise UnexpectedTracerError if a value that a function with a rule closes over is differentiated."""
     if all(map(is_zero, tangents[:captured])):
         return
     raise UnexpectedTracerError(
-        f"{name} has a derivative rule and closes over a value that is being differentiated: the rule says nothing of"
+        f"{name} has a derivative rule and closes over a value that is being differentiated: the rule does not cover"
         " its derivative.",
-        "Pass the value as an argument of the function; rlx.closure_convert makes arguments of what one closes over.",
+        "Pass the value as an argument of the function; rlx.closure_convert turns closed-over values into arguments.",
     )
 
 
@@ -189,7 +189,7 @@ def _refuse_captured(name: str, tangents: Sequence[Any], captured: int) -> None:
 class custom_jvp_call(CallLike):
     """A call with its own forward derivative.
 
-    params: program; rule: (inputs, tangents) -> (outputs, tangents); captured: how many leading operands the function
+    params: program; rule: (inputs, tangents) -> (outputs, tangents); captured: the number of leading operands that it
     or its rule closed over.
     """
 
@@ -261,9 +261,9 @@ class custom_vjp_call(CallLike):
     """A call with its own reverse derivative.
 
     params: program; forward: inputs -> (outputs, residuals); backward: (residuals, cotangents of the
-    outputs) -> cotangents of the inputs that can have one; captured: how many leading operands the function or its
-    rules closed over; cells: how many of the last operands, which are the last results, stand for cells that the
-    backward rule uses: their cotangents are what those hold (see trace/references.py).
+    outputs) -> cotangents of the inputs that can have one; captured: the number of leading operands that it or its
+    rules closed over; cells: the number of last operands (also the last results) that represent cells that the
+    backward rule uses: their cotangents are the values of those cells (see trace/references.py).
     """
 
     def jvp(
@@ -288,7 +288,7 @@ class custom_vjp_call(CallLike):
         n = len(program.outputs)
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
-        # the backward rule is made where something is pulled back, if anything is
+        # the backward rule is traced at the first pullback, if there is one
         later = isinstance(backward, Deferred) and not backward.symbolic
         behind = backward if later else _made(backward, mask)
         moving = custom_vjp_tangent(
@@ -347,9 +347,9 @@ def _batch_backward(
     given: Sequence[bool] | None = None,
     cells: int = 0,
 ) -> Program | Deferred:
-    """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it where they differ.
+    """A backward rule over a batch; differing cotangents of operands not in `moving` are summed over the batch.
 
-    `given`: which residuals and cotangents are batched; all. What the last `cells` hold must not differ.
+    `given`: which residuals and cotangents are batched; all. The contents of the last `cells` must not differ.
     """
     if isinstance(rule, Deferred):
         return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name, given, cells))
@@ -364,8 +364,8 @@ def _batch_backward(
     pairs = list(zip(wide, moving, strict=True))
     if any(w and not b for w, b in pairs[len(pairs) - cells :]):
         raise ReferenceUseError(
-            f"{behind.name} under vmap writes a value that differs along the mapped axis to a Ref of outside.",
-            "Pass the Ref as a mapped argument, or write what is the same for all, for instance a sum over the axis.",
+            f"{behind.name} under vmap writes a value that differs along the mapped axis to a Ref from outside.",
+            "Pass the Ref as a mapped argument, or write a value that is equal for all, such as a sum over the axis.",
         )
     with Builder(behind.name) as builder:
         cts = interpret(behind, [builder.input(x) for x in behind.input_types])
@@ -390,7 +390,7 @@ def _scatter_tangents(program: Program, moving: Sequence[Any]) -> list[Any]:
 class custom_vjp_tangent(RegionPrimitive):
     """The tangent of a custom_vjp function: linear in the tangents, known only by its transpose.
 
-    Operands: residuals, then tangents. params: backward; residuals: how many; types of the results; cells: as those of
+    Operands: residuals, then tangents. params: backward; residuals: their number; types of the results; cells: as in
     custom_vjp_call.
     """
 
@@ -417,7 +417,7 @@ class custom_vjp_tangent(RegionPrimitive):
         raise self._refuse()
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        """Nothing is known of the derivative in this direction."""
+        """The derivative in this direction is unknown."""
         raise self._refuse()
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
@@ -435,7 +435,7 @@ class custom_vjp_tangent(RegionPrimitive):
         cells: int = 0,
     ) -> list[Any]:
         """The user's backward rule."""
-        if cells and all(map(is_zero, cotangents[:-cells])):  # nobody asks for it
+        if cells and all(map(is_zero, cotangents[:-cells])):  # unused
             return [*[None] * (len(inputs) - cells), *cotangents[-cells:]]
         mask, explicit = _moving_of(backward, cotangents)
         operands = [*inputs[:residuals], *explicit]
@@ -466,23 +466,23 @@ class custom_vjp_tangent(RegionPrimitive):
 
 @primitive
 class checkpoint(TransformedCall):
-    """A call whose intermediate values are computed again for the derivative instead of kept.
+    """A call whose intermediate values are recomputed for the derivative instead of stored.
 
     params: program; policy: None (keep nothing but the operands) or a function of
-    (primitive, *types, **params) that says which equations' results are kept.
+    (primitive, *types, **params) that selects the equations whose results are kept.
     """
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """The known half runs as it is; the linear half repeats it from the operands.
+        """The known half runs unchanged; the linear half repeats it from the operands.
 
-        What the policy keeps is handed over as residuals.
+        Values that the policy keeps are passed as residuals.
         """
         program: Program = equation.params["program"]
         policy = equation.params["policy"]
         if calls_host(program):
             raise UnsupportedError(
                 "A derivative met a checkpoint that calls io_callback.",
-                "The call would be made again with the rest: make it outside of rlx.checkpoint.",
+                "The call would be repeated with the rest: move it outside of rlx.checkpoint.",
             )
         halves = t.split(program, unknown)
         halves = halves._replace(known=_opened(halves.known, policy))
@@ -510,7 +510,7 @@ class checkpoint(TransformedCall):
         return [first], [second] if unknown_out else []
 
     def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, policy: Any) -> list[Any]:
-        """Transpose behind a barrier, so that the repeated work is not merged with the first run."""
+        """Transpose after a barrier, so that the repeated work is not merged with the first run."""
         linear = [isinstance(x, Linear) for x in inputs]
         used = [not is_zero(c) for c in cotangents]
         backward = t.transpose(program, linear, used)
@@ -521,7 +521,7 @@ class checkpoint(TransformedCall):
 
 
 def _opened(known: Program, policy: Any) -> Program:
-    """The known half with equations in place of the blocks that derivatives begin with, where a policy keeps some."""
+    """The known half with equations instead of the blocks that begin derivatives, if a policy keeps any."""
     if policy is None:
         return known
 
@@ -578,14 +578,14 @@ class optimization_barrier(Primitive):
         return types
 
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """As they are."""
+        """The operands unchanged."""
         return operands
 
     def reference(self, *args: np.ndarray) -> Any:
         return args
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        """A barrier for the tangents too."""
+        """A barrier for the tangents as well."""
         outs = optimization_barrier(*primals)
         mask = [not is_zero(t) for t in tangents]
         moving = iter(optimization_barrier(*keep(tangents, mask)) if any(mask) else ())
@@ -596,7 +596,7 @@ class optimization_barrier(Primitive):
         return [ct if isinstance(x, Linear) else None for ct, x in zip(cotangents, inputs, strict=True)]
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None]) -> Any:
-        """Batch axes stay where they are."""
+        """Batch axes keep their positions."""
         return optimization_barrier(*inputs), list(dims)
 
     def lower(self, k: Any, *values: Any) -> Any:

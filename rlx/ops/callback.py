@@ -23,9 +23,19 @@ _HALVES = {np.dtype(a): np.dtype(b) for a, b in (("f8", "f4"), ("i8", "i4"), ("u
 
 
 class HostFunction:
-    """A function of arrays that returns a sequence of arrays, with a check of what it returns."""
+    """A function of arrays that returns a sequence of arrays; the result is checked.
 
-    def __init__(self, function: Callable[..., Sequence[Any]], types: Sequence[TensorType], name: str) -> None:
+    on_failure: called if the program fails after a call of the function; only on the device `cpu`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Any]],
+        types: Sequence[TensorType],
+        name: str,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        self.on_failure = on_failure
         self.function = function
         self.types = tuple(types)
         self.__name__ = name
@@ -42,7 +52,7 @@ class HostFunction:
     def _checked(self, result: Any, promised: TensorType) -> np.ndarray:
         array = np.asarray(result, promised.dtype if type(result) in _SCALARS else None)
         if config.default_float.itemsize == 4 and _HALVES.get(array.dtype) == promised.dtype:
-            array = array.astype(promised.dtype)  # NumPy's functions widen where 32 bits are meant
+            array = array.astype(promised.dtype)  # NumPy's functions widen 32-bit results
         if array.shape != promised.shape or array.dtype != promised.dtype:
             found = TensorType(array.shape, array.dtype)
             raise CallbackError(
@@ -80,10 +90,10 @@ class HostCall(Primitive):
         return function.types
 
     def reference(self, *arrays: np.ndarray, function: HostFunction, **params: Any) -> Any:
-        return tuple(map(unshared, function(*arrays)))  # the function may keep and change what it returned
+        return tuple(map(unshared, function(*arrays)))  # the function may keep and modify its results
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        """Callbacks have no derivative: it is zero where no operand moves."""
+        """Callbacks have no derivative: it is zero if no operand moves."""
         outs = self.bind(*primals, **params)
         if outs and not all(isinstance(t, Zero) for t in tangents):
             raise CallbackTransformError(
@@ -93,7 +103,7 @@ class HostCall(Primitive):
         return outs, tuple(Zero(type_of(o)) for o in outs)
 
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        """Never linear: only debug callbacks, and those without results, meet tangents, and give nothing back."""
+        """Never linear: only debug callbacks, and those without results, meet tangents, and return nothing."""
         if cotangents:
             raise CallbackTransformError(
                 f"{self.name} of {params['function'].__name__} has no transpose.",
@@ -132,14 +142,14 @@ class pure_callback(HostCall):
         params = {"function": function, "vmap_method": vmap_method}
         if vmap_method is None:
             raise UnsupportedError(
-                f"vmap met the callback {function.__name__}, which does not say how it is batched.",
+                f"vmap met the callback {function.__name__}, which does not specify how it is batched.",
                 f"Pass vmap_method to pure_callback: one of {VMAP_METHODS}.",
             )
         if vmap_method.startswith("sequential"):
             return self.map_rows(size, inputs, dims, params)
 
         def spread(x: Any) -> Any:
-            """What is not mapped, as the method wants it."""
+            """An unmapped operand in the form that the method needs."""
             if vmap_method == "legacy_vectorized":
                 return x
             return reshape(x, shape=(1, *type_of(x).shape)) if vmap_method == "expand_dims" else to_front(x, None, size)

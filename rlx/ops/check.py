@@ -1,4 +1,4 @@
-"""check: a condition that must hold, and what to say where it does not."""
+"""check: a condition that must hold, and the message if it does not."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class FailedCheckError(CheckError):
-    """A `check` of the user's failed."""
+    """A user's `check` failed."""
 
 
 class NaNError(CheckError):
-    """An operation made a NaN."""
+    """An operation produced a NaN."""
 
 
 class DivisionByZeroError(CheckError):
@@ -58,11 +58,11 @@ class Failure:
 
     @property
     def count(self) -> int:
-        """How many arrays it is filled with."""
+        """The number of arrays that fill it."""
         return self.structure.num_leaves
 
     def message(self, payload: Sequence[Any]) -> str:
-        """The text with the values in their places."""
+        """The text with the values inserted."""
         args, kwargs = tree.unflatten(self.structure, [ConcreteArray(np.asarray(x)) for x in payload])
         return self.text.format(*args, **kwargs)
 
@@ -76,7 +76,7 @@ class Failure:
 
 
 def chosen(failures: Sequence[Failure], code: int, payload: Sequence[Any]) -> tuple[Failure, Sequence[Any]]:
-    """The failure of a code (counted from 1), and its part of the payload of all."""
+    """The failure of a code (counted from 1), and its part of the common payload."""
     start = sum(f.count for f in failures[: code - 1])
     failure = failures[code - 1]
     return failure, payload[start : start + failure.count]
@@ -84,7 +84,7 @@ def chosen(failures: Sequence[Failure], code: int, payload: Sequence[Any]) -> tu
 
 @primitive
 class check(Primitive):
-    """Raises unless its code is 0; the code k > 0 says that failure k happened.
+    """Raises unless its code is 0; the code k > 0 means failure k.
 
     Operands: the code, an int32 scalar; the values of all failures. params: failures; debug: nothing is raised, only
     checkify looks.
@@ -123,8 +123,8 @@ class check(Primitive):
         if debug:
             return ()
         raise CheckError(
-            f"A check is compiled, but nobody collects its failures: {failures[0].text!r}.",
-            "Jit the function that checkify returns, rlx.jit(checkify.checkify(f)), and look at its error.",
+            f"A check is compiled, but no call of checkify collects its failures: {failures[0].text!r}.",
+            "Jit the function that checkify returns, rlx.jit(checkify.checkify(f)), and inspect its error.",
             line=f"  at {failures[0].origin}" if failures[0].origin else None,
         )
 

@@ -1,4 +1,4 @@
-"""checkpoint_name: the identity, by a name that policies of checkpoint know."""
+"""checkpoint_name: the identity, with a name for policies of checkpoint."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class checkpoint_name(Primitive):
         return self.bind(*primals, name=name), tangents[0]
 
     def transpose(self, cotangent: Any, x: Any, *, name: str) -> tuple[Any, ...]:
-        """As it is."""
+        """The cotangent unchanged."""
         return (cotangent if isinstance(x, Linear) else None,)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, name: str) -> tuple[Any, Any]:
-        """The batch axis stays where it is."""
+        """The batch axis keeps its position."""
         return self.bind(*inputs, name=name), dims[0]
 
     def lower(self, k: Any, x: Any, *, name: str) -> Any:

@@ -28,20 +28,20 @@ Batched = tuple[Any, int | None]
 
 
 class Collective(Primitive):
-    """Means something under vmap with that axis name only, which replaces it: `batch_named`.
+    """Has a meaning only under vmap with that axis name, which replaces it: `batch_named`.
 
     `batch_named(size, name, inputs, dims, **params)` returns the result and its batch axis, and so does
-    `batch_spanning(axis, inputs, dims, **params)` for an axis whose members several processes have.
+    `batch_spanning(axis, inputs, dims, **params)` for an axis whose members belong to several processes.
     """
 
     collective = True
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
-        """Another mapped axis stays where it is."""
+        """Another mapped axis keeps its position."""
         return self.bind(*inputs, **params), dims[0] if dims else None
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """There is nothing to compute before vmap has mapped the axis."""
+        """No value exists before vmap has mapped the axis."""
         raise ConcretizationTypeError(
             f"The value of {self.name} over the axis {params['axis_name']!r} is needed while tracing.",
             "It is known only once vmap has mapped the function: keep it in rlx operations.",
@@ -60,7 +60,7 @@ class LinearCollective(LinearMap, Collective):
 
 
 def remaining(names: Names, name: Any) -> Names:
-    """The named axes without one."""
+    """The named axes without one of them."""
     return tuple(n for n in names if n != name)
 
 
@@ -81,7 +81,7 @@ class NamedSum(LinearCollective):
         *,
         axis_name: Names,
     ) -> Batched:
-        """A sum over the mapped axis; of what is not mapped, the value times the axis's size."""
+        """A sum over the mapped axis; for an unmapped operand, the value times the axis's size."""
         (x,), (dim,) = inputs, dims
         out, rest = summed(x, dim, size), remaining(axis_name, name)
         return (self.bind(out, axis_name=rest) if rest else out), None
@@ -89,7 +89,7 @@ class NamedSum(LinearCollective):
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
-        """The sum over the own members, then over processes."""
+        """The sum over this process's members, then over processes."""
         out, rest = summed_over(inputs[0], dims[0], axis), remaining(axis_name, axis.name)
         return (self.bind(out, axis_name=rest) if rest else out), None
 
@@ -104,12 +104,12 @@ class psum(NamedSum):
 
 
 def summed_over(x: Any, dim: int | None, axis: SpanningAxis) -> Any:
-    """`summed` over an axis that several processes have."""
+    """`summed` over an axis of several processes."""
     return summed(x, None, axis.size) if dim is None else axis.reduce(reduce_sum(x, axes=(dim,)), "sum")
 
 
 def summed(x: Any, dim: int | None, size: int) -> Any:
-    """The sum over a mapped axis; of what is not mapped, the value times the axis's size."""
+    """The sum over a mapped axis; for an unmapped operand, the value times the axis's size."""
     return multiply(x, np.asarray(size).astype(type_of(x).dtype)) if dim is None else reduce_sum(x, axes=(dim,))
 
 
@@ -124,7 +124,7 @@ class NamedExtremum(Collective):
         return x
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
-        """The mean tangent of those that attain the extremum."""
+        """The mean tangent of the members that attain the extremum."""
         (x,), (tangent,) = primals, tangents
         out = self.bind(x, axis_name=axis_name)
         if isinstance(tangent, Zero):
@@ -154,8 +154,8 @@ class NamedExtremum(Collective):
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
-        """A reduction over processes; where they have several members each, of all that these have, whose derivative
-        is shared among all members that attain the extremum."""
+        """A reduction over processes; if a process has several members, over all of them. The members that attain the
+        extremum share the derivative."""
         (out,), (dim,), rest = inputs, dims, remaining(axis_name, axis.name)
         if dim is not None and axis.local == 1:
             out = axis.reduce(self.reducer(out, axes=(dim,)), self.op)
@@ -212,7 +212,7 @@ class axis_index(Collective):
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any
     ) -> Batched:
-        """The positions of the own members."""
+        """The positions of this process's members."""
         return axis.positions(), 0
 
 
@@ -224,7 +224,7 @@ class all_gather(LinearCollective):
         return x.update(shape=(*x.shape[:axis], size, *x.shape[axis:]), weak=False)
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int) -> Any:
-        """The sum over members of what they want from this one."""
+        """The sum over the members' cotangents for this member's value."""
         return psum_scatter(cotangent, axis_name=axis_name, axis=axis)
 
     def batch(
@@ -237,7 +237,7 @@ class all_gather(LinearCollective):
         axis: int,
         size: int,
     ) -> Batched:
-        """Another mapped axis goes to the front."""
+        """Another mapped axis becomes the first."""
         x = to_front(inputs[0], dims[0], size_)
         return all_gather(x, axis_name=axis_name, axis=axis + 1, size=size), 0
 
@@ -259,7 +259,7 @@ class all_gather(LinearCollective):
         return self.copies(x, axis, size), None
 
     def copies(self, x: Any, axis: int, size: int) -> Any:
-        """What all members have, where it is equal."""
+        """The values of all members, if they are equal."""
         shape = type_of(x).shape
         kept = tuple(i for i in range(len(shape) + 1) if i != axis)
         return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept)
@@ -274,14 +274,14 @@ class all_gather(LinearCollective):
         axis: int,
         size: int,
     ) -> Batched:
-        """What all processes have, as an axis that all members see."""
+        """The values of all processes, as an axis that all members see."""
         (x,), (dim,) = inputs, dims
         return (self.copies(x, axis, size) if dim is None else move_axis(along.rows(x, dim), 0, axis)), None
 
 
 @primitive
 class psum_scatter(LinearCollective):
-    """The sum over a named axis, of which a member keeps its own row. params: axis_name; axis, of one row for each."""
+    """The sum over a named axis; each member keeps its row. params: axis_name; axis, with a row for each member."""
 
     def type(self, x: TensorType, *, axis_name: Any, axis: int) -> TensorType:
         refuse_keys(self.name, x)
@@ -294,19 +294,19 @@ class psum_scatter(LinearCollective):
     def batch(
         self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
     ) -> Batched:
-        """Another mapped axis goes to the front."""
+        """Another mapped axis becomes the first."""
         return psum_scatter(to_front(inputs[0], dims[0], size), axis_name=axis_name, axis=axis + 1), 0
 
     def batch_named(
         self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
     ) -> Batched:
-        """A reduction over the mapped axis, in whose place the rows come."""
+        """A reduction over the mapped axis, which the rows replace."""
         return summed(inputs[0], dims[0], size), axis
 
     def batch_spanning(
         self, along: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
     ) -> Batched:
-        """The sum over the own members, of which each process gets its members' rows."""
+        """The sum over this process's members; each process receives its members' rows."""
         rows = move_axis(summed(inputs[0], dims[0], along.local), axis, 0)
         blocks = reshape(rows, shape=(along.members, along.local, *type_of(rows).shape[1:]))
         return process_reduce_scatter(blocks, op="sum", mode="fast", **along.params), 0
@@ -330,7 +330,7 @@ class ppermute(LinearCollective):
         axis_name: Any,
         permutation: tuple[tuple[int, int], ...],
     ) -> Any:
-        """The other way."""
+        """The reverse permutation."""
         back = tuple((destination, source) for source, destination in permutation)
         return ppermute(cotangent, axis_name=axis_name, permutation=back)
 
@@ -358,7 +358,7 @@ class ppermute(LinearCollective):
         axis_name: Any,
         permutation: tuple[tuple[int, int], ...],
     ) -> Batched:
-        """Processes send what their members have to others: for each distance once, whole. Members take of it."""
+        """Processes send their members' values whole, once for each distance; members select from them."""
         x, local, members = to_front(inputs[0], dims[0], axis.local), axis.local, axis.members
         if local == 1:
             return process_permute(x, pairs=permutation, **axis.params), 0
@@ -384,7 +384,7 @@ class ppermute(LinearCollective):
 def _taken(x: Any, rows: Sequence[int | None]) -> Any:
     """Some rows of an array; zeros for None."""
     shape = type_of(x).shape
-    # outside: reads the fill value
+    # out of bounds: reads the fill value
     numbers = np.array([shape[0] if row is None else row for row in rows], np.int32).reshape(-1, 1)
     windows = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
     sizes = (1, *shape[1:])
@@ -393,7 +393,7 @@ def _taken(x: Any, rows: Sequence[int | None]) -> Any:
 
 @primitive
 class all_to_all(LinearCollective):
-    """Axis `split` is dealt out to the members; what they get is stacked along a new axis `concat`.
+    """Axis `split` is divided among the members; the received parts are stacked along a new axis `concat`.
 
     params: axis_name; split: an axis of the axis's size; concat; size.
     """
@@ -412,7 +412,7 @@ class all_to_all(LinearCollective):
         concat: int,
         size: int,
     ) -> Any:
-        """The other way."""
+        """The reverse exchange."""
         return all_to_all(cotangent, axis_name=axis_name, split=concat, concat=split, size=size)
 
     def batch(
@@ -426,7 +426,7 @@ class all_to_all(LinearCollective):
         concat: int,
         size: int,
     ) -> Batched:
-        """Another mapped axis goes to the front."""
+        """Another mapped axis becomes the first."""
         x = to_front(inputs[0], dims[0], size_)
         return all_to_all(x, axis_name=axis_name, split=split + 1, concat=concat + 1, size=size), 0
 
@@ -442,7 +442,7 @@ class all_to_all(LinearCollective):
         concat: int,
         size: int,
     ) -> Batched:
-        """The mapped axis and the split one change places."""
+        """The mapped axis and the split one are exchanged."""
         x = to_front(inputs[0], dims[0], size)
         # the split axis becomes the mapped one, in front; the mapped one is then axis 1
         x = move_axis(x, split + 1, 0)
@@ -459,7 +459,7 @@ class all_to_all(LinearCollective):
         concat: int,
         size: int,
     ) -> Batched:
-        """Processes deal out what is for the members of each, who then deal out among themselves."""
+        """Processes exchange the parts for each other's members; the members of a process then exchange theirs."""
         x = move_axis(to_front(inputs[0], dims[0], axis.local), split + 1, 0)
         rest = type_of(x).shape[2:]
         x = reshape(x, shape=(axis.members, axis.local, axis.local, *rest))  # to: process, member; from: member

@@ -1,6 +1,6 @@
-"""Batches of matrices taken apart by numbers that a loop counts: what decompositions of library routines share.
+"""Batches of matrices indexed by loop counters: the common part of the decompositions of library routines.
 
-A batch has one axis in front here; results of reductions keep the axis that they go over, with size 1.
+A batch has one axis in front here; results of reductions keep the reduced axis, with size 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def one_batch(x: Any, inner: int) -> Any:
-    """x with one axis in front of the last `inner` ones."""
+    """x with one axis before the last `inner` ones."""
     shape = type_of(x).shape
     cut = len(shape) - inner
     return reshape(x, shape=(prod(shape[:cut]), *shape[cut:]))
@@ -71,20 +71,20 @@ def count_along(axis: int, *shape: int) -> Any:
 
 
 def at(x: Any, number: Any, axis: int) -> Any:
-    """The part of x at a number along an axis."""
+    """The part of x at an index along an axis."""
     shape = type_of(x).shape
     starts = [number if a == axis else 0 for a in range(len(shape))]
     return dynamic_slice(x, *starts, sizes=tuple(1 if a == axis else n for a, n in enumerate(shape)))
 
 
 def placed(x: Any, part: Any, number: Any, axis: int) -> Any:
-    """x with another part at a number along an axis."""
+    """x with the part at an index along an axis replaced."""
     starts = [number if a == axis else 0 for a in range(type_of(x).ndim)]
     return dynamic_update_slice(x, part, *starts)
 
 
 def arranged(x: Any, order: np.ndarray, axis: int) -> Any:
-    """The parts of x along an axis in an order that is known."""
+    """The parts of x along an axis in a known order."""
     shape = type_of(x).shape
     others = tuple(a for a in range(len(shape)) if a != axis)
     return gather(
@@ -109,7 +109,7 @@ def reached(x: Any, axis: int) -> Any:
 
 
 def size_of(x: Any) -> Any:
-    """A magnitude that neither overflows nor needs a root: of complex numbers the larger part's."""
+    """A magnitude that neither overflows nor needs a root: the larger part's for complex numbers."""
     return maximum(absolute(real(x)), absolute(imag(x))) if is_complex(type_of(x).dtype) else absolute(x)
 
 

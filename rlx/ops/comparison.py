@@ -32,7 +32,7 @@ __all__ = [
 
 # ------------------------------------------------------------- comparisons
 class Comparison(NonDifferentiable):
-    """A bool for each pair of elements; NaN is unequal to everything and in no order."""
+    """A bool for each pair of elements; NaN is unequal to everything and unordered."""
 
     kinds = "biuf"
 
@@ -42,7 +42,7 @@ class Comparison(NonDifferentiable):
 
 
 class Equality(Comparison):
-    """A comparison that keys have, too: by all of their words."""
+    """A comparison that also supports keys: of all of their words."""
 
     kinds = "biufc"
 
@@ -160,7 +160,7 @@ class bitwise_not(NonDifferentiable):
 
 # ------------------------------------------------------------- bits
 def _codes(x: np.ndarray) -> np.ndarray:
-    """The bits of integers as unsigned numbers, those of narrow ones in bytes."""
+    """The bits of integers as unsigned numbers; the bits of narrow integers in bytes."""
     if is_narrow(x.dtype):
         return x.astype(np.int8).view(np.uint8) & np.uint8((1 << bits_of(x.dtype)) - 1)
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
@@ -188,7 +188,7 @@ class Shift(Bits):
 
     @staticmethod
     def split_amount(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whether the amount is below the width; and the amount, 0 where it is not."""
+        """Whether the amount is below the width; and the amount, or 0 if it is not."""
         amount = _codes(y)
         inside = amount < bits_of(y.dtype)
         return inside, np.where(inside, amount, amount.dtype.type(0))
@@ -196,7 +196,7 @@ class Shift(Bits):
 
 @primitive
 class shift_left(Shift):
-    """x * 2**y, without the bits that fall off."""
+    """x * 2**y, without the bits shifted out."""
 
     def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
         inside, amount = self.split_amount(y)
@@ -226,7 +226,7 @@ class shift_right_arithmetic(Shift):
 
     def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
         inside, amount = self.split_amount(y)
-        spare = 8 * x.dtype.itemsize - bits_of(x.dtype)  # the sign bit of a narrow integer has to stand at the top
+        spare = 8 * x.dtype.itemsize - bits_of(x.dtype)  # the sign bit of a narrow integer has to be the highest bit
         top = np.left_shift(_codes(x), amount.dtype.type(spare)) if spare else _codes(x)
         signed = top.view(np.dtype(f"i{x.dtype.itemsize}"))
         steps = np.where(inside, amount.view(signed.dtype), signed.dtype.type(bits_of(x.dtype) - 1))
@@ -238,7 +238,7 @@ class shift_right_arithmetic(Shift):
 
 @primitive
 class population_count(Bits):
-    """How many bits are set."""
+    """The number of set bits."""
 
     domain = (-100, 100)
 
@@ -251,7 +251,7 @@ class population_count(Bits):
 
 @primitive
 class count_leading_zeros(Bits):
-    """How many bits are clear above the highest one that is set."""
+    """The number of leading zero bits."""
 
     domain = (-100, 100)
 

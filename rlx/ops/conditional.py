@@ -51,7 +51,7 @@ class cond(RegionPrimitive):
         return any(e.primitive.effect(**e.params) for b in params["branches"] for e in b.equations)
 
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """As the branches together."""
+        """The combination of all branches."""
         return walk.alternatives(equation, [walk.program(b, operands[1:]) for b in equation.params["branches"]])
 
     def reference(self, index: np.ndarray, *args: np.ndarray, branches: tuple[Program, ...]) -> Any:
@@ -142,7 +142,7 @@ class cond(RegionPrimitive):
             outs = _select_branch(
                 chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)]
             )
-        # what every branch hands on unchanged needs no choice
+        # operands that every branch returns unchanged need no select
         passed = [_forwarded(branches, i) for i in range(len(force))]
         outs = [out if k is None else inputs[1 + k] for out, k in zip(outs, passed, strict=True)]
         return outs, [(0 if f else None) if k is None else dims[1 + k] for f, k in zip(force, passed, strict=True)]
@@ -158,7 +158,7 @@ def _forwarded(branches: Sequence[Program], output: int) -> int | None:
 
 
 def _masks(index: Any, count: int) -> list[Any]:
-    """For each branch the lanes that take it; the outer ones also take indices outside of the range."""
+    """For each branch the lanes that take it; the first and the last also take indices out of range."""
     if count == 1:
         return [less_equal(index, index)]
     inner = [equal(index, number) for number in range(1, count - 1)]
@@ -174,7 +174,7 @@ def _choose(mask: Any, value: Any, other: Any) -> Any:
 def _guard(mask: Any, operands: Sequence[Any]) -> list[Any]:
     """The operands, constant in the lanes that do not take the branch.
 
-    Their derivative there is 0, also where that of the branch is infinite or NaN.
+    Their derivative there is 0, even if the branch's derivative is infinite or NaN.
     """
     return [_choose(mask, x, stop_gradient(x)) if is_inexact(type_of(x).dtype) else x for x in operands]
 

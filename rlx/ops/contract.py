@@ -23,7 +23,7 @@ DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 
 
 class DotLayout(NamedTuple):
-    """Axes of both operands by what happens to them. Result axes: batch, lhs free, rhs free."""
+    """Axes of both operands by their roles. Result axes: batch, lhs free, rhs free."""
 
     lhs_contracting: Axes
     rhs_contracting: Axes
@@ -35,7 +35,7 @@ class DotLayout(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def layout(lhs_ndim: int, rhs_ndim: int, dimension_numbers: DotDimensionNumbers) -> DotLayout:
-    """The dimension numbers with the free axes of both operands spelled out."""
+    """The dimension numbers with explicit free axes of both operands."""
     (lc, rc), (lb, rb) = dimension_numbers
     lhs_free = tuple(i for i in range(lhs_ndim) if i not in lc and i not in lb)
     rhs_free = tuple(i for i in range(rhs_ndim) if i not in rc and i not in rb)
@@ -43,7 +43,7 @@ def layout(lhs_ndim: int, rhs_ndim: int, dimension_numbers: DotDimensionNumbers)
 
 
 def accumulation_dtype(operand: np.dtype, preferred: np.dtype | None) -> np.dtype:
-    """The dtype products are summed in: what narrow numbers are computed in, else the result's."""
+    """The dtype of the sums: for narrow numbers the dtype they are computed in, else the result's."""
     result = operand if preferred is None else np.dtype(preferred)
     if is_narrow(operand) and is_narrow(result):
         return compute_dtype(operand)
@@ -51,7 +51,7 @@ def accumulation_dtype(operand: np.dtype, preferred: np.dtype | None) -> np.dtyp
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """`x` in `dtype`; itself if it has that dtype."""
+    """`x` in `dtype`; unchanged if it has that dtype."""
     return x if type_of(x).dtype == dtype else registry["convert"](x, dtype=dtype, weak=False)
 
 
@@ -68,7 +68,7 @@ class dot_general(Primitive):
     dimension_numbers = ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has
     the batch axes, then lhs's free axes, then rhs's. preferred_dtype: the dtype of the sum, at
     least as wide as the operands'; None for theirs. tf32: a device that multiplies float32 faster if it is
-    rounded to ten bits behind the point first may do so.
+    first rounded to ten fraction bits may do so.
     """
 
     def type(
@@ -248,7 +248,7 @@ class dot_general(Primitive):
 
 
 def _params(numbers: DotDimensionNumbers, preferred: np.dtype | None, tf32: bool) -> dict[str, Any]:
-    """The parameters of an equation: tf32 is said where it is asked for."""
+    """The parameters of an equation: tf32 is included only if requested."""
     params: dict[str, Any] = {"dimension_numbers": numbers, "preferred_dtype": preferred}
     return params | {"tf32": True} if tf32 else params
 

@@ -44,7 +44,7 @@ def float_dtype_of(dtype: np.dtype) -> np.dtype:
 # ------------------------------------------------------------- selection
 @primitive
 class select(Elementwise):
-    """on_true where the bool predicate holds, elsewhere on_false."""
+    """on_true where the bool predicate is true, elsewhere on_false."""
 
     linear_groups = ((1, 2),)
 
@@ -195,16 +195,16 @@ class complex(Elementwise):
         )
 
     def samples(self) -> Iterator[Sample]:
-        """Only the dtypes that have a complex counterpart."""
+        """Only dtypes with a complex counterpart."""
         return (s for s in super().samples() if s.args[0].dtype.itemsize >= 4)
 
 
 # ------------------------------------------------------------- changes of dtype
 def _saturating(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Truncate floats to integers; what does not fit saturates, NaN becomes 0."""
+    """Truncate floats to integers; values out of range saturate, NaN becomes 0."""
     wide = x.astype(np.float64)
     info = ml_dtypes.iinfo(dtype)
-    # float(2**63 - 1) rounds up to 2**63: only what lies strictly inside may be cast
+    # float(2**63 - 1) rounds up to 2**63: only values strictly inside may be cast
     low, high = wide <= float(info.min), wide >= float(info.max)
     inside = np.where(low | high | np.isnan(wide), 0.0, wide).astype(dtype)
     clipped = np.where(low, dtype.type(info.min), inside)
@@ -246,14 +246,14 @@ class convert(Elementwise):
         return TensorType(types[0].shape, dtype, weak)
 
     def result_dtype(self, *dtypes: np.dtype, dtype: np.dtype, weak: bool = False) -> np.dtype:
-        """The dtype asked for."""
+        """The requested dtype."""
         return dtype
 
     def reference(self, x: np.ndarray, *, dtype: np.dtype, weak: bool = False) -> np.ndarray:
         return convert_array(x, dtype)
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run eagerly; the result is as weak as it was asked to be."""
+        """Run eagerly; the result is weak if requested."""
         if isinstance(args[0], KeyArray) or is_key(params["dtype"]):
             self.type(type_of(args[0]), **params)
         out = wrap(self.reference(host_operand(args[0]), **params), params.get("weak", False))
@@ -263,7 +263,7 @@ class convert(Elementwise):
         return s.cast(x, dtype)
 
     def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
-        """Where nothing is cut off: not to integers from others, nor to bools."""
+        """Linear if nothing is cut off: not to integers from other kinds, nor to bools."""
         dtype: np.dtype = params["dtype"]
         return ((0,),) if is_inexact(dtype) or (is_integer(dtype) and is_integer(types[0].dtype)) else ()
 
@@ -277,13 +277,13 @@ class convert(Elementwise):
 
 @primitive
 class bitcast(NonDifferentiable):
-    """The same bits read as another dtype of as many bits."""
+    """The same bits read as another dtype of the same width."""
 
     kinds = "iuf"
     sample_params = tuple({"dtype": np.dtype(d)} for d in ("u4", "f4", "i1", "u2", "uint4", "float4_e2m1fn"))
 
     def result_dtype(self, *dtypes: np.dtype, dtype: np.dtype) -> np.dtype:
-        """The dtype asked for, which must be as wide."""
+        """The requested dtype, which must have the same width."""
         if bits_of(dtype) != bits_of(dtypes[0]) or not (is_integer(dtype) or is_float(dtype)):
             raise DtypeError(
                 f"bitcast cannot read the bits of {dtypes[0].name} as {dtype.name}.",

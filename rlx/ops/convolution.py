@@ -45,7 +45,7 @@ class ConvDimensionNumbers:
 
 @dataclass(frozen=True)
 class ConvolutionSpec:
-    """The parameters of a convolution, and what follows from them."""
+    """The parameters of a convolution, and values derived from them."""
 
     window_strides: Axes
     padding: Padding
@@ -57,12 +57,12 @@ class ConvolutionSpec:
     tf32: bool = False
 
     def params(self) -> dict[str, Any]:
-        """The fields as parameters of the primitive: tf32 is said where it is asked for."""
+        """The fields as parameters of the primitive: tf32 is included only if requested."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "tf32" or self.tf32}
 
     @property
     def groups(self) -> int:
-        """How many convolutions stand side by side."""
+        """The number of independent convolutions."""
         return self.feature_group_count * self.batch_group_count
 
     def windows(self, kernel: Axes, lead: int) -> WindowSpec:
@@ -91,7 +91,7 @@ class ConvolutionSpec:
         return (left[0] // self.batch_group_count, kernel[0], *positions)
 
     def check(self, lhs: TensorType, rhs: TensorType) -> None:
-        """ShapeError unless the parameters fit the operands."""
+        """Raise ShapeError unless the parameters fit the operands."""
         name, ndim = "conv_general_dilated", lhs.ndim
         for spec in self.dimension_numbers.encode_key():
             check_axes(name, spec, ndim)
@@ -126,13 +126,13 @@ class ConvolutionSpec:
 class conv_general_dilated(Primitive):
     """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped).
 
-    tf32: as dot_general's.
+    tf32: as in dot_general.
     """
 
     claimed_as = "convolution"
 
     def claim(self, **params: Any) -> dict[str, Any]:
-        """The parameters, with the layouts one by one; whoever claims it may always compute more exactly than tf32."""
+        """The parameters, with the layouts one by one; a backend may always be more exact than tf32."""
         params.pop("tf32", None)
         specs = zip(("lhs_spec", "rhs_spec", "out_spec"), params.pop("dimension_numbers").encode_key(), strict=True)
         return {"operands": ("lhs", "rhs"), **params, **dict(specs)}
@@ -152,7 +152,7 @@ class conv_general_dilated(Primitive):
         return TensorType(tuple(placed), lhs.dtype, lhs.weak and rhs.weak)
 
     def axis_map(self, lhs: TensorType, rhs: TensorType, **params: Any) -> AxisMap:
-        """Batch and features stay, and features of the input are combined, but for groups of them."""
+        """Batch and features keep their axes, and input features are combined, except groups of them."""
         spec = ConvolutionSpec(**params)
         numbers = spec.dimension_numbers
         batch, features = numbers.out_spec[:2]
@@ -174,7 +174,7 @@ class conv_general_dilated(Primitive):
         kernel = rhs.astype(working, copy=False).transpose(numbers.rhs_spec)
         rank, groups, sizes = len(shape) - 2, spec.groups, kernel.shape[2:]
         view = numpy_windows(left, spec.windows(sizes, 2), 0)
-        # axes (batch, feature, *positions, 1, 1, *offsets); the group comes out of the first two
+        # axes (batch, feature, *positions, 1, 1, *offsets); the group is split from the first two
         view = view.reshape(view.shape[: 2 + rank] + sizes)
         if spec.batch_group_count > 1:
             view = view.reshape((groups, shape[0], *view.shape[1:]))
@@ -268,7 +268,7 @@ class conv_general_dilated(Primitive):
         """A convolution of a dilated lhs without the zeros.
 
         Every `factor`-th position meets the same part of the kernel, each `factor`-th element of
-        it: one convolution for each of those, their results side by side.
+        it: one convolution for each of those, their results interleaved.
         """
         factor, (low, _) = spec.lhs_dilation[axis], spec.padding[axis]
         numbers, place = spec.dimension_numbers, 2 + axis
@@ -328,7 +328,7 @@ def _every(k: Any, x: Any, axis: int, first: int, step: int) -> Any:
 
 
 def _interleaved(k: Any, pieces: Sequence[Any], axis: int, size: int) -> Any:
-    """The pieces' elements along an axis in turn, up to `size` of them."""
+    """The pieces' elements along an axis, interleaved, up to `size` of them."""
     before, (count, *after) = pieces[0].type.shape[:axis], pieces[0].type.shape[axis:]
     apart = [k.reshape(piece, (*before, count, 1, *after)) for piece in pieces]
     joined = k.reshape(k.concatenate(apart, axis + 1), (*before, count * len(pieces), *after))
@@ -337,16 +337,16 @@ def _interleaved(k: Any, pieces: Sequence[Any], axis: int, size: int) -> Any:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How many blocks of the leading axes; `summed`: that axis is contracted."""
+    """The number of blocks of the leading axes; `summed`: that axis is contracted."""
 
     count: int
     summed: bool
 
 
 def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, ConvolutionSpec]:
-    """lhs with its padding and dilation, and the convolution of that.
+    """lhs with its padding and dilation, and the convolution of the result.
 
-    Padding keeps the layout that lhs has, so that the windows are read along memory.
+    Padding keeps the layout of lhs, so that the windows are read along memory.
     """
     numbers, sizes = spec.dimension_numbers, spec.rhs(rhs.type.shape)[2:]
     around = spec.windows(sizes, 2)
@@ -360,8 +360,8 @@ def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, Con
 
 
 def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: ProductLimits) -> _Blocks | None:
-    """Blocks of about `limits.patches` bytes of patches, which stay in the cache, where the operands' leading axes
-    allow them; none where products read what patches are made of."""
+    """Blocks of about `limits.patches` bytes of patches, which stay in the cache, if the operands' leading axes allow
+    it; none if products read the input of patches directly."""
     numbers, most = spec.dimension_numbers, limits.patches
     shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.rhs(rhs.shape)
     bare = prod(kernel[2:]) == 1 or prod(shape[2:]) == 1
@@ -384,7 +384,7 @@ def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: Pro
 
 
 def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
-    """The convolution of a padded lhs as products of its patches, which write the result as it lies in memory."""
+    """The convolution of a padded lhs as products of its patches, which write the result in its memory layout."""
     numbers, shape = spec.dimension_numbers, spec.out_shape(lhs.type.shape, rhs.type.shape)
     rank, groups = len(shape) - 2, spec.groups
     free = _free_order(numbers)
@@ -415,9 +415,9 @@ def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
 
 
 def _bands(spec: ConvolutionSpec, shape: Axes, patches: TensorType, options: LoweringOptions) -> int:
-    """Into how many bands of positions the products of each member of the batch are cut, so that what one reads stays
-    in cache; 0 where members have too few positions for products of their own, or products read what patches are
-    made of."""
+    """The number of bands of positions into which each batch member's products are cut, so that the data that one reads
+    stays in cache; 0 if members have too few positions for separate products, or products read the input of patches
+    directly."""
     whole = options.products.fused or len(shape) == 2
     if whole or spec.dimension_numbers.out_spec[0] or prod(shape[2:]) < options.products.loop_rows:
         return 0
@@ -444,13 +444,13 @@ def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, free: Ax
 
 
 def _free_order(numbers: ConvDimensionNumbers) -> Axes:
-    """The axes that windows move along (0: batch, then the positions) as lhs lies in memory."""
+    """The axes that windows move along (0: batch, then the positions) in the memory order of lhs."""
     place = (numbers.lhs_spec[0], *numbers.lhs_spec[2:])
     return tuple(sorted(range(len(place)), key=lambda i: place[i]))
 
 
 def _contraction_order(numbers: ConvDimensionNumbers) -> Axes:
-    """The contracted axes (0: feature, then the offsets) as the kernel lies in memory."""
+    """The contracted axes (0: feature, then the offsets) in the memory order of the kernel."""
     place = numbers.rhs_spec[1:]
     return tuple(sorted(range(len(place)), key=lambda i: place[i]))
 
@@ -472,7 +472,7 @@ def _reaches(lhs: Axes, rhs: Axes, spec: ConvolutionSpec) -> list[tuple[int, int
 
 
 def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec) -> Any:
-    """The cotangent convolved with the flipped kernel; strides and dilation change places."""
+    """The cotangent convolved with the flipped kernel; strides and dilation are exchanged."""
     lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
     padding = []
     for left, kernel, out, low in _reaches(lhs.shape, type_of(rhs).shape, spec):
@@ -500,7 +500,7 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
 
 
 def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec) -> Any:
-    """lhs convolved with the cotangent as kernel; batch and features change places."""
+    """lhs convolved with the cotangent as kernel; batch and features are exchanged."""
     padding = [
         (low, kernel - 1 + out - left - low) for left, kernel, out, low in _reaches(type_of(lhs).shape, rhs.shape, spec)
     ]
@@ -536,7 +536,7 @@ def fold(x: Any, dim: int, axis: int, groups: int) -> Any:
 
 
 def unfold(x: Any, size: int, axis: int, groups: int) -> Any:
-    """The inverse of `fold`, with the axis that comes out in front."""
+    """The inverse of `fold`; the split axis becomes the first."""
     shape = type_of(x).shape
     rest = shape[axis] // (groups * size)
     x = reshape(x, shape=(*shape[:axis], groups, size, rest, *shape[axis + 1 :]))
@@ -545,7 +545,7 @@ def unfold(x: Any, size: int, axis: int, groups: int) -> Any:
 
 
 def _move_groups(x: Any, source: int, destination: int, groups: int) -> Any:
-    """Split `groups` off the front of one axis and put them in front of another."""
+    """Split `groups` off the beginning of one axis and merge them into the beginning of another."""
     x = unfold(x, groups, source, 1)
     return fold(x, 0, destination, 1)
 

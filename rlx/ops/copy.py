@@ -1,4 +1,4 @@
-"""copy: the same values in memory of their own."""
+"""copy: the same values in new memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["copy"]
 
 @primitive
 class copy(LinearPrimitive):
-    """x, as a new array where it is a result; inside a program there is nothing to tell it from x."""
+    """x, as a new array if it is a result; inside a program, it is the same as x."""
 
     def type(self, x: TensorType) -> TensorType:
         return x
@@ -28,15 +28,15 @@ class copy(LinearPrimitive):
         return x.copy()
 
     def transpose(self, cotangent: Any, x: Any) -> tuple[Any, ...]:
-        """A copy, too."""
+        """A copy of the cotangent."""
         return (copy(cotangent) if isinstance(x, Linear) else None,)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, Any]:
-        """The batch axis stays where it is."""
+        """The batch axis keeps its position."""
         return copy(*inputs), dims[0]
 
     def lower(self, k: Any, x: Any) -> Any:
-        """Results are written to memory of their own."""
+        """The value itself: results are written to new memory."""
         return x
 
     def samples(self) -> Iterator[Sample]:

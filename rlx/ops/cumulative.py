@@ -10,10 +10,9 @@ import numpy as np
 from rlx.errors import DtypeError, not_linear
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind
-from rlx.ops.arithmetic import add, maximum, minimum, multiply, select, subtract
+from rlx.ops.arithmetic import absolute, add, maximum, minimum, multiply, select, subtract
 from rlx.ops.comparison import equal
 from rlx.ops.families import in_compute_dtype
-from rlx.ops.rounding import is_finite
 from rlx.ops.shape import AxisMap, axes_but, check_axes, concatenate, pad, reverse, slice_along
 from rlx.ops.transcendental import exp, logaddexp
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
@@ -26,7 +25,7 @@ Pair = tuple[Any, Any]
 def associative_scan(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> Pair:
     """Running combination of pairs of arrays: neighbours first, then the pairs of pairs.
 
-    O(n) work in O(log n) steps, of operations that are differentiable in their turn.
+    O(n) work in O(log n) steps of differentiable operations.
     """
 
     def part(start: int, limit: int, stride: int, of: Pair) -> Pair:
@@ -47,7 +46,7 @@ def associative_scan(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: in
 
 
 def _interleave(even: Any, odd: Any, axis: int) -> Any:
-    """Elements of `even` and `odd` in turn; `even` may have one more."""
+    """Elements of `even` and `odd`, interleaved; `even` may have one more."""
     shape, more = type_of(even).shape, type_of(even).shape[axis] - type_of(odd).shape[axis]
     zero = np.zeros((), type_of(even).dtype)
 
@@ -90,7 +89,7 @@ class Cumulative(Primitive):
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool = False
     ) -> tuple[Any, Any]:
-        """Run values and tangents together through `combine`."""
+        """Scan values and tangents together with `combine`."""
         (x,), (tangent,) = primals, tangents
         out = self.bind(x, axis=axis, reverse=reverse)
         if isinstance(tangent, Zero):
@@ -141,11 +140,15 @@ class Cumulative(Primitive):
 
 @primitive
 class cumsum(Cumulative):
-    """Running sum; floats of less than 32 bits are added in float32."""
+    """Running sum; floats of less than 32 bits are added in float32, float32 in float64 if the device supports it."""
 
     linear_groups = ((0,),)
     ufunc = np.add
     reducer = "add"
+
+    def accumulate(self, x: np.ndarray, axis: int) -> Any:
+        wide = {np.dtype("f4"): np.dtype("f8"), np.dtype("c8"): np.dtype("c16")}.get(x.dtype, x.dtype)
+        return np.add.accumulate(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
 
     def derivative(self, x: Any, tangent: Any, axis: int, backwards: bool) -> Any:
         return cumsum(tangent, axis=axis, reverse=backwards)
@@ -170,7 +173,7 @@ class cumprod(Cumulative):
 
 
 class CumulativeExtremum(Cumulative):
-    """cummax or cummin: NaN stays once met; neighbours that tie share the derivative."""
+    """cummax or cummin: NaN propagates; neighbours that tie share the derivative."""
 
     kinds = "biuf"
     choose: Any
@@ -208,13 +211,13 @@ class cumlogsumexp(Cumulative):
     def combine(self, left: Pair, right: Pair) -> Pair:
         (x, x_tangent), (y, y_tangent) = left, right
         total = logaddexp(x, y)
-        shift = select(is_finite(total), total, 0)
+        shift = select(equal(absolute(total), np.inf), 0, total)  # a NaN stays
         weights = (exp(subtract(_without_infinity(v), shift)) for v in (x, y))
         moving = (multiply(t, w) for t, w in zip((x_tangent, y_tangent), weights, strict=True))
         return total, add(*moving)
 
     def lower(self, k: Any, x: Any, *, axis: int, reverse: bool = False) -> Any:
-        """Combine with the element 1, 2, 4, ... places before: log(n) steps."""
+        """Combine with the element 1, 2, 4, ... positions before: log(n) steps."""
         value = k.reverse(x, (axis,)) if reverse else x
         shape = x.type.shape
         lowest = k.full(TensorType((), x.type.dtype), neutral("max", x.type.dtype))

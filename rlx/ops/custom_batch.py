@@ -53,7 +53,7 @@ class PushedRule(NamedTuple):
     def _staged(
         self, size: int, marks: Sequence[bool], primals: Sequence[Any], batched: Sequence[bool]
     ) -> tuple[Program, list[Any], list[bool]]:
-        """The rule's program where it sees the marked values batched, and which results are."""
+        """The rule's program for batches of the marked values, and which results are batched."""
         found: list[bool] = []
         types = []
         for x, mark, is_wide in zip(primals, marks, batched, strict=False):
@@ -71,7 +71,7 @@ class PushedRule(NamedTuple):
 
 @primitive
 class custom_vmap_call(CallLike):
-    """A call whose batching is a rule of the user's. params: program; rule: a BatchingRule."""
+    """A call with a user's batching rule. params: program; rule: a BatchingRule."""
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Any) -> Any:
         """A call of the program with tangents, batched by the derivative of the rule."""
@@ -85,7 +85,7 @@ class custom_vmap_call(CallLike):
         ]
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """As of a plain call: the rule does not say how its halves are batched."""
+        """Split as a plain call: the rule does not specify how its halves are batched."""
         params = {"program": equation.params["program"], "name": "custom_vmap"}
         return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
 
@@ -112,5 +112,5 @@ class custom_vmap_call(CallLike):
 
 
 def result_types(program: Program, size: int, batched: Sequence[bool]) -> list[TensorType]:
-    """What a batching rule has to return."""
+    """The required result of a batching rule."""
     return [t.update(shape=(size, *t.shape)) if b else t for t, b in zip(program.output_types, batched, strict=True)]

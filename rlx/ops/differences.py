@@ -1,6 +1,6 @@
 """Derivatives in parameters that have no closed form, by differences of order eight in float64.
 
-Where a function is analytic and known to the last bits, a central difference over a small part of
+If a function is analytic and accurate to the last bits, a central difference over a small part of
 its scale is exact to about twelve digits. It is a composition of primitives: it can be
 differentiated again, batched and compiled.
 """
@@ -34,12 +34,12 @@ def _with_last_axis(x: Any) -> Any:
 
 
 def slope(function: Callable[..., Any], operands: Sequence[Any], moved: int, step: Any) -> Any:
-    """The derivative of function(*operands) in the operand numbered `moved`.
+    """The derivative of function(*operands) in the operand with index `moved`.
 
     Args:
       function: elementwise, of operands of float64 (or complex128).
       operands: arrays of that dtype that broadcast.
-      step: a step small against the scale on which the function varies there.
+      step: a step much smaller than the scale on which the function varies there.
     """
     dtype = type_of(operands[moved]).dtype
     points = [_with_last_axis(x) for x in operands]

@@ -40,7 +40,7 @@ def _check_window(name: str, x: TensorType, sizes: Axes, starts: Sequence[Tensor
 
 
 def _window(shape: Axes, sizes: Axes, starts: Sequence[np.ndarray]) -> tuple[slice, ...]:
-    """The window as slices, moved back inside if it sticks out."""
+    """The window as slices, clamped to the array."""
     limits = (d - n for d, n in zip(shape, sizes, strict=True))
     clamped = [min(max(int(i), 0), limit) for i, limit in zip(starts, limits, strict=True)]
     return tuple(slice(i, i + n) for i, n in zip(clamped, sizes, strict=True))
@@ -71,7 +71,7 @@ def _stacked_starts(size: int, starts: Sequence[Any], dims: Sequence[int | None]
 
 @primitive
 class dynamic_slice(Movement):
-    """The window of `sizes` that begins at `starts`, moved back inside where it sticks out."""
+    """The window of `sizes` that begins at `starts`, clamped to the array."""
 
     def type(self, x: TensorType, *starts: TensorType, sizes: Axes) -> TensorType:
         _check_window(self.name, x, sizes, starts)
@@ -122,7 +122,7 @@ class dynamic_slice(Movement):
 
 @primitive
 class dynamic_update_slice(Primitive):
-    """x with the window that begins at `starts` (moved back inside) replaced by `update`."""
+    """x with the window that begins at `starts` (clamped) replaced by `update`."""
 
     linear_groups = ((0, 1),)
 
@@ -175,7 +175,7 @@ class dynamic_update_slice(Primitive):
         return scatter(x, indices, update, dimension_numbers=numbers, mode="clip", **flags), 0
 
     def write_in_lanes(self, lanes: Any, x: Any, update: Any, *starts: Any) -> Any:
-        """The window of lanes that do not write is what it was."""
+        """Lanes that do not write rewrite the old window."""
         sizes = type_of(update).shape
         axes = tuple(range(type_of(lanes).ndim))
         if axes and sizes[0] != type_of(x).shape[0]:

@@ -24,13 +24,13 @@ __all__ = ["factor_by_columns", "factor_positive", "follow_pivots"]
 
 
 def factor_positive(a: Any) -> Any:
-    """The Cholesky factors: each column is what those before it leave of the matrix's."""
+    """The Cholesky factors: each column is the matrix's, minus the contribution of the previous columns."""
     matrices = lower_triangle(one_batch(a, 2))
     batch, order, _ = type_of(matrices).shape
     rows = count_along(1, 1, order)
 
     def step(found: Any, column: Any, number: Any) -> list[Any]:
-        # found: the columns one after another, zero where they are not known yet
+        # found: the columns one after another, zero while unknown
         products = multiply(found, conjugate(at(found, number, 2)))
         rest = subtract(column, reduce_sum(products, axes=(0,)))
         squared = real_part(at(rest, number, 1))
@@ -50,7 +50,7 @@ def factor_positive(a: Any) -> Any:
 def factor_by_columns(a: Any) -> tuple[Any, Any, Any]:
     """LU factors with partial pivoting, with pivots and permutation.
 
-    Rows stay where they are until the end: what changes is the place in the order that each of them has.
+    Rows keep their positions until the end: only each row's place in the order changes.
     """
     matrices = one_batch(a, 2)
     batch, rows, columns = type_of(matrices).shape
@@ -60,7 +60,7 @@ def factor_by_columns(a: Any) -> tuple[Any, Any, Any]:
     def step(packed: Any, places: Any, number: Any) -> list[Any]:
         column = reshape(at(packed, number, 2), shape=(batch, rows))
         measure = pivot_measure(column)
-        measure = select(not_equal(measure, measure), -1, measure)  # LAPACK's search passes over NaN
+        measure = select(not_equal(measure, measure), -1, measure)  # LAPACK's search skips NaN
         measure = select(greater_equal(places, number), measure, -2)
         best = equal(measure, reached(measure, 1))
         chosen = expand_dims(reduce_min(select(best, places, rows), axes=(1,)), (1,))
@@ -90,7 +90,7 @@ def factor_by_columns(a: Any) -> tuple[Any, Any, Any]:
 
 
 def follow_pivots(pivots: Any, rows: int) -> Any:
-    """The permutations that interchanges of rows make."""
+    """The permutations that result from interchanges of rows."""
     flat = one_batch(pivots, 1)
     batch, steps = type_of(flat).shape
     which = count_along(1, 1, rows)

@@ -43,10 +43,10 @@ def _positive(*shape: int) -> np.ndarray:
 
 @primitive
 class cholesky(LibraryPrimitive):
-    """The lower triangular factor of Hermitian matrices, of which the lower triangle is read.
+    """The lower triangular factor of Hermitian matrices; only the lower triangle is read.
 
-    NaN for a matrix that is not positive definite. The derivative is that of what is read: the
-    tangent of an element above the diagonal counts for nothing.
+    NaN for a matrix that is not positive definite. The derivative is with respect to the lower triangle: the
+    tangent of an element above the diagonal is ignored.
     """
 
     multiple = False
@@ -64,7 +64,7 @@ class cholesky(LibraryPrimitive):
         return product(out, divide(lower_triangle(inner), broadcast_to(halves, t.shape)))
 
     def decomposition(self, a: Any) -> Any:
-        """Column by column."""
+        """Computed column by column."""
         return factor_positive(a)
 
     def samples(self) -> Iterator[Sample]:
@@ -78,7 +78,7 @@ class cholesky(LibraryPrimitive):
 class lu(LibraryPrimitive):
     """(factors, pivots, permutation): L below the diagonal with ones on it, U on and above.
 
-    pivots are the interchanges of rows, permutation what they amount to: x[permutation] == L @ U.
+    pivots are the interchanges of rows, permutation is their result: x[permutation] == L @ U.
     """
 
     def type(self, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
@@ -100,7 +100,7 @@ class lu(LibraryPrimitive):
         return tangent, Zero(type_of(pivots)), Zero(type_of(permutation))
 
     def decomposition(self, a: Any) -> tuple[Any, Any, Any]:
-        """Column by column, with partial pivoting."""
+        """Computed column by column, with partial pivoting."""
         return factor_by_columns(a)
 
     def samples(self) -> Iterator[Sample]:
@@ -114,7 +114,7 @@ class lu(LibraryPrimitive):
 
 
 def split_factors(factors: Any) -> tuple[Any, Any]:
-    """Square L and U, with identities where the factors of a rectangle end."""
+    """Square L and U, the factors of a rectangle are padded with identities."""
     t = type_of(factors)
     rows, columns = t.shape[-2:]
     inner = min(rows, columns)
@@ -138,11 +138,11 @@ class pivots_to_permutation(LibraryPrimitive):
         if pivots.dtype != INT32:
             raise DtypeError(f"{self.name} got {pivots!r}.", "Pivots are int32.")
         if pivots.ndim < 1 or pivots.shape[-1] > rows:
-            raise ShapeError(f"{self.name} got {pivots!r} for {rows} rows.", "There are at most as many pivots.")
+            raise ShapeError(f"{self.name} got {pivots!r} for {rows} rows.", "There is at most one pivot for each row.")
         return TensorType((*pivots.shape[:-1], rows), INT32)
 
     def decomposition(self, pivots: Any, *, rows: int) -> Any:
-        """One interchange after the other."""
+        """Computed one interchange after the other."""
         return follow_pivots(pivots, rows)
 
     def samples(self) -> Iterator[Sample]:
@@ -158,7 +158,7 @@ def _qr_types(name: str, a: TensorType, full: bool) -> tuple[TensorType, TensorT
 
 
 def _qr_tangents(name: str, q: Any, r: Any, tangent: Any) -> tuple[Any, Any]:
-    """Tangents of q and r, for a matrix of full rank whose q has no columns to spare."""
+    """Tangents of q and r, for a matrix of full rank whose q has no extra columns."""
     t = type_of(tangent)
     rows, columns = t.shape[-2:]
     if type_of(q).shape[-1] > columns:
@@ -174,7 +174,7 @@ def _qr_tangents(name: str, q: Any, r: Any, tangent: Any) -> tuple[Any, Any]:
     strict = lower_triangle(inner, -1)
     turn = subtract(strict, adjoint(strict))
     if is_complex(t.dtype):
-        # the diagonal of r stays real
+        # the diagonal of r remains real
         imaginary = subtract(inner, cast(real_part(inner), t.dtype))
         turn = add(turn, multiply(identity_like(type_of(inner)), imaginary))
     q_tangent = add(product(q, subtract(turn, inner)), scaled)
@@ -198,7 +198,7 @@ class qr(LibraryPrimitive):
         return _qr_tangents(self.name, *outs, tangents[0])
 
     def decomposition(self, a: Any, *, full_matrices: bool) -> tuple[Any, Any]:
-        """By Householder's reflections."""
+        """Computed by Householder's reflections."""
         return orthogonalise(a, full_matrices, householder_product)
 
     def samples(self) -> Iterator[Sample]:
@@ -221,7 +221,7 @@ class packed_qr(LibraryPrimitive):
         return a.strong(), TensorType((*batch, min(rows, columns)), a.dtype)
 
     def decomposition(self, a: Any) -> tuple[Any, Any]:
-        """One reflection after the other."""
+        """Computed one reflection after the other."""
         return pack_reflectors(a)
 
     def samples(self) -> Iterator[Sample]:
@@ -242,7 +242,7 @@ class pivoted_qr(LibraryPrimitive):
         return (*_qr_tangents(self.name, q, r, ordered), Zero(type_of(permutation)))
 
     def decomposition(self, a: Any, *, full_matrices: bool) -> tuple[Any, Any, Any]:
-        """By Householder's reflections, each of the largest column that is left."""
+        """Computed by Householder's reflections, each for the largest remaining column."""
         return orthogonalise_by_size(a, full_matrices, householder_product)
 
     def samples(self) -> Iterator[Sample]:
@@ -270,7 +270,7 @@ class householder_product(LibraryPrimitive):
         return a.strong()
 
     def decomposition(self, a: Any, taus: Any) -> Any:
-        """One reflection after the other, from the last."""
+        """Computed one reflection after the other, from the last."""
         return multiply_reflectors(a, taus)
 
     def samples(self) -> Iterator[Sample]:

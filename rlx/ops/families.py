@@ -55,13 +55,13 @@ def refuse_keys(name: str, *types: TensorType) -> None:
     for t in types:
         if is_key(t.dtype):
             raise DtypeError(
-                f"{name} does not take {t!r}: keys are moved about, not computed with.",
+                f"{name} does not take {t!r}: keys can be moved, but not computed with.",
                 "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
             )
 
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
-    """The shape that operands broadcast to, as NumPy does; ShapeError where they do not."""
+    """The shape that operands broadcast to, as NumPy does; raises ShapeError if they do not."""
     first = types[0].shape
     if all(t.shape == first for t in types):
         return first
@@ -78,12 +78,12 @@ def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
 
 # ------------------------------------------------------------- helpers for rules
 def in_compute_dtype(x: np.ndarray) -> np.ndarray:
-    """An array of narrow numbers in the dtype that they are computed in; any other as it is."""
+    """An array of narrow numbers in the dtype that they are computed in; any other unchanged."""
     return x.astype(compute_dtype(x.dtype)) if is_narrow(x.dtype) else x
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    """`x` broadcast to `shape` (NumPy's rule); itself where it has that shape already."""
+    """`x` broadcast to `shape` (NumPy's rule); unchanged if it has that shape."""
     t = type_of(x)
     if t.shape == shape:
         return x
@@ -96,7 +96,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
 
 def full_like(type: TensorType, value: complex) -> Any:
     """An array of `type`'s shape and dtype filled with a number."""
-    if is_key(type.dtype):  # no dtype of NumPy: keys, whose words are all that number
+    if is_key(type.dtype):  # not a NumPy dtype: keys whose words are all that number
         scalar: ConcreteArray = keys_of_number((), value, type.dtype)
     else:
         scalar = ConcreteArray(np.asarray(value, type.dtype), type.weak)
@@ -104,17 +104,17 @@ def full_like(type: TensorType, value: complex) -> Any:
 
 
 def scalar_like(x: Any, value: complex) -> Any:
-    """A number with x's dtype that yields to other operands: a literal where all others are too."""
+    """A number with x's dtype that yields to other operands: a literal if all others are literals."""
     return full_like(TensorType((), type_of(x).dtype, True), value)
 
 
 def instantiate(x: Any) -> Any:
-    """A Zero as an array of zeros; anything else as it is."""
+    """A Zero as an array of zeros; anything else unchanged."""
     return full_like(x.type, 0) if isinstance(x, Zero) else x
 
 
 def add_values(x: Any, y: Any) -> Any:
-    """x + y for tangents or cotangents, either of which may be a Zero."""
+    """x + y for tangents or cotangents; either may be a Zero."""
     if isinstance(x, Zero):
         return y
     if isinstance(y, Zero):
@@ -123,7 +123,7 @@ def add_values(x: Any, y: Any) -> Any:
 
 
 def scale(tangent: Any, partial: Any) -> Any:
-    """tangent * partial, sparing the product with 1 or -1; a function is applied to the tangent."""
+    """tangent * partial, without a product for 1 or -1; a function is applied to the tangent."""
     if isinstance(partial, FunctionType):
         return partial(tangent)
     if isinstance(partial, int) and abs(partial) == 1:
@@ -166,11 +166,11 @@ def to_front(x: Any, dim: int | None, size: int) -> Any:
 class Elementwise(Primitive):
     """A scalar function applied elementwise; operands broadcast and have one dtype.
 
-    A subclass states `compute(*arrays)` (or `reference`), `scalar(s, *scalars)` and
-    `partials(out, *inputs)`; what it takes is said by `kinds`, or by `dtypes` if only some will do.
+    A subclass defines `compute(*arrays)` (or `reference`), `scalar(s, *scalars)` and
+    `partials(out, *inputs)`; `kinds` defines the dtypes that it takes, or `dtypes` if only some of them.
     For the generic tests: `domain` is where the function is smooth (one interval, or one for each
     operand), `sample_params` the parameters to try, `ulp` and `exact_at` how exact it is. Those that are one scalar
-    operation, of their own name or of that in `operation`, are as exact as ir.scalar says of it.
+    operation, with their own name or the name in `operation`, are as exact as ir.scalar specifies.
     """
 
     broadcasts = True
@@ -183,7 +183,7 @@ class Elementwise(Primitive):
 
     @property
     def ulp(self) -> tuple[float, float] | None:
-        """The largest errors for float32 and float64 in units of the last place; None where no bound is promised."""
+        """The largest errors for float32 and float64 in units of the last place; None if no bound is guaranteed."""
         facts = ALPHABET.get(self.operation or self.name)
         return None if facts is None else facts.ulp
 
@@ -219,7 +219,7 @@ class Elementwise(Primitive):
         return dtype in self.dtypes if self.dtypes else dtype_kind(dtype) in self.kinds
 
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
-        """dtype of the result; that of the operands unless a subclass says otherwise."""
+        """dtype of the result; by default the operands' dtype."""
         return dtypes[-1]
 
     def type(self, *types: TensorType, **params: Any) -> TensorType:
@@ -240,7 +240,7 @@ class Elementwise(Primitive):
         return TensorType(shape, dtype, all(t.weak for t in types))
 
     def axis_map(self, *types: TensorType, **params: Any) -> tuple[tuple[int | None, ...], ...]:
-        """Axes are aligned from the last one; those of size 1 are undivided, and as good as any."""
+        """Axes are aligned from the last one; axes of size 1 are undivided, and fit any other."""
         rank = max(t.ndim for t in types)
         return tuple(tuple(range(rank - t.ndim, rank)) for t in types)
 
@@ -266,7 +266,7 @@ class Elementwise(Primitive):
         return super().evaluate(args, params)
 
     def _admit(self, args: Sequence[Any], params: dict[str, Any]) -> None:
-        """Refuse a dtype that NumPy would promote, or find another meaning for; the next time it is known."""
+        """Refuse a dtype that NumPy would promote or reinterpret; the result is cached."""
         dtype = type_of(args[-1]).dtype
         if not self.takes(dtype):
             self.type(*map(type_of, args), **params)
@@ -276,20 +276,20 @@ class Elementwise(Primitive):
         dtype = self._literal_dtype(args)
         if dtype is None:
             return args
-        # beside strong arrays only, weakness makes no difference, and strong operands run faster
+        # next to strong arrays, weakness makes no difference, and strong operands run faster
         weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
         return [ConcreteArray(number_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
 
     def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
-        """As of every primitive; Python scalars take the dtype of the other operands."""
+        """Evaluate; Python scalars take the dtype of the other operands."""
         return super().operands(self._with_arrays_for_scalars(args))
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
-        """The operation on scalars, spelled with a ScalarBuilder."""
+        """The operation on scalars, written with a ScalarBuilder."""
         raise NotImplementedError(self.name)
 
     def partials(self, out: Any, *xs: Any, **params: Any) -> tuple[Any, ...]:
-        """Partial derivatives with respect to each operand; None where zero."""
+        """Partial derivatives with respect to each operand; None if zero."""
         raise NotImplementedError(self.name)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -320,7 +320,7 @@ class Elementwise(Primitive):
         raise not_linear(self.name)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        """Elementwise work does not mind one more axis; align ranks so that it leads."""
+        """Elementwise operations accept one more axis; align ranks so that it is the first."""
         types = [type_of(x) for x in inputs]
         batched = {(t.ndim, d) for t, d in zip(types, dims, strict=True) if d is not None}
         plain = max((t.ndim for t, d in zip(types, dims, strict=True) if d is None), default=0)
@@ -410,12 +410,12 @@ def elementwise_samples(operation: Elementwise) -> Iterator[Sample]:
 
 
 class LinearPrimitive(Primitive):
-    """Linear in its first operand (or in all, if `all_linear`): the tangent goes the same way."""
+    """Linear in its first operand (or in all, if `all_linear`): the tangents undergo the same operation."""
 
     all_linear = False
 
     def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
-        """In the operands whose tangents go that way."""
+        """Linear in the operands whose tangents undergo the operation."""
         return (tuple(range(len(types))) if self.all_linear else (0,),)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -429,10 +429,10 @@ class LinearPrimitive(Primitive):
 
 
 class LinearMap(LinearPrimitive):
-    """Linear in its one operand. States `pull_back(cotangent, type, **params)`."""
+    """Linear in its single operand. Defines `pull_back(cotangent, type, **params)`."""
 
     def transpose(self, cotangent: Any, x: Any, **params: Any) -> tuple[Any, ...]:
-        """A zero stays zero; others go through `pull_back`."""
+        """A zero remains zero; others are passed to `pull_back`."""
         if not isinstance(x, Linear):
             return (None,)
         return (Zero(x.type) if isinstance(cotangent, Zero) else self.pull_back(cotangent, x.type, **params),)

@@ -1,8 +1,8 @@
-"""The few largest elements of long rows: blocks first, then the elements of the blocks that may hold them.
+"""The few largest elements of long rows: blocks first, then the elements of the blocks that may contain them.
 
-The k largest elements lie in the k blocks with the largest maxima: each of those has an element that is at
+The k largest elements are in the k blocks with the largest maxima: each of these has an element that is at
 least the k-th maximum. Sorting the maxima and then k blocks is less work than sorting the row; with blocks
-of about sqrt(n / k) elements it is least.
+of about sqrt(n / k) elements, the work is minimal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHORT = 256
 
 
 def are_few(dtype: np.dtype, k: int, size: int) -> bool:
-    """Whether blocks pay: k of `size` elements."""
+    """Whether blocks are worthwhile for k of `size` elements."""
     return (is_float(dtype) or dtype_kind(dtype) in "iu") and size >= _SHORT and 0 < k and 8 * k <= size
 
 
@@ -37,7 +37,7 @@ def few_largest(builder: Any, x: Any, k: int, by_sorting: Any) -> tuple[Any, Any
     count = -(-size // block)
     rows = _blocks(builder, x, count, block)
     _, chosen = by_sorting(builder, builder.reduce("max", rows, [len(outer) + 1]), k)
-    # in the order of the row: of equal elements the first ones come first
+    # in the order of the row: equal elements keep their order
     (chosen,) = builder.sort((chosen,), len(outer), 1)
 
     def element(s: Any, *place: Any) -> list[Any]:
@@ -59,7 +59,7 @@ def few_largest(builder: Any, x: Any, k: int, by_sorting: Any) -> tuple[Any, Any
 
 
 def _blocks(builder: Any, x: Any, count: int, block: int) -> Any:
-    """(..., blocks, elements): the last one filled up with what no element is less than."""
+    """(..., blocks, elements): the last block is padded with the minimum."""
     *outer, size = x.type.shape
     if count * block > size:
         dtype = x.type.dtype

@@ -25,17 +25,17 @@ class _ArrayOperations:
 
 
 class Formula:
-    """A function of (operations, *numbers), written with what ScalarBuilder has."""
+    """A function of (operations, *numbers), written with the operations of ScalarBuilder."""
 
     def __init__(self, formula: Callable[..., Any]) -> None:
         self.formula = formula
 
     def array(self, *arrays: np.ndarray) -> np.ndarray:
-        """On NumPy arrays of one floating dtype, in which the result is rounded."""
+        """Evaluate on NumPy arrays of one floating dtype, to which the result is rounded."""
         wide = [np.asarray(v, np.float64) for v in arrays]
         with np.errstate(all="ignore"):
             return np.asarray(self.formula(_ArrayOperations, *wide)).astype(arrays[0].dtype)
 
     def scalar(self, s: Any, *scalars: Any) -> Any:
-        """On scalars of a kernel."""
+        """Evaluate on scalars of a kernel."""
         return s.cast(self.formula(s, *[s.cast(x, "f8") for x in scalars]), scalars[0].dtype)

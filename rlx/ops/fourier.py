@@ -31,7 +31,7 @@ class fft(LibraryPrimitive):
     """The transform over the last axes, one for each of `lengths`, in NumPy's default norm.
 
     kind: "fft" and "ifft" from complex to complex, "rfft" from real numbers to the half of the spectrum
-    that determines it, "irfft" back. lengths are those of the signal (the real side).
+    that determines it, "irfft" back. lengths are the sizes of the signal (the real side).
     """
 
     multiple = False
@@ -74,7 +74,7 @@ class fft(LibraryPrimitive):
         return (self.bind(cotangent, kind=kind, lengths=lengths),)
 
     def decomposition(self, x: Any, *, kind: str, lengths: tuple[int, ...]) -> Any:
-        """By products with small matrices."""
+        """Computed by products with small matrices."""
         return transform_by_factors(x, kind, lengths)
 
     def samples(self) -> Iterator[Sample]:

@@ -23,7 +23,7 @@ SMALL = 1e-14
 
 
 def _slope_from_one(s: Any, a: Any, x: Any) -> Any:
-    """dP/da for a >= 1: the difference of P left of the mode, of -Q right of it."""
+    """dP/da for a >= 1: the difference of P left of the mode, or of -Q right of the mode."""
     step = RELATIVE_STEP / (1 / s.sqrt(a) + s.abs(s.log(x / a)))
     lower = upper = 0.0
     for k, weight in enumerate(WEIGHTS, 1):
@@ -48,7 +48,7 @@ def _slope(s: Any, a: Any, x: Any) -> Any:
 
 
 def _guarded(s: Any, a: Any, x: Any, inside: Any) -> Any:
-    """0 at x = 0, NaN outside of a > 0, 0 <= x < infinity."""
+    """0 at x = 0, NaN outside a > 0, 0 <= x < infinity."""
     bounded = s.select((x > 0) & (x < np.inf), inside, s.select(x < 0, np.nan, x - x))
     return s.select(a > 0, bounded, a * np.nan)
 
@@ -58,7 +58,7 @@ def _gamma_slope(s: Any, a: Any, x: Any) -> Any:
 
 
 def _gamma_sample_slope(s: Any, a: Any, x: Any) -> Any:
-    """-(dP/da) / (dP/dx); where x is so small that P = x**a / gamma(a + 1), its closed form."""
+    """-(dP/da) / (dP/dx); for x so small that P = x**a / gamma(a + 1), the closed form."""
     logarithm, derivative = _raised(s, a, x)
     first_term = s.exp(logarithm)
     density = first_term * a / x

@@ -31,7 +31,7 @@ MODES = ("clip", "fill", "promise_in_bounds")
 
 
 def default_fill(dtype: np.dtype) -> Any:
-    """What stands where an index points outside: NaN, the smallest signed, largest unsigned."""
+    """The value for an index out of bounds: NaN, the smallest signed, largest unsigned."""
     if is_inexact(dtype):
         return float("nan")
     if dtype.kind == "b":
@@ -43,7 +43,7 @@ def default_fill(dtype: np.dtype) -> Any:
 
 
 def up(axes: Axes) -> Axes:
-    """Axes after a new one in front of them."""
+    """Axis numbers after a new first axis."""
     return tuple(a + 1 for a in axes)
 
 
@@ -51,9 +51,9 @@ def up(axes: Axes) -> Axes:
 class gather(Movement):
     """result[batch, offset] = operand[start(batch) + offset].
 
-    mode: "clip" moves slices that stick out back inside, "fill" gives fill_value in place of the
-    whole slice (None: NaN, or the extreme integer), "promise_in_bounds" moves them back inside, too, but
-    the elements found there have no part in the derivative.
+    mode: "clip" clamps slices to the operand; "fill" replaces a whole slice out of bounds by fill_value (None: NaN, or
+    the extreme integer); "promise_in_bounds" also clamps slices, but the elements found there have no part in the
+    derivative.
     """
 
     def type(
@@ -80,7 +80,7 @@ class gather(Movement):
         slice_sizes: Axes,
         **_: Any,
     ) -> AxisMap:
-        """Axes of whole windows, and those of the indices."""
+        """Axes of whole windows, and axes of the indices."""
         return gather_windows(self.name, operand, indices, dimension_numbers, slice_sizes).axis_maps()
 
     def of_parts(
@@ -212,7 +212,7 @@ class gather(Movement):
 def batched_numbers(
     numbers: GatherDimensionNumbers, operand_batched: bool, indices_batched: bool
 ) -> GatherDimensionNumbers:
-    """The numbers once operand, indices or both have a batch axis in front, and the windows too."""
+    """The dimension numbers and windows for a leading batch axis of operand, indices or both."""
     offset, collapsed, started, operand_batching, indices_batching = numbers.encode_key()
     offset = up(offset)
     if operand_batched:

@@ -17,7 +17,7 @@ from rlx.trace.primitive import primitive, type_of
 __all__ = ["confluent_hypergeometric", "hypergeometric"]
 
 
-# from here on two terms of the asymptotic series are exact; SciPy's function may not end there
+# from here on two terms of the asymptotic series are exact; SciPy's function may not terminate there
 FAR = 1e8
 
 
@@ -28,14 +28,14 @@ def _confluent(s: Any, a: Any, b: Any, x: Any) -> Any:
     size = s.select(is_far, s.abs(x), FAR)
     falling = s.special("pochhammer", b - a, a) * s.pow(size, -a) * (1 - a * (1 + a - b) / s.copysign(size, x))
     growth = s.special("pochhammer", a, b - a)
-    # a polynomial of degree -a where a is a negative integer: the exponential term is 0
+    # a polynomial of degree -a if a is a negative integer: the exponential term is 0
     polynomial = s.select(s.eq(s.rem(a, 2.0), 0.0), falling, -falling)
     rising = s.select(s.eq(growth, 0.0), polynomial, s.copysign(math.inf, growth))
     return s.select(is_far, s.select(x > 0, rising, falling), near)
 
 
 def _hypergeometric(s: Any, a: Any, b: Any, c: Any, x: Any) -> Any:
-    """2F1: SciPy's, which may not end where x is NaN."""
+    """2F1: SciPy's, which may not terminate if x is NaN."""
     is_number = s.eq(a, a) & s.eq(b, b) & s.eq(c, c) & s.eq(x, x)
     return s.select(is_number, s.special("hypergeometric", a, b, c, s.select(is_number, x, 0.0)), math.nan)
 
@@ -58,7 +58,7 @@ def _lower_step(parameter: Any) -> Any:
 class Hypergeometric(Special):
     """A series in x whose coefficients are ratios of products over the parameters before x."""
 
-    upper: int  # how many of the parameters multiply; the next one divides
+    upper: int  # the number of parameters in the numerator; the next one is in the denominator
 
     def partials(self, out: Any, *operands: Any) -> tuple[Any, ...]:
         def partial(moved: int) -> Any:
@@ -97,7 +97,7 @@ class confluent_hypergeometric(Hypergeometric):
     domain = ((0.5, 3.0), (0.5, 3.0), (-1.0, 2.0))
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """By the formula for arrays, rounded to the operands' dtype."""
+        """The formula for arrays, rounded to the operands' dtype."""
         return confluent_formula.array(*arrays)
 
     def scalar(self, s: Any, a: Any, b: Any, x: Any) -> Any:
@@ -115,7 +115,7 @@ class hypergeometric(Hypergeometric):
     domain = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (0.1, 0.6))
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """By the formula for arrays, rounded to the operands' dtype."""
+        """The formula for arrays, rounded to the operands' dtype."""
         return hypergeometric_formula.array(*arrays)
 
     def scalar(self, s: Any, a: Any, b: Any, c: Any, x: Any) -> Any:

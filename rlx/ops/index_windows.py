@@ -28,12 +28,12 @@ _ALL = slice(None)
 
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
-    """Which axes of operand, indices and result belong together, as XLA's Gather names them.
+    """The correspondence of the axes of operand, indices and result, with the names of XLA's Gather.
 
     offset_dims: axes of the result that run inside a slice. collapsed_slice_dims: operand axes of
     slice size 1 that the result lacks. start_index_map: the operand axis of each component of an
     index. operand_batching_dims and start_indices_batching_dims run together.
-    The last axis of the indices holds the components.
+    The last axis of the indices contains the components.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -56,7 +56,7 @@ class GatherDimensionNumbers:
 
 @dataclass(frozen=True)
 class ScatterDimensionNumbers:
-    """Which axes of operand, indices and updates belong together, as XLA's Scatter names them.
+    """The correspondence of the axes of operand, indices and updates, with the names of XLA's Scatter.
 
     update_window_dims: axes of the updates that run inside a window. inserted_window_dims: operand axes of
     window size 1 that the updates lack. scatter_dims_to_operand_dims: the operand axis of each component
@@ -80,7 +80,7 @@ class ScatterDimensionNumbers:
         return astuple(self)
 
     def gather(self) -> GatherDimensionNumbers:
-        """The gather that reads what the scatter writes."""
+        """The gather that reads the windows that the scatter writes."""
         return GatherDimensionNumbers(*astuple(self))
 
 
@@ -88,7 +88,7 @@ class ScatterDimensionNumbers:
 class WindowMap:
     """Windows of `sizes` in an operand, one for each position of the batch axes.
 
-    `started` holds the operand axis of each component of an index. An array of windows has its
+    `started` contains the operand axis of each component of an index. An array of windows has its
     batch axes at `batch_places` and its window axes, which belong to the operand axes
     `window_axes`, at `window_places`.
     """
@@ -110,7 +110,7 @@ class WindowMap:
 
     @cached_property
     def single(self) -> bool:
-        """Whether there is one window, or one for each position of the operand's batch axes, so that none meet."""
+        """Whether there is one window, or one for each position of the operand's batch axes, so that none overlap."""
         return all(n == 1 or i in self.indices_batching for i, n in enumerate(self.batch_shape))
 
     @cached_property
@@ -125,11 +125,11 @@ class WindowMap:
 
     @cached_property
     def leading_order(self) -> Axes:
-        """The permutation of the array of windows that brings its batch axes in front."""
+        """The permutation of the array of windows that moves its batch axes to the front."""
         return self.batch_places + self.window_places
 
     def axis_maps(self) -> AxisMap:
-        """Of operand and indices, for an axis_map: the axes of the array of windows that theirs are."""
+        """Of operand and indices, for an axis_map: the corresponding axes of the array of windows."""
         of_operand = {a: p for a, p in zip(self.window_axes, self.window_places, strict=True) if a in self._whole}
         pairs = zip(self.operand_batching, self.indices_batching, strict=True)
         of_operand.update({axis: self.batch_places[i] for axis, i in pairs})
@@ -146,7 +146,7 @@ class WindowMap:
 
     # ---------------------------------------------------------------- NumPy
     def starts(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Starts limited to what fits, as rows of int64, and which of them did fit."""
+        """Starts clamped to the valid range, as rows of int64, and which of them were valid."""
         limits = np.array(self.limits, INT64)
         rows = int(np.prod(self.batch_shape, dtype=INT64))
         given = indices.reshape(rows, len(limits))
@@ -256,7 +256,7 @@ def fits(s: Any, starts: Sequence[Any], limits: Sequence[int]) -> Any:
     return inside
 
 
-# ------------------------------------------------------------- making and checking maps
+# ------------------------------------------------------------- creating and checking maps
 @lru_cache(maxsize=1024)
 def gather_windows(
     name: str, operand: TensorType, indices: TensorType, numbers: GatherDimensionNumbers, sizes: Axes
@@ -316,7 +316,7 @@ def scatter_windows(
 
 def _check_order(name: str, what: str, axes: Axes) -> None:
     if list(axes) != sorted(axes):
-        raise ShapeError(f"{name} got {what}={axes}.", "These axes go in ascending order.")
+        raise ShapeError(f"{name} got {what}={axes}.", "These axes must be in ascending order.")
 
 
 def _window_map(
@@ -347,8 +347,8 @@ def _check(name: str, window: WindowMap, operand: TensorType, indices: TensorTyp
     check_axes(name, window.indices_batching, len(window.batch_shape))
     if indices.ndim == 0 or len(window.started) != components:
         raise ShapeError(
-            f"{name} got indices {indices!r} whose components point along axes {window.started}.",
-            "The last axis of the indices needs one entry for each axis pointed at.",
+            f"{name} got indices {indices!r} whose components index axes {window.started}.",
+            "The last axis of the indices needs one entry for each indexed axis.",
         )
     check_lengths(name, len(window.window_axes), window_dims=window.window_places)
     check_lengths(name, len(window.operand_batching), batching_dims=window.indices_batching)

@@ -14,8 +14,9 @@ from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
-from rlx.trace.places import execution, program_of
+from rlx.trace.places import Elsewhere, execution, program_of
 from rlx.trace.primitive import Primitive, Zero, type_of, watching
+from rlx.trace.spanning import known_by_parts
 
 __all__ = ["LibraryPrimitive", "as_real", "samples_in", "zero_tangents"]
 
@@ -23,9 +24,9 @@ __all__ = ["LibraryPrimitive", "as_real", "samples_in", "zero_tangents"]
 class LibraryPrimitive(Primitive):
     """Computed by the library routine of its name, with its params as attributes.
 
-    A subclass states `type` and `derivative(outs, primals, tangents, **params)`, the tangents of all
-    results, where no tangent of an inexact operand is a Zero. Many state `decomposition(*values, **params)`, the
-    results by other primitives, for devices that do not claim the routine; not asked where results have no elements.
+    A subclass defines `type` and `derivative(outs, primals, tangents, **params)`, the tangents of all
+    results, where no tangent of an inexact operand is a Zero. Many define `decomposition(*values, **params)`, the
+    results by other primitives, for devices that do not claim the routine; not called for results without elements.
     """
 
     multiple = True
@@ -36,12 +37,15 @@ class LibraryPrimitive(Primitive):
         return self.name
 
     def attributes(self, **params: Any) -> dict[str, Any]:
-        """What the routine is told."""
+        """The attributes of the routine."""
         return params
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Compile the equation on its own, so that it gives what it gives in a program; for debugging run
-        the reference, on operands of checked types: routines may do something else with others."""
+        """Compile the equation alone, so that its result is the same as in a program; for debugging run
+        the reference, on operands of checked types: routines may treat other types differently. Raises Elsewhere for
+        arrays of parts."""
+        if known_by_parts(args):
+            raise Elsewhere
         types = tuple(type_of(a) for a in args)
         if execution.prepared is None or config.disable_jit or watching():
             self.type(*types, **params)
@@ -78,7 +82,7 @@ class LibraryPrimitive(Primitive):
         return out, ((0,) * len(out) if self.multiple else 0)
 
     def lower(self, k: Any, *values: Any, **params: Any) -> Any:
-        """A library kernel; none where there is nothing to compute."""
+        """A library kernel; none if there is nothing to compute."""
         types = self.type(*[v.type for v in values], **params)
         outs = types if self.multiple else (types,)
         if all(t.size == 0 for t in outs):
@@ -92,7 +96,7 @@ class LibraryPrimitive(Primitive):
 def _prepared(
     operation: LibraryPrimitive, types: tuple[TensorType, ...], params: tuple[tuple[str, Any], ...]
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What runs one equation on arrays of these types."""
+    """The function that runs one equation on arrays of these types."""
     if execution.prepared is None:
         raise AssertionError("the api has set how programs are compiled")
     return execution.prepared(program_of(operation, types, dict(params)))

@@ -23,7 +23,7 @@ class linear_call(CallLike):
     """A call that is linear in its last operands, with its transpose given as a program.
 
     Operands: `residuals` values, then tangents. params: program, (residuals, tangents) -> results;
-    backward, (residuals, cotangents of the results) -> cotangents of the tangents; residuals: how many.
+    backward, (residuals, cotangents of the results) -> cotangents of the tangents; residuals: their number.
     """
 
     def jvp(
@@ -36,7 +36,7 @@ class linear_call(CallLike):
         backward: Program,
         residuals: int,
     ) -> Any:
-        """The same call on the tangents; of a plain call where residuals have tangents too."""
+        """The same call on the tangents; of a plain call if residuals also have tangents."""
         if all(map(is_zero, tangents[:residuals])):
             params = {"program": program, "backward": backward, "residuals": residuals}
             outs = self.bind(*primals, **params)
@@ -47,9 +47,9 @@ class linear_call(CallLike):
         return call.jvp(t, primals, tangents, program=program, name="linear_call")
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """Linear as a whole where the residuals are known; a plain call otherwise.
+        """Linear as a whole if the residuals are known; a plain call otherwise.
 
-        Tangents that are known are zeros: those of arguments that are not differentiated.
+        Known tangents are zeros: the tangents of arguments that are not differentiated.
         """
         if not any(unknown[: equation.params["residuals"]]):
             return [], [equation]
@@ -128,5 +128,5 @@ def _check(body: str, found: Sequence[TensorType], expected: Sequence[TensorType
     if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in expected]:
         raise CustomRuleError(
             f"The {body} body of a custom function returned {list(found)}, expected {list(expected)}.",
-            "A gradient has the shape and dtype of its primal, a tangent those of the result.",
+            "A gradient has the shape and dtype of its primal, a tangent those of its result.",
         )

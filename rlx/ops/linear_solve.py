@@ -22,7 +22,7 @@ class linear_solve(CallLike):
     """x with matvec(x) = b. Operands: constants of all programs, then b.
 
     params: program: (constants, b) -> x, then auxiliary results; matvec: (constants, x) -> b;
-    transpose_program, vecmat: the same for the transposed system, or None; constants: how many.
+    transpose_program, vecmat: the same for the transposed system, or None; constants: their number.
     """
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -73,7 +73,7 @@ class linear_solve(CallLike):
     def batch(
         self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, **params: Any
     ) -> Any:
-        """Every right-hand side batched in front, and constants that are."""
+        """Every right-hand side batched in front, and the batched constants."""
         count = params["constants"]
         batched = [d is not None for d in dims[:count]] + [True] * (len(inputs) - count)
         names = ("program", "matvec", "transpose_program", "vecmat")

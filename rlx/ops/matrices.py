@@ -42,7 +42,7 @@ _LAPACK = tuple(map(np.dtype, ("f4", "f8", "c8", "c16")))
 
 # ------------------------------------------------------------- checks
 def check_matrices(name: str, *types: TensorType, ndim: int = 2) -> None:
-    """Raise unless the operands have matrices in their last axes, of one dtype that LAPACK has."""
+    """Raise unless the operands have matrices in their last axes, of one dtype that LAPACK supports."""
     for t in types:
         if t.dtype not in _LAPACK:
             raise DtypeError(
@@ -72,12 +72,12 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 # ------------------------------------------------------------- parts and products
 def conjugate(x: Any) -> Any:
-    """The complex conjugate; a real value as it is."""
+    """The complex conjugate; a real value unchanged."""
     return conj(x) if is_complex(type_of(x).dtype) else x
 
 
 def real_part(x: Any) -> Any:
-    """The real part; a real value as it is."""
+    """The real part; a real value unchanged."""
     return real(x) if is_complex(type_of(x).dtype) else x
 
 
@@ -155,7 +155,7 @@ def diagonal_of(x: Any) -> Any:
 
 
 def hermitian_from_lower(x: Any) -> Any:
-    """The Hermitian matrices whose lower triangle is that of x (the imaginary diagonal left out)."""
+    """The Hermitian matrices with the lower triangle of x (without the imaginary part of the diagonal)."""
     t = type_of(x)
     if is_complex(t.dtype):
         strict = lower_triangle(x, -1)

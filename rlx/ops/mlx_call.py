@@ -1,4 +1,4 @@
-"""MLX functions in programs: a call, its derivatives by MLX's own."""
+"""MLX functions in programs: a call, with MLX's derivatives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class mlx_array_callback(Primitive):
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any], *, function: MlxFunction, moving: Marks, rule: Any
     ) -> Any:
-        """MLX's derivative; of a derivative itself, if only what it is linear in moves, the same."""
+        """MLX's derivative; for a derivative in which only linear operands move, the operation itself."""
         outs = self.bind(*primals, function=function, moving=moving, rule=rule)
         count = len(function.inputs)
         if moving and all(isinstance(t, Zero) for t in tangents[:count]):
@@ -58,7 +58,7 @@ class mlx_array_callback(Primitive):
     def transpose(
         self, cotangents: Any, *inputs: Any, function: MlxFunction, moving: Marks, rule: Any
     ) -> tuple[Any, ...]:
-        """MLX's derivative in reverse."""
+        """MLX's reverse derivative."""
         count = len(function.inputs)
         pulled = function.pulled(moving)
         found = self.bind(*inputs[:count], *map(instantiate, cotangents), function=pulled, moving=(), rule=None)
@@ -79,7 +79,7 @@ class mlx_array_callback(Primitive):
         has = tuple(d is not None for d in dims)
         count = len(function.inputs)
         if moving:
-            # an input and its tangent have the batch, or both have not
+            # an input and its tangent are batched, or neither is
             tangents = iter(has[count:])
             whole = tuple((next(tangents) or h) if m else h for h, m in zip(has[:count], moving, strict=True))
             has = (*whole, *(h for h, m in zip(whole, moving, strict=True) if m))

@@ -1,4 +1,4 @@
-"""MLX functions that programs call: their derivatives and batches, which are MLX's, and calls on NumPy arrays."""
+"""MLX functions that programs call: their derivatives and batches by MLX, and calls on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import CallbackError, DeviceError, DtypeError
+from rlx.installation import install_command
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ir.user_functions import DeviceCall
 from rlx.trees import tree
@@ -27,7 +28,7 @@ def _library() -> Any:
     """mlx.core."""
     if importlib.util.find_spec("mlx") is None:
         raise DeviceError(
-            "mlx_call needs the package mlx, which is not installed.", "Install it with: pip install 'rlx[mlx]'."
+            "mlx_call needs the package mlx, which is not installed.", f"Install it with: {install_command('mlx')}"
         )
     return importlib.import_module("mlx.core")
 
@@ -57,7 +58,7 @@ def _to_numpy(array: MxArray, dtype: np.dtype) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def mlx_function(function: Callable[..., Any], inputs: Types, outputs: Types, structure: Any) -> MlxFunction:
-    """What a function of MLX's arrays computes, one object for each function and types.
+    """The function of MLX's arrays that an equation calls: one object for each function and types.
 
     structure: the tree of the results that the function returns.
     """
@@ -76,7 +77,7 @@ def mlx_function(function: Callable[..., Any], inputs: Types, outputs: Types, st
 
 
 class MlxFunction(DeviceCall):
-    """A function of MLX's arrays of known types, that returns a sequence of such arrays."""
+    """A function of MLX arrays of known types that returns a sequence of MLX arrays."""
 
     device = "mlx"
 
@@ -92,7 +93,7 @@ class MlxFunction(DeviceCall):
             _dtype_of(type.dtype)
 
     def apply(self, *arrays: MxArray) -> Sequence[MxArray]:
-        """The results for arrays of MLX; CallbackError where one has another type than promised."""
+        """The results for arrays of MLX; raises CallbackError if one has another type than promised."""
         results = self.function(*arrays)
         for result, promised in zip(results, self.outputs, strict=True):
             wanted = _dtype_of(promised.dtype)
@@ -111,7 +112,7 @@ class MlxFunction(DeviceCall):
     # -------------------------------------------------------------- derivatives
     @cached_property
     def moved(self) -> Marks:
-        """Which outputs have derivatives."""
+        """The mask of outputs that have derivatives."""
         return tuple(is_inexact(t.dtype) for t in self.outputs)
 
     def _of_moving(self, arrays: Sequence[MxArray], moving: Marks) -> Callable[..., list[MxArray]]:
@@ -152,7 +153,7 @@ class MlxFunction(DeviceCall):
 
     # -------------------------------------------------------------- batches
     def batched(self, size: int, has: Marks) -> MlxFunction:
-        """The function of a batch, in front of the marked inputs and of every output."""
+        """The function of a batch, along the first axis of the marked inputs and of every output."""
 
         def function(*arrays: MxArray) -> Sequence[MxArray]:
             axes = tuple(0 if h else None for h in has)

@@ -39,7 +39,7 @@ class numba_array_callback(Primitive):
         return tuple(function.call(levels)(*arrays))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        """None is known: it is zero where no operand moves."""
+        """No derivative is known: it is zero if no operand moves."""
         outs = self.bind(*primals, **params)
         if not all(isinstance(t, Zero) for t in tangents):
             raise _refuse_derivative(params["function"].__name__)
@@ -84,7 +84,7 @@ class numba_scalar_callback(Elementwise):
         return TensorType(broadcast_shapes(function.__name__, types), function.dtype)
 
     def samples(self) -> Iterator[Sample]:
-        """None: each needs a function."""
+        """No samples: each needs a function."""
         return iter(())
 
     def reference(self, *arrays: np.ndarray, function: ScalarFunction) -> Any:
@@ -94,7 +94,7 @@ class numba_scalar_callback(Elementwise):
         return s.user_function(function.name, function.dtype, *xs)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        """None is known: it is zero where no operand moves, or the result cannot."""
+        """No derivative is known: it is zero if no operand moves or the result cannot."""
         out = self.bind(*primals, **params)
         moves = is_inexact(type_of(out).dtype)
         if moves and not all(isinstance(t, Zero) for t in tangents):

@@ -21,13 +21,13 @@ _numbers = itertools.count()
 
 
 def checked(function: Any, caller: str) -> Any:
-    """`function`, which must be what numba.njit returns."""
+    """`function`, which must be a result of numba.njit."""
     from numba.core.registry import CPUDispatcher
 
     name = getattr(function, "__name__", repr(function))
     if not isinstance(function, CPUDispatcher):
         raise UnsupportedError(
-            f"{caller} got {name}, which is a {type(function).__name__} and no function compiled by Numba.",
+            f"{caller} got {name}, which is a {type(function).__name__} and not a function compiled by Numba.",
             "Decorate it with @numba.njit.",
         )
     if function.targetoptions.get("forceobj"):
@@ -39,7 +39,7 @@ def checked(function: Any, caller: str) -> Any:
 
 
 def _return_type(dispatcher: Any, arguments: tuple[Any, ...], caller: str) -> Any:
-    """What Numba finds that the function returns; compiles it for these arguments."""
+    """The return type that Numba infers; compiles the function for these arguments."""
     import numba
     from numba.core.errors import NumbaError
 
@@ -56,12 +56,12 @@ def _return_type(dispatcher: Any, arguments: tuple[Any, ...], caller: str) -> An
         found = numba.typeof(dispatcher).get_call_type(dispatcher.targetdescr.typing_context, arguments, {})
     except NumbaError as error:
         raise UnsupportedError(
-            f"Numba cannot compile {name} in nopython mode for ({given}). It says:\n{error}",
-            "Use what Numba's nopython mode supports, and do not write to inputs.",
+            f"Numba cannot compile {name} in nopython mode for ({given}). Numba's message:\n{error}",
+            "Use only features of Numba's nopython mode, and do not write to inputs.",
         ) from error
     if found is None:
         raise UnsupportedError(
-            f"{name} declares signatures of which none takes ({given}).",
+            f"{name} declares signatures, but none takes ({given}).",
             "Leave the signatures out of @numba.njit, or convert the arguments.",
         )
     return found.return_type
@@ -81,7 +81,7 @@ def _numba_dtype(dtype: np.dtype, name: str) -> Any:
 
 
 def _defined(source: str, name: str, namespace: dict[str, Any]) -> Any:
-    """The function `name` of a module's text."""
+    """The function `name` of a module's source."""
     exec(source, namespace)
     return namespace[name]
 
@@ -98,7 +98,7 @@ class ArrayFunction:
         self.__name__ = str(dispatcher.__name__)
         self._dispatcher = dispatcher
         self._number = next(_numbers)
-        # declared signatures seldom say that inputs are read-only
+        # declared signatures seldom mark inputs as read-only
         self._protected = bool(dispatcher._can_compile)
         arguments = tuple(
             types.Array(_numba_dtype(t.dtype, self.__name__), t.ndim, "C", readonly=readonly)
@@ -113,7 +113,7 @@ class ArrayFunction:
             )
 
     def encode_key(self) -> str:
-        """What tells this function from every other one in a fingerprint."""
+        """A string that identifies the function in a fingerprint."""
         return f"numba function {self._number}"
 
     def call(self, levels: Levels) -> ArrayCall:
@@ -132,7 +132,7 @@ class ScalarFunction:
     """A Numba function of scalars, for operands of given dtypes; backends know it as `name`.
 
     Narrow floats are float32 inside. A float result has the dtype that the float operands promote
-    to, since Numba's literals are all float64; or the one asked for.
+    to, since Numba's literals are all float64; or the requested dtype.
     """
 
     def __init__(self, dispatcher: Any, dtypes: tuple[np.dtype, ...], result: np.dtype | None) -> None:
@@ -149,11 +149,11 @@ class ScalarFunction:
         USER_FUNCTIONS[self.name] = UserFunction(self._operands, self._result, self._evaluate, self._address)
 
     def encode_key(self) -> str:
-        """What tells this function from every other one in a fingerprint."""
+        """A string that identifies the function in a fingerprint."""
         return self.name
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
-        """The function of each element, from Python."""
+        """Apply the function to each element, from Python."""
         wide = [a.astype(d, copy=False) for a, d in zip(arrays, self._operands, strict=True)]
         return self._evaluate(*wide).astype(self.dtype, copy=False)
 

@@ -87,7 +87,7 @@ class windows(Movement):
 
 @primitive
 class overlap_add(Movement):
-    """An array of `shape` in which every window of x is added at its place."""
+    """An array of `shape` in which every window of x is added at its position."""
 
     def type(self, x: TensorType, *, shape: Axes, strides: Axes, dilation: Axes) -> TensorType:
         refuse_keys(self.name, x)
@@ -163,14 +163,14 @@ def _with_axis(x: Any, axis: int) -> Any:
 
 
 def settled(spec: WindowSpec, positions: Axes) -> WindowSpec:
-    """The same windows; strides that nobody steps along grow, so that windows do not overlap."""
+    """The same windows; unused strides are increased, so that windows do not overlap."""
     sizes = zip(spec.strides, spec.window, positions, strict=True)
     strides = tuple(max(step, n) if count <= 1 else step for step, n, count in sizes)
     return replace(spec, strides=strides)
 
 
 def offset_number(s: Any, spec: WindowSpec) -> Any:
-    """Over axes (*positions, *offsets): the number of the offset in its window."""
+    """Over axes (*positions, *offsets): the index of the offset in its window."""
     number = s.constant(0, np.dtype(np.int64))
     for axis, size in zip(spec.offsets, spec.window, strict=True):
         number = s.add(s.mul(number, size), s.index(axis))
@@ -178,7 +178,7 @@ def offset_number(s: Any, spec: WindowSpec) -> Any:
 
 
 def lower_side_by_side(k: Any, x: Any, spec: WindowSpec, shape: Axes) -> Any:
-    """Windows that do not overlap: fill each up to its stride and lay them side by side."""
+    """Windows that do not overlap: pad each to its stride and concatenate them."""
     rank = len(shape)
     zero = k.full(x.type.update(shape=()), 0)
     gaps = [(0, step - n, 0) for step, n in zip(spec.strides, spec.window, strict=True)]
@@ -195,11 +195,11 @@ def lower_side_by_side(k: Any, x: Any, spec: WindowSpec, shape: Axes) -> Any:
 def lower_overlap(
     k: Any, values: Sequence[Any], spec: WindowSpec, shape: Axes, contribution: Callable[..., Any]
 ) -> Any:
-    """Each element of `shape` sums what the windows that cover it contribute.
+    """Each element of `shape` sums the contributions of the windows that cover it.
 
     values have axes (*positions) or (*positions, *offsets);
-    contribution(s, number of the offset in its window, *values) -> scalar, of values[-1]'s dtype;
-    it is zero where the last value is.
+    contribution(s, index of the offset in its window, *values) -> scalar, of values[-1]'s dtype;
+    it is zero if the last value is.
     """
     if prod(spec.window) <= _MOST_TERMS and prod(_phases(spec)) <= _MOST_PHASES:
         return _lower_shifted(k, values, spec, shape, contribution)
@@ -240,7 +240,7 @@ _MOST_PHASES = 16
 
 
 def _phases(spec: WindowSpec) -> Axes:
-    """How many kinds of elements there are along each axis: those that meet other offsets."""
+    """The number of kinds of elements along each axis, which differ in their offsets."""
     return tuple(1 if n == 1 and step == 1 else step for n, step in zip(spec.window, spec.strides, strict=True))
 
 
@@ -312,7 +312,7 @@ def _phase(
 
 
 def _joined(k: Any, pieces: dict[Axes, Any], shape: Axes) -> Any:
-    """The phases' elements in turn along each axis."""
+    """The phases' elements, interleaved along each axis."""
     for axis in reversed(range(len(shape))):
         groups: dict[Axes, list[Any]] = {}
         for phase in sorted(pieces):
@@ -322,7 +322,7 @@ def _joined(k: Any, pieces: dict[Axes, Any], shape: Axes) -> Any:
 
 
 def _interleaved(k: Any, parts: Sequence[Any], axis: int, size: int) -> Any:
-    """The parts' elements along an axis in turn, up to `size` of them."""
+    """The parts' elements, interleaved along an axis, up to `size` of them."""
     before, (count, *after) = parts[0].type.shape[:axis], parts[0].type.shape[axis:]
     joined = parts[0]
     if len(parts) > 1:

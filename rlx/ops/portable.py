@@ -1,7 +1,7 @@
 """Functions of float32 whose every rounding is prescribed: the same bits on every backend.
 
-Random numbers are made with these, so that a seed gives the same samples everywhere. The roundings are
-those of JAX's compiler for CPUs.
+Random numbers are computed with these, so that a seed gives the same samples everywhere. The roundings are
+the same as in JAX's compiler for CPUs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 class _Arrays:
-    """The calculus of scalar builders on float32 NumPy arrays, as far as it is used here."""
+    """The calculus of scalar builders on float32 NumPy arrays, with the operations used here."""
 
     @staticmethod
     def fma(x: Any, y: Any, z: Any) -> Any:
         total = x.astype(np.float64) * np.float32(y) if np.ndim(y) == 0 else x.astype(np.float64) * y
         total = total + (np.float32(z) if np.ndim(z) == 0 else z)
-        # a second rounding errs only from halfway between two float32 numbers
+        # a second rounding is wrong only halfway between two float32 numbers
         if ((total.view(np.int64) & 0x1FFFFFFF) == 0x10000000).any():
             arrays = (np.asarray(a, np.float32) for a in (x, y, z))
             return fma.compute(*np.broadcast_arrays(*arrays))
@@ -64,7 +64,7 @@ class _Arrays:
 
 
 class Portable(Elementwise):
-    """States `spelled(s, x)`: the roundings, in the calculus `s` of scalars or of arrays."""
+    """Defines `spelled(s, x)`: the roundings, in the calculus `s` of scalars or of arrays."""
 
     kinds = "f"
     dtypes = (FLOAT32,)
@@ -77,12 +77,12 @@ class Portable(Elementwise):
         return self.spelled(s, x)
 
     def spelled(self, s: Any, x: Any) -> Any:
-        """The function, one rounding after another."""
+        """Evaluate the function, one rounding after another."""
         raise NotImplementedError(self.name)
 
 
 def _product(s: Any, x: Any, y: Any) -> Any:
-    """x * y, rounded: a compiler must not contract it with the sum that it goes into."""
+    """x * y, rounded: a compiler must not contract it with the sum that uses it."""
     return s.fma(x, y, -0.0)
 
 
@@ -123,7 +123,7 @@ def _log(s: Any, x: Any) -> Any:
     result = (s.fma(squared, -0.5, r) + total) + exponent * _LOG_TWO[1]
     result = s.select(s.eq(x, math.inf), math.inf, result)
     result = s.select(s.eq(x, 0.0), -math.inf, result)
-    # this comparison fails for NaN too
+    # this comparison is also false for NaN
     return s.select(s.lt(x, 0.0), math.nan, s.select(s.eq(x, x), result, math.nan))
 
 

@@ -1,7 +1,7 @@
-"""How exact a product or a function is asked to be: Precision, DotAlgorithm, AccuracyMode and their kin.
+"""The requested precision of a product or a function: Precision, DotAlgorithm, AccuracyMode and related types.
 
 rlx computes every product in the operands' dtype or wider. A request for less than float32 lets devices round float32
-operands to tf32 (ten bits behind the point), which multiply that faster; the others compute as without it.
+operands to tf32 (ten fraction bits), which they multiply faster; other devices ignore it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class AccuracyMode(enum.Enum):
-    """How exact an elementwise function is asked to be. rlx has one implementation of each.
+    """The requested precision of an elementwise function. rlx has one implementation of each.
 
     HIGHEST and DEFAULT give the same results.
 
@@ -44,7 +44,7 @@ class AccuracyMode(enum.Enum):
 
 
 class Tolerance(NamedTuple):
-    """The error that an elementwise function may have: absolute, relative, in units of the last place.
+    """The error that an elementwise function may have: absolute, relative, in units in the last place.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -58,7 +58,7 @@ class Tolerance(NamedTuple):
 
 
 class Precision(enum.Enum):
-    """How exact a product is asked to be. HIGH lets float32 be rounded to tf32; DEFAULT and HIGHEST do not.
+    """The requested precision of a product. HIGH lets float32 be rounded to tf32; DEFAULT and HIGHEST do not.
 
     >>> from rlx import lax
     >>> lax.Precision("float32")
@@ -94,10 +94,10 @@ _PRECISION_NAMES: dict[str | None, Precision] = {
 
 
 class DotAlgorithm(NamedTuple):
-    """A way to compute products: the dtypes that operands are rounded to, and that of the sum.
+    """A way to compute products: the dtypes that operands are rounded to, and the dtype of the sum.
 
-    rlx takes from it the dtype of the sum. Operands are not rounded but to tf32, and that where one product of 16-bit
-    floats is asked for and a device has such units.
+    rlx uses the dtype of the sum. Operands are only rounded to tf32, and only if one product of 16-bit floats is
+    requested and the device has such units.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -116,7 +116,7 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Named algorithms: dtypes of the operands, of the sum, and how many products make one.
+    """Named algorithms: dtypes of the operands, of the sum, and the number of products for one.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -147,7 +147,7 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def accumulation_type(self) -> np.dtype | None:
-        """The dtype of the sum; None where any will do."""
+        """The dtype of the sum; None if any dtype is allowed."""
         parts = self.name.removesuffix("_FAST_ACCUM").split("_")
         return _ACCUMULATORS.get(next((p for p in reversed(parts) if not p.startswith("X")), ""))
 
@@ -165,9 +165,9 @@ PrecisionLike = (
 
 
 def accumulation_of(precision: Any) -> np.dtype | None:
-    """The dtype in which a `precision` argument asks for sums; None where it leaves that open.
+    """The dtype of the sum that a `precision` argument requests; None if it requests none.
 
-    Raises UnsupportedError for what is none.
+    Raises UnsupportedError for an invalid argument.
     """
     if isinstance(precision, DotAlgorithm):
         return dtype_of(precision.accumulation_type)
@@ -180,7 +180,7 @@ def accumulation_of(precision: Any) -> np.dtype | None:
 
 
 def _parts(precision: Any) -> Sequence[Any]:
-    """What is asked for each operand: a Precision, or its name. Raises UnsupportedError for what is neither."""
+    """The request for each operand: a Precision, or its name. Raises UnsupportedError for other values."""
     parts = precision if isinstance(precision, Sequence) and not isinstance(precision, str) else (precision,)
     for part in parts:
         if not isinstance(part, Precision) and part not in _PRECISION_NAMES:
@@ -192,14 +192,14 @@ def _parts(precision: Any) -> Sequence[Any]:
     return parts
 
 
-# what is no more exact than tf32: names, JAX's for GPUs, and algorithms of one product of rounded operands
+# requests no more exact than tf32: names, JAX's names for GPUs, and algorithms of one product of rounded operands
 _COARSE_NAMES = frozenset((Precision.HIGH, "high", "bfloat16_3x", "tensorfloat32", "fastest", "bfloat16"))
 _COARSE_PRESETS = frozenset("F16_F16_F16 F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 TF32_TF32_F32".split())
 _COARSE_DTYPES = frozenset((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)))
 
 
 def tf32_param(precision: Any, dtype: np.dtype) -> dict[str, bool]:
-    """The parameter tf32 of a product of such operands, where `precision` lets them be rounded; None: the switch's."""
+    """The parameter tf32 of a product of such operands, if `precision` allows rounding; None: the setting's."""
     asked = config.default_matmul_precision if precision is None else precision
     return {"tf32": True} if asked is not None and dtype == np.float32 and _is_coarse(asked) else {}
 
@@ -214,7 +214,7 @@ def _is_coarse(precision: Any) -> bool:
 
 
 def product(x: Any, y: Any, numbers: DotDimensionNumbers, precision: Any, preferred: np.dtype | None) -> Any:
-    """dot_general as exact as `precision` asks; None: as the switch default_matmul_precision does."""
+    """dot_general with the precision `precision`; None: of the setting default_matmul_precision."""
     asked = config.default_matmul_precision if precision is None else precision
     if asked is None:
         return dot_general(x, y, dimension_numbers=numbers, preferred_dtype=preferred)

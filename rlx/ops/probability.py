@@ -75,7 +75,7 @@ class entr(Elementwise):
 
 @primitive
 class logit(Elementwise):
-    """log(x / (1 - x)), accurate around 1/2 too."""
+    """log(x / (1 - x)), accurate also around 1/2."""
 
     kinds = "f"
     domain = (0.1, 0.9)
@@ -97,7 +97,7 @@ class logit(Elementwise):
 # ------------------------------------------------------------- the normal distribution
 @primitive
 class ndtri(Special):
-    """The x below which a normal variable lies with a given probability."""
+    """The quantile of the normal distribution: the x below which a normal variable is with a given probability."""
 
     domain = (0.1, 0.9)
 
@@ -107,11 +107,11 @@ class ndtri(Special):
 
 @primitive
 class log_ndtr(Special):
-    """The logarithm of the probability that a normal variable lies below x."""
+    """The logarithm of the probability that a normal variable is below x."""
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         def in_x(t: Any) -> Any:
-            # density over probability: far below 0 both are 0, and their ratio is known
+            # density over probability: far below 0 both underflow, but their ratio is known
             is_low = less(x, -1)
             low = divide(math.sqrt(2 / math.pi), erfcx(multiply(select(is_low, x, -1), -HALF_ROOT)))
             exponent = subtract(negative(add(divide(square(x), 2), LOG_ROOT_TWO_PI)), out)
@@ -122,8 +122,9 @@ class log_ndtr(Special):
 
 @primitive
 class owens_t(Special):
-    """The probability that a normal variable is above h, and another one between 0 and a times it."""
+    """The probability that a normal variable is above h, and another variable between 0 and a times the first."""
 
+    sign_of = 1
     domain = ((-1.5, 1.5), (-1.5, 1.5))
 
     def partials(self, out: Any, h: Any, a: Any) -> tuple[Any, ...]:

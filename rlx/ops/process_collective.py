@@ -1,7 +1,7 @@
-"""What processes do together: every process of a group has an array, and gets what its rank is due.
+"""Collectives of processes: every process of a group passes an array, and gets its rank's result.
 
-Derivatives are those of the map from the arrays of all processes to the results of all processes: a cotangent is that
-of the sum of all processes' results. It is what the collectives over a mapped axis do (ops/collective.py).
+Derivatives are of the map from the arrays of all processes to the results of all processes: a cotangent belongs to the
+sum of all processes' results. Collectives over a mapped axis do the same (ops/collective.py).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, not_linear
-from rlx.ir.collectives import WORLD, Exchange, Kind, exchange
+from rlx.ir.collectives import WORLD, Exchange, Kind, exchange, line_of, name_in
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
 from rlx.ops.families import LinearMap, move_axis, refuse_keys
 from rlx.ops.reduction import reduce_prod
+from rlx.trace.origins import current_origin
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
 
 __all__ = [
@@ -38,10 +39,10 @@ Batched = tuple[Any, int | None]
 
 
 class ProcessCollective(LinearMap):
-    """An exchange of ir.collectives. params: group; members, how many; place, where in which program.
+    """A collective of ir.collectives. params: group; members: their number; place: its name or position in a program.
 
-    `front`: where the axis lies that a mapped one is put beside, if the operand's first axis is one row a member;
-    `grows`: by how many axes the result's are more than the operand's.
+    `front`: the position next to which a mapped axis is inserted, if the operand's first axis has a row per member;
+    `grows`: the number of axes that the result has in addition to the operand's.
     """
 
     exchanges = True
@@ -49,21 +50,21 @@ class ProcessCollective(LinearMap):
     foldable = False
     front = 0
     grows = 0
-    kind: Kind | None = None  # of exchange, where the name does not say it
-    own_params: Mapping[str, Any] = {}  # of samples
+    kind: Kind | None = None  # of collective, if it differs from the name
+    own_params: Mapping[str, Any] = {}  # params of samples
 
     def samples(self) -> Iterator[Sample]:
-        """In a group of one; tests/distributed has larger ones."""
+        """Samples in a group of one; tests/distributed has larger groups."""
         params: dict[str, Any] = {"group": WORLD, "members": 1, "place": b"", **self.own_params}
         for dtype in ("f4", "f8", "bfloat16", "c8", "i4"):
             yield Sample((np.arange(-3, 3).reshape(1, 2, 3).astype(dtype),), params)
 
     def exchange(self, place: bytes, **params: Any) -> Exchange:
-        """What the members do."""
-        return Exchange(self.kind or cast(Kind, self.name.removeprefix("process_")), **params)
+        """The operation for messages."""
+        return Exchange(self.kind or cast(Kind, self.name.removeprefix("process_")), name=name_in(place), **params)
 
     def type(self, x: TensorType, **params: Any) -> TensorType:
-        """The result's type. Raises ShapeError, DtypeError for what cannot be exchanged so."""
+        """The result's type. Raises ShapeError or DtypeError for operands that cannot be exchanged."""
         refuse_keys(self.name, x)
         what = self.exchange(**params)
         refusal = what.refusal(x.shape, x.dtype)
@@ -73,18 +74,21 @@ class ProcessCollective(LinearMap):
         return x.update(shape=what.result(x.shape), weak=False)
 
     def reference(self, array: np.ndarray, **params: Any) -> np.ndarray:
-        """Now, with the others."""
+        """Run the collective now."""
         what = self.exchange(**params)
         out = np.empty(self.type(TensorType(array.shape, array.dtype), **params).shape, array.dtype)
-        exchange(what, what.mark(array.shape, array.dtype), np.asarray(array, order="C"), out)
+        origin = current_origin()
+        place = b"" if origin is None else line_of(origin.file, origin.line).encode()
+        mark = what.mark(array.shape, array.dtype, place)
+        exchange(what, mark, np.asarray(array, order="C"), out, () if origin is None else (origin,))
         return out
 
     def lower(self, k: Any, value: Any, **params: Any) -> Any:
-        """One kernel."""
+        """Lower to one kernel."""
         return k.exchange(self.exchange(**params), value, self.type(value.type, **params), params["place"])
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
-        """All elements of a batch go together."""
+        """All elements of a batch are exchanged together."""
         (x,), (dim,) = inputs, dims
         assert dim is not None
         x = move_axis(x, dim, self.front)
@@ -97,7 +101,7 @@ class Reduction(ProcessCollective):
     own_params = {"op": "sum", "mode": "fast"}
 
     def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
-        """Of sums alone."""
+        """Only sums are linear."""
         if params["op"] != "sum":
             raise not_linear(f"{self.name} ({params['op']})")
         return self.pull_back_sum(cotangent, **params)
@@ -107,7 +111,7 @@ class Reduction(ProcessCollective):
         raise not_linear(self.name)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        """The sum of tangents; of extrema, the mean of those who attain them; of products, what NumPy's would do."""
+        """The sum of tangents; for extrema, the mean over the processes that attain them; for products, as NumPy's."""
         op, (x,), (tangent,) = params["op"], primals, tangents
         if op == "sum" or isinstance(tangent, Zero):
             return super().jvp(primals, tangents, **params)
@@ -122,11 +126,11 @@ class Reduction(ProcessCollective):
         return reduce_prod.jvp((all_x,), (all_tangents,), axes=(0,))
 
     def spread(self, out: Any, **params: Any) -> Any:
-        """The result where the operand is: to compare them."""
+        """The result, in the operand's layout, to compare them."""
         return out
 
     def rows(self, x: Any, **params: Any) -> Any:
-        """What is reduced, one row a member."""
+        """The reduced operand, with one row for each member."""
         return process_all_gather(x, **params)
 
 
@@ -166,7 +170,7 @@ class process_all_gather(ProcessCollective):
     grows = 1
 
     def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
-        """The sum of what all processes want of this one."""
+        """The sum of all processes' cotangents for this process's array."""
         return process_reduce_scatter(cotangent, op="sum", mode="fast", **params)
 
 
@@ -177,20 +181,20 @@ class process_all_to_all(ProcessCollective):
     front = 1
 
     def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
-        """It is its own transpose."""
+        """The operation is its own transpose."""
         return process_all_to_all(cotangent, **params)
 
 
 @primitive
 class process_permute(ProcessCollective):
-    """Arrays go along (source, destination) pairs; zeros where none arrives. params: group, members, pairs, place."""
+    """Arrays are sent along (source, destination) pairs; others get zeros. params: group, members, pairs, place."""
 
     own_params = {"pairs": ((0, 0),)}
 
     def pull_back(
         self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any
     ) -> Any:
-        """The other way."""
+        """The reverse permutation."""
         return process_permute(cotangent, pairs=tuple((d, s) for s, d in pairs), **params)
 
 
@@ -220,7 +224,7 @@ class process_reduce(Reduction):
         return process_broadcast(out, **params)
 
 
-# ------------------------------------------------------------- one value, and each process's own
+# ------------------------------------------------------------- shared values, and a process's own
 class _Unsent(LinearMap):
     """Its operand; only derivatives are exchanged. params: group; members."""
 
@@ -234,7 +238,7 @@ class _Unsent(LinearMap):
         return x
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
-        """The batch axis stays where it is."""
+        """The batch axis keeps its position."""
         return self.bind(*inputs, **params), dims[0]
 
     def lower(self, k: Any, value: Any, **params: Any) -> Any:
@@ -242,13 +246,13 @@ class _Unsent(LinearMap):
         return value
 
     def samples(self) -> Iterator[Sample]:
-        """In a group of one."""
+        """Samples in a group of one."""
         yield Sample((np.arange(-3.0, 3.0).reshape(2, 3),), {"group": WORLD, "members": 1})
 
 
 @primitive
 class process_copy(_Unsent):
-    """One value that all processes have, as each one's own. params: group, members."""
+    """A value shared by all processes, as each process's own. params: group, members."""
 
     def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
         """The sum of all processes' cotangents."""
@@ -257,18 +261,18 @@ class process_copy(_Unsent):
 
 @primitive
 class process_total(Reduction):
-    """The sum of what all processes have, as one value. params: group, members, op, mode, place."""
+    """The sum of all processes' values, as one value. params: group, members, op, mode, place."""
 
     kind = "all_reduce"
 
     def pull_back_sum(self, cotangent: Any, *, group: str, members: int, **params: Any) -> Any:
-        """Everybody's operand has the one cotangent."""
+        """Every operand has the same cotangent."""
         return process_copy(cotangent, group=group, members=members)
 
 
 @primitive
 class process_same(_Unsent):
-    """What all processes have and is equal, as one value. params: group, members."""
+    """The equal values of all processes, as one value. params: group, members."""
 
     def pull_back(self, cotangent: Any, type: TensorType, *, group: str, members: int) -> Any:
         """The processes share the cotangent: each has the same part, so that all have one program."""

@@ -22,7 +22,7 @@ Product = Callable[[Any, int], tuple[Any, Any]]
 # ------------------------------------------------------------- rounds, on anything with + and ^
 PARITY = 0x1BD11BDA
 MASK = 0xFFFFFFFF
-FEW = 6  # blocks that Python's integers are faster for than a hundred NumPy calls
+FEW = 6  # blocks: up to this many, Python's integers are faster than a hundred NumPy calls
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 WIDE_ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 PHILOX2_FACTOR = 0xD256D193
@@ -48,7 +48,7 @@ def _rotate_integer(x: int, distance: int) -> int:
 
 
 def _values(array: np.ndarray, together: np.broadcast) -> list[int]:
-    """The elements of an array as it broadcasts with others."""
+    """The elements of an array, broadcast with others."""
     if array.size == 1:
         return [array.item()] * together.size
     return np.broadcast_to(array, together.shape).ravel().tolist()
@@ -107,21 +107,21 @@ def _array_product(x: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
 
 # ------------------------------------------------------------- primitives
 class CounterBits(Elementwise):
-    """Words of random bits for the words of a key and then those of a counter, all uint32."""
+    """Words of random bits for a key's words followed by a counter's words, all uint32."""
 
     multiple = True
     kinds = "u"
     key_words: int
     counter_words: int
-    rounds: Callable[..., Any]  # of (step, *words), on anything with +, ^ and the step
+    rounds: Callable[..., Any]  # a function of (step, *words), on types with +, ^ and the step
     on_arrays: Callable[..., Any]  # the step in NumPy
-    on_integers: Callable[..., Any]  # and on Python's integers; bits of results above the lowest 32 mean nothing
+    on_integers: Callable[..., Any]  # the step on Python's integers; bits of results above the lowest 32 are undefined
 
     def type(self, *types: TensorType, **params: Any) -> Any:
         if any(t.dtype != UINT32 for t in types) or len(types) != self.arity:
             raise DtypeError(
                 f"{self.name} got dtypes {', '.join(t.dtype.name for t in types)}.",
-                f"Its {self.arity} words are of uint32: use rlx.random, which makes them.",
+                f"Its {self.arity} words are of uint32: use rlx.random, which creates them.",
             )
         return (TensorType(broadcast_shapes(self.name, types), UINT32),) * self.counter_words
 
@@ -135,7 +135,7 @@ class CounterBits(Elementwise):
         shape = together.shape
         if 0 < together.size <= FEW:
             operands = zip(*(_values(a, together) for a in arrays), strict=True)
-            # rotations and products alone look at bits above others: sums need no cutting in between
+            # only rotations and products depend on higher bits: sums need no masking in between
             words = np.array([[x & MASK for x in self.rounds(self.on_integers, *block)] for block in operands], UINT32)
             return tuple(words[:, i].reshape(shape) for i in range(self.counter_words))
         # arrays of at least one axis: NumPy's scalars would warn when they wrap

@@ -1,4 +1,4 @@
-"""Between keys and the uint32 words that they are made of."""
+"""Conversions between keys and their uint32 words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["random_unwrap", "random_wrap"]
 
 
 class _KeyConversion(Primitive):
-    """Bits have no derivative, and nothing remains of it in lowered programs, where keys are their words."""
+    """Bits have no derivative; lowered programs do not contain the operation, since keys are their words there."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
@@ -50,7 +50,7 @@ class random_wrap(_KeyConversion):
         return dtype.records_of(words)
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run eagerly; the result is of keys though the operand is of numbers."""
+        """Run eagerly; the result has keys although the operand has numbers."""
         return array_of_type(self.reference(host_operand(args[0]), **params), self.type(type_of(args[0]), **params))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from rlx.errors import DtypeError, ShapeError, UnsupportedError, not_linear
+from rlx.errors import DtypeError, DtypeOverflowError, ShapeError, UnsupportedError, not_linear
 from rlx.ir.program import Program
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_integer
@@ -38,7 +39,7 @@ Axes = tuple[int, ...]
 
 
 def keep_axes(reduced: Any, shape: Sequence[int], axes: Axes) -> Any:
-    """A reduction's result with its axes back, of size 1."""
+    """A reduction's result with its axes restored, with size 1."""
     kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
     return reshape(reduced, shape=kept)
 
@@ -48,12 +49,12 @@ def _without(shape: Sequence[int], axes: Axes) -> tuple[int, ...]:
 
 
 def _behind(axes: Axes, dim: int) -> Axes:
-    """Numbers of the axes once a batch axis stands at `dim`."""
+    """Axis numbers after inserting a batch axis at `dim`."""
     return tuple(a + (a >= dim) for a in axes)
 
 
 class Reduction(Primitive):
-    """Combines the elements along `axes` by `ufunc`, in compiled code by the reducer `reducer`."""
+    """Combines the elements along `axes` with `ufunc`, in compiled code with the reducer `reducer`."""
 
     kinds: str
     ufunc: np.ufunc
@@ -69,7 +70,7 @@ class Reduction(Primitive):
         return TensorType(_without(x.shape, axes), x.dtype, x.weak)
 
     def axis_map(self, x: TensorType, *, axes: Axes) -> AxisMap:
-        """Those that stay move up; the others are combined."""
+        """The remaining axes move up; the others are combined."""
         kept = [a for a in range(x.ndim) if a not in axes]
         return (tuple(kept.index(a) if a in kept else -1 - a for a in range(x.ndim)),)
 
@@ -177,7 +178,7 @@ class reduce_prod(Reduction):
     reducer = "mul"
 
     def derivative(self, out: Any, x: Any, tangent: Any, axes: Axes) -> Any:
-        """Products of halves, so that zeros are nowhere divided by, in any order of derivative."""
+        """Products of halves: no division by zero, for derivatives of any order."""
         shape = type_of(x).shape
         kept = tuple(a for a in range(len(shape)) if a not in axes)
         count = prod(shape[a] for a in axes)
@@ -199,7 +200,7 @@ class reduce_prod(Reduction):
 
 
 def _merged_first(x: Any, axes: Axes, kept: Axes, shape: tuple[int, ...]) -> Any:
-    """`x` with the axes in `axes` in front, merged into one."""
+    """`x` with the axes in `axes` moved to the front and merged."""
     return reshape(transpose(x, permutation=(*axes, *kept)), shape=shape)
 
 
@@ -288,6 +289,7 @@ class ArgExtremum(Primitive):
                 f"{self.name} got an operand of dtype {x.dtype.name} and index_dtype={index_dtype.name}.",
                 "Complex numbers have no order; positions are integers.",
             )
+        self.check_positions(x.shape[axis], index_dtype)
         if x.shape[axis] == 0:
             raise ShapeError(
                 f"{self.name} got {x!r}: axis {axis} has no elements.",
@@ -299,8 +301,17 @@ class ArgExtremum(Primitive):
         return (tuple(None if a == axis else a - (a > axis) for a in range(x.ndim)),)
 
     def reference(self, x: np.ndarray, *, axis: int, index_dtype: np.dtype) -> Any:
+        self.check_positions(x.shape[axis], index_dtype)
         wide = in_compute_dtype(x)
         return np.asarray(self.position(wide, axis)).astype(index_dtype)
+
+    def check_positions(self, size: int, index_dtype: np.dtype) -> None:
+        """Raise DtypeOverflowError if a position among `size` elements may not fit."""
+        if size - 1 > ml_dtypes.iinfo(index_dtype).max:
+            raise DtypeOverflowError(
+                f"{self.name} got index_dtype={index_dtype.name} for an axis of {size} elements.",
+                "Positions must fit: pass a wider index_dtype.",
+            )
 
     def position(self, x: np.ndarray, axis: int) -> Any:
         """The position in NumPy."""
@@ -320,7 +331,7 @@ class ArgExtremum(Primitive):
         return self.bind(x, axis=moved, index_dtype=index_dtype), dim - (moved < dim)
 
     def lower(self, k: Any, x: Any, *, axis: int, index_dtype: np.dtype) -> Any:
-        """Find the extremum, then the least position that holds it."""
+        """Find the extremum, then its first position."""
         shape = x.type.shape
         kept = tuple(a for a in range(len(shape)) if a != axis)
         best = k.broadcast(k.reduce(self.reducer, x, (axis,)), shape, kept)
@@ -372,7 +383,7 @@ class argmin(ArgExtremum):
 class reduce(Primitive):
     """Reduce several operands together by an associative program of scalars.
 
-    Operands: the arrays, of one shape, then as many initial scalars. `computation` takes the
+    Operands: the arrays, of one shape, then one initial scalar for each. `computation` takes the
     accumulators and the elements and returns the accumulators. Elements are combined in order.
     """
 
@@ -386,13 +397,13 @@ class reduce(Primitive):
         if any(t.shape != arrays[0].shape for t in arrays) or any(t.shape for t in inits):
             raise ShapeError(
                 f"reduce got operands {list(arrays)} and initial values {list(inits)}.",
-                "Operands have one shape, and there is an initial scalar for each.",
+                "Operands must have one shape, and an initial scalar each.",
             )
         dtypes = [t.dtype for t in arrays]
         if dtypes != [t.dtype for t in inits] or dtypes != [t.dtype for t in computation.output_types]:
             raise DtypeError(
                 f"reduce got operands of dtypes {', '.join(d.name for d in dtypes)}, but initial"
-                " values or results of the computation of other ones.",
+                " values or results of the computation of others.",
                 "Convert the initial values, or the computation's results, with .astype(...).",
             )
         check_elementwise("reduce", computation)

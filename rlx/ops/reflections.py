@@ -1,6 +1,6 @@
 """QR, Hessenberg and tridiagonal forms by Householder's reflections I - tau v v^H, column by column.
 
-All matrices of a batch are taken at once, and packed as LAPACK packs them: what is wanted, and below it the reflectors.
+All matrices of a batch are processed together, and packed like LAPACK's: the result, and below it the reflectors.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def squared_sizes(x: Any) -> Any:
 
 
 def _reflect(x: Any, number: Any, rows: Any) -> tuple[Any, Any, Any]:
-    """(beta, tau, v) as LAPACK's larfg has them: (I - tau v v^H)^H maps x's elements from `number` on to beta, 0, ...
+    """(beta, tau, v) as in LAPACK's larfg: (I - tau v v^H)^H maps x's elements from `number` on to beta, 0, ...
 
-    v is 1 at the number and 0 before it. tau is 0 where there is nothing to do.
+    v is 1 at the number and 0 before it. tau is 0 if there is nothing to do.
     """
     dtype = type_of(x).dtype
     alpha, below = at(x, number, 1), select(greater(rows, number), x, 0)
@@ -80,7 +80,7 @@ def _reflected(x: Any, tau: Any, v: Any) -> Any:
 
 
 def pack_reflectors(a: Any) -> tuple[Any, Any]:
-    """R above the reflectors that make it, and their taus."""
+    """R above its reflectors, and their taus."""
     shape = type_of(a).shape
     packed, taus = _packed(one_batch(a, 2))
     return reshape(packed, shape=shape), reshape(taus, shape=(*shape[:-2], type_of(taus).shape[1]))
@@ -94,8 +94,8 @@ def _packed(a: Any) -> tuple[Any, Any]:
 
 
 def _step(packed: Any, number: Any, below: int, two_sided: bool = False) -> tuple[Any, Any]:
-    """What a reflection makes zero in a column, further down than `below` its diagonal; and tau. Later columns are
-    reflected with it; `two_sided`: from the right, too."""
+    """The column that a reflection zeroes further than `below` its diagonal; and tau. The reflection is also applied to
+    later columns; `two_sided`: also from the right."""
     batch, rows, columns = type_of(packed).shape
     across, which = count_along(2, 1, 1, columns), count_along(1, 1, rows)
     first = add(number, full_like(TensorType((), INT32), below)) if below else number
@@ -127,11 +127,11 @@ def pack_hessenberg(a: Any) -> tuple[Any, Any]:
 
 
 def pack_tridiagonal(a: Any, lower: bool) -> tuple[Any, Any, Any, Any]:
-    """The Hessenberg forms of Hermitian matrices, of which one triangle is read, as LAPACK packs them: the other
-    triangle is what it was; the diagonals, those beside them, and the taus."""
+    """The Hessenberg forms of Hermitian matrices, packed like LAPACK's: one triangle is read, the other one is
+    unchanged; the diagonals, the off-diagonals, and the taus."""
     order = type_of(a).shape[-1]
     last = type_of(a).ndim - 1
-    if not lower:  # the same, seen from the other end
+    if not lower:  # the same, with rows and columns reversed
         packed, *rest = pack_tridiagonal(reverse(a, axes=(last - 1, last)), True)
         ends = [reverse(x, axes=(last - 1,)) for x in rest]
         return reverse(packed, axes=(last - 1, last)), ends[0], ends[1], ends[2]
@@ -171,7 +171,7 @@ def orthogonalise(a: Any, full: bool, product: Any) -> tuple[Any, Any]:
 
 
 def orthogonalise_by_size(a: Any, full: bool, product: Any) -> tuple[Any, Any, Any]:
-    """(q, r, order): as `orthogonalise` of a's columns in an order in which what is left of them decreases."""
+    """(q, r, order): `orthogonalise` of a's columns in an order in which the remaining column norms decrease."""
     matrices = one_batch(a, 2)
     batch, rows, columns = type_of(matrices).shape
     across = count_along(1, 1, columns)
@@ -198,7 +198,7 @@ def orthogonalise_by_size(a: Any, full: bool, product: Any) -> tuple[Any, Any, A
 
 
 def _factors(a: Any, matrices: Any, taus: Any, full: bool, product: Any) -> tuple[Any, Any]:
-    """(q, r) of what is packed."""
+    """(q, r) of a packed form."""
     batch, rows, columns = type_of(matrices).shape
     lead, inner = type_of(a).shape[:-2], min(rows, columns)
     wanted = rows if full else inner

@@ -1,4 +1,4 @@
-"""What primitives with regions share: eager running, batching to the front, splitting."""
+"""The common part of primitives with regions: eager running, batching to the front, splitting."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import numpy as np
 
 from rlx.array import ConcreteArray, DividedArray, array_of_type
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError
+from rlx.errors import ControlFlowTypeError, NanError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
 from rlx.trace.interpret import interpret
-from rlx.trace.places import execution, followed, program_of
+from rlx.trace.places import Elsewhere, execution, followed, program_of
 from rlx.trace.primitive import Region, Zero, type_of, watching
+from rlx.trace.spanning import known_by_parts
 
 __all__ = [
     "RegionPrimitive",
     "calls_host",
     "check_operands",
     "is_zero",
+    "iteration",
     "run_region",
     "same_types",
     "tangent_inputs",
@@ -29,7 +31,7 @@ __all__ = [
 
 
 def calls_host(program: Program) -> bool:
-    """Whether a program calls functions with side effects on the host, in a region too; looking at values is none."""
+    """Whether a program calls functions with side effects on the host, also in a region; observers do not count."""
 
     def inner(value: Any) -> bool:
         if isinstance(value, tuple):
@@ -44,6 +46,20 @@ def run_region(program: Program, args: Sequence[Any]) -> list[np.ndarray]:
     return [to_array(x) for x in interpret(program, list(map(array_of_type, args, program.input_types)))]
 
 
+class iteration:
+    """Run one iteration of a loop op by op: a NanError in it names the iteration."""
+
+    def __init__(self, number: int, loop: str) -> None:
+        self.number, self.loop = number, loop
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, NanError):
+            error.within(self.number, self.loop)
+
+
 def to_array(x: Any) -> np.ndarray:
     """A concrete result as NumPy."""
     return x.numpy() if isinstance(x, ConcreteArray) else np.asarray(x)
@@ -53,7 +69,9 @@ class RegionPrimitive(Region):
     """Runs eagerly as one compiled program, unless jit is disabled."""
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Compile and run the equation on its own, or op by op for debugging."""
+        """Compile and run the equation alone, or op by op for debugging. Raises Elsewhere for arrays of parts."""
+        if known_by_parts(args):
+            raise Elsewhere
         if execution.compiled is None or config.disable_jit or watching():
             return super().evaluate(args, params)
         types = [type_of(a) for a in args]
@@ -67,12 +85,12 @@ def is_zero(x: Any) -> bool:
 
 
 def tangent_inputs(tangents: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The tangents at the marked positions, zeros made explicit."""
+    """The tangents at the marked positions, with explicit zeros."""
     return [instantiate(t) for t, m in zip(tangents, mask, strict=True) if m]
 
 
 def batch_front(values: Sequence[Any], dims: Sequence[int | None], mask: Sequence[bool], size: int) -> list[Any]:
-    """Values with the batch axis in front where marked, broadcast if they have none."""
+    """Values with the batch axis first where marked, broadcast if they have none."""
     return [to_front(x, d, size) if m else x for x, d, m in zip(values, dims, mask, strict=True)]
 
 

@@ -1,8 +1,8 @@
 """Eigenvalues and singular values by Jacobi's rotations, of all matrices of a batch at once.
 
-A sweep makes every two columns meet once, half of the columns with the other half in each round: the first stays, the
-others move on one place after each round, as in a tournament. Sweeps end when what is left is rounding errors, which
-takes six to ten of them, or after `_SWEEPS`.
+In a sweep every pair of columns meets once, half of the columns with the other half in each round: the first column is
+fixed, the others rotate by one position after each round, as in a tournament. Sweeps end when only rounding errors
+remain, which takes six to ten of them, or after `_SWEEPS`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SWEEPS = 30
 
 
 class _Tournament:
-    """Who meets whom among `half` + `half` columns: column i and column half + i; then all move on."""
+    """The pairs of columns of each round: column i and column half + i; then all rotate."""
 
     def __init__(self, half: int) -> None:
         first, second = list(range(half)), list(range(half, 2 * half))
@@ -54,21 +54,21 @@ class _Tournament:
         self.partner = (self.source + half) % (2 * half)
 
     def rotated(self, x: Any, own: Any, other: Any, axis: int) -> Any:
-        """Each column (row) of x times its own factor, plus its partner's times the other; moved on."""
+        """Each column (row) of x times its factor, plus its partner times the other factor; then rotated."""
         factors = [expand_dims(arranged(f, self.source, 1), (3 - axis,)) for f in (own, other)]
         columns = [arranged(x, order, axis) for order in (self.source, self.partner)]
         return add(*(multiply(c, f) for c, f in zip(columns, factors, strict=True)))
 
     @property
     def met(self) -> np.ndarray:
-        """Where the elements of a matrix lie, afterwards, that a round has made zero."""
+        """The new positions of the elements of a matrix that a round has zeroed."""
         return self.source[:, None] == self.partner[None, :]
 
 
 def _rotation(first: Any, second: Any, beside: Any) -> tuple[Any, Any]:
-    """(own, other) factors of the columns that make [[first, beside], [conj(beside), second]] diagonal.
+    """The factors (own, other) of a rotation that diagonalises [[first, beside], [conj(beside), second]].
 
-    By the smaller of the two angles; nothing is turned where `beside` is zero.
+    The smaller of the two angles is used; no rotation if `beside` is zero.
     """
     dtype = type_of(beside).dtype
     size = absolute(beside)
@@ -95,7 +95,7 @@ def _halves(x: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _scaled(matrices: Any) -> tuple[Any, Any, Any]:
-    """Matrices whose largest element is 1 (or all are 0), that element, and where it is no number (zeros there)."""
+    """Matrices scaled to the largest element 1 (or all 0), that element, and whether it is not finite (zeros there)."""
     scale = largest(matrices)
     failed = bitwise_not(is_finite(scale))
     nothing = bitwise_or(failed, equal(scale, 0))
@@ -104,7 +104,7 @@ def _scaled(matrices: Any) -> tuple[Any, Any, Any]:
 
 
 def _until_small(sweep: Any, initial: list[Any], limit: Any) -> list[Any]:
-    """The state (..., what is left of each matrix) after sweeps that bring the last part below a limit."""
+    """The state (..., the remaining part of each matrix) after sweeps that reduce the last part below a limit."""
 
     def goes_on(count: Any, *state: Any) -> Any:
         left = reduce_or(greater(state[-1], limit), axes=(0,))
@@ -118,7 +118,7 @@ def _until_small(sweep: Any, initial: list[Any], limit: Any) -> list[Any]:
 
 
 def _unitary(x: Any) -> Any:
-    """The unitary matrices next to x, which rounding errors of many rotations have brought off: a step of Newton's."""
+    """The nearest unitary matrices to x, after rounding errors of many rotations: a Newton step."""
     n = type_of(x).shape[2]
     eye = identities(x, 1, n, n)
     missing = multiply(subtract(eye, product(adjoint(x), x)), full_like(TensorType((), type_of(x).dtype), 0.5))
@@ -126,7 +126,7 @@ def _unitary(x: Any) -> Any:
 
 
 def _ranks(values: Any) -> Any:
-    """The place of each value in ascending order; of equal ones the first comes first."""
+    """The rank of each value in ascending order; equal values keep their order."""
     n = type_of(values).shape[1]
     own, others = expand_dims(values, (2,)), expand_dims(values, (1,))
     earlier = less(count_along(2, 1, 1, n), count_along(1, 1, n, 1))
@@ -135,7 +135,7 @@ def _ranks(values: Any) -> Any:
 
 
 def _restored(values: Any, order: Any, scale: Any, failed: Any) -> Any:
-    """Values in order and in the size of the matrices that were scaled."""
+    """Values in order, scaled back to the size of the matrices."""
     ordered = take_rows(expand_dims(values, (2,)), order)
     return reshape(nan_where(failed, multiply(ordered, scale)), shape=type_of(values).shape)
 
@@ -146,13 +146,13 @@ def _take_columns(x: Any, order: Any) -> Any:
 
 # ------------------------------------------------------------- Hermitian matrices
 def rotate_hermitian(a: Any, lower: bool) -> tuple[Any, Any]:
-    """(w, v): ascending eigenvalues and eigenvectors; NaN for matrices that hold an infinity or NaN."""
+    """(w, v): ascending eigenvalues and eigenvectors; NaN for matrices that contain an infinity or NaN."""
     t = type_of(a)
     n = t.shape[-1]
     matrices = one_batch(hermitian_from_lower(a if lower else adjoint(a)), 2)
     batch, odd = type_of(matrices).shape[0], n % 2
     matrices, scale, failed = _scaled(matrices)
-    # a last column of zeros meets the one that is left over: nothing is turned
+    # a column of zeros is the partner of an odd last column: no rotation
     matrices = pad_zeros(matrices, ((0, 0, 0), (0, odd, 0), (0, odd, 0)))
     size = n + odd
     plan = _Tournament(size // 2)
@@ -188,7 +188,7 @@ def rotate_hermitian(a: Any, lower: bool) -> tuple[Any, Any]:
 
 # ------------------------------------------------------------- singular values
 def rotate_columns(a: Any, full: bool, vectors: bool, orthogonalise: Any) -> tuple[Any, ...]:
-    """(u, s, vh), or (s,) without vectors: the columns of a wide matrix's adjoint are turned until they are orthogonal.
+    """(u, s, vh), or (s,) without vectors: the columns of a wide matrix's adjoint are rotated until orthogonal.
 
     orthogonalise(x, full_matrices=...): (q, r) of matrices.
     """
@@ -221,7 +221,7 @@ def rotate_columns(a: Any, full: bool, vectors: bool, orthogonalise: Any) -> tup
 
 
 def _within(q: Any, vectors: Any) -> Any:
-    """q's first columns turned by unitary matrices, the others beside them; without a q the matrices themselves."""
+    """q with its first columns rotated by unitary matrices; without a q the matrices themselves."""
     if q is None:
         return vectors
     columns, width = type_of(vectors).shape[2], type_of(q).shape[2]

@@ -1,4 +1,4 @@
-"""Rounding and the neighbourhood of floating-point numbers; all with a zero derivative."""
+"""Rounding and neighbours of floating-point numbers; all with a zero derivative."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ceil(NonDifferentiable):
 
 @primitive
 class trunc(NonDifferentiable):
-    """x without its fraction."""
+    """x without its fractional part."""
 
     kinds = "f"
     compute = staticmethod(np.trunc)
@@ -72,7 +72,7 @@ class round(NonDifferentiable):
 
     @staticmethod
     def is_even(mode: str) -> bool:
-        """Whether halves go to even numbers; UnsupportedError for an unknown mode."""
+        """Whether halves go to even numbers; raises UnsupportedError for an unknown mode."""
         if mode not in ("even", "away"):
             raise UnsupportedError(f"round has no mode {mode!r}.", 'Use "even" or "away".')
         return mode == "even"
@@ -80,12 +80,14 @@ class round(NonDifferentiable):
 
 @primitive
 class nextafter(NonDifferentiable):
-    """The number after x of its own dtype, towards y."""
+    """The next number after x in its dtype, towards y."""
 
     kinds = "f"
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        return np.nextafter(*arrays)
+        x, y = arrays
+        # for zeros of different signs, C returns the second, as here; NumPy returns the first in float16
+        return np.where(x == y, y, np.nextafter(x, y))
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.nextafter(x, y)

@@ -20,7 +20,7 @@ ANY = (*NUMBERS, *_narrow, np.dtype(bool))
 
 
 def _in_dtype(x: Any, dtype: np.dtype) -> Any:
-    """A float64 operand in another dtype; operands of other dtypes (indices) as they are."""
+    """A float64 operand in another dtype; operands of other dtypes (indices) unchanged."""
     x = np.asarray(x)
     if x.dtype != np.float64:
         return x

@@ -1,4 +1,4 @@
-"""Programs of scalars: the computations that general reductions combine elements by."""
+"""Programs of scalars: the computations with which general reductions combine elements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _run(
 
 
 def scalar_function(program: Program) -> Callable[..., tuple[Any, ...]]:
-    """function(s, *scalars) that spells the program with a ScalarBuilder."""
+    """function(s, *scalars) that writes the program with a ScalarBuilder."""
 
     def function(s: Any, *scalars: Any) -> tuple[Any, ...]:
         def apply(equation: Equation, operands: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ from rlx.ops.regions import (
     check_operands,
     drop,
     is_zero,
+    iteration,
     keep,
     run_region,
     tangent_inputs,
@@ -63,7 +64,7 @@ class scan(RegionPrimitive):
     """Operands: constants, initial carries, xs (leading axis `length`); body: (constants, carries,
     slices) -> (carries, slices of ys). Results: final carries, ys.
 
-    params: body: Program; constants, carries: how many operands are of each kind; length; reverse.
+    params: body: Program; constants, carries: the number of operands of each kind; length; reverse.
     """
 
     def type(self, *types: TensorType, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
@@ -80,6 +81,10 @@ class scan(RegionPrimitive):
     def effect(self, **params: Any) -> bool:
         """Whether the body has effects."""
         return any(e.primitive.effect(**e.params) for e in params["body"].equations)
+
+    def rounds(self, **params: Any) -> int | None:
+        """The length of the scan."""
+        return params["length"]
 
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Carries by their fixed point; the leading axes of xs are needed whole."""
@@ -100,7 +105,8 @@ class scan(RegionPrimitive):
         fixed, carry, xs = ScanParts.of(args, constants, carries)
         ys = [np.empty((length, *t.shape), t.dtype) for t in body.output_types[carries:]]
         for t in reversed(range(length)) if reverse else range(length):
-            carry, parts = ScanResults.of(run_region(body, [*fixed, *carry, *[x[t] for x in xs]]), carries)
+            with iteration(t, f"{'reverse ' * reverse}loop of {length} steps"):
+                carry, parts = ScanResults.of(run_region(body, [*fixed, *carry, *[x[t] for x in xs]]), carries)
             for y, value in zip(ys, parts, strict=True):
                 y[t] = value
         return (*carry, *ys)
@@ -313,9 +319,9 @@ def interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:
 
 
 def _hoist(body: Program, constants: int, operands: Sequence[Atom]) -> tuple[list[Equation], dict[Var, Atom]]:
-    """Equations of `body` that depend on its constants only, as equations outside of the loop.
+    """Equations of `body` that depend only on its constants, moved outside the loop.
 
-    Returns those that residuals need, and what each invariant variable is outside.
+    Returns the equations that residuals need, and the outside value of each invariant variable.
     """
     outside: dict[Var, Atom] = dict(zip(body.inputs[:constants], operands, strict=False))
     equations = []

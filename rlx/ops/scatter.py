@@ -24,8 +24,8 @@ MODES = ("clip", "drop", "fill", "promise_in_bounds")
 class Scatter(Primitive):
     """operand with updates combined into its windows, in the order of the batch positions.
 
-    mode: "clip" moves windows that stick out back inside, "drop" (or "fill") leaves them out,
-    as does "promise_in_bounds". unique_indices promises that no two windows overlap.
+    mode: "clip" clamps windows to the operand, "drop" (or "fill") omits windows out of bounds, as does
+    "promise_in_bounds". unique_indices promises that no two windows overlap.
     """
 
     combination = ""  # each process would start from the operand
@@ -65,7 +65,7 @@ class Scatter(Primitive):
         dimension_numbers: ScatterDimensionNumbers,
         **params: Any,
     ) -> AxisMap:
-        """Axes of whole windows; positions that are divided are combined, where the order is nothing."""
+        """Axes of whole windows; divided positions are combined, if the order does not matter."""
         windows = scatter_windows(self.name, operand, indices, updates, dimension_numbers)
         of_operand, of_indices = windows.axis_maps()
         place = {at: axis for axis, at in enumerate(of_operand) if at is not None}
@@ -144,7 +144,7 @@ class Scatter(Primitive):
         dropping = mode != "clip" and bool(windows.started)
         guard = windows.guard(indices) if dropping else None
         reducer = _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
-        # clipping may bring windows together that were apart
+        # clipping may move separate windows together
         distinct = windows.single or (unique_indices and mode != "clip")
         return k.scatter(reducer, operand, updates, windows.index(indices), guard, distinct)
 
@@ -175,7 +175,7 @@ _BOOL_REDUCERS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 
 # ------------------------------------------------------------- helpers for derivatives
 def windows_of(x: Any, indices: Any, updates: TensorType, params: dict[str, Any], fill: Any) -> Any:
-    """The windows of `x` that the scatter with these params writes; `fill` where it drops them."""
+    """The windows of `x` that the scatter with these params writes; `fill` for dropped windows."""
     numbers, operand = params["dimension_numbers"], type_of(x)
     if operand.size == 0:
         return full_like(TensorType(updates.shape, operand.dtype), fill or 0)
@@ -192,7 +192,7 @@ def windows_of(x: Any, indices: Any, updates: TensorType, params: dict[str, Any]
 
 
 def zero_cotangents(*inputs: Any) -> tuple[Any, ...]:
-    """What a transpose rule returns for a cotangent that is zero."""
+    """The result of a transpose rule for a zero cotangent."""
     return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in inputs)
 
 
@@ -225,7 +225,7 @@ class scatter_add(LinearScatter):
 
 @primitive
 class scatter(LinearScatter):
-    """operand with its windows replaced by updates; of overlapping windows the last one stays."""
+    """operand with its windows replaced by updates; if windows overlap, the last one wins."""
 
     def transpose(self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
@@ -243,7 +243,7 @@ class scatter(LinearScatter):
         return ct_operand, None, ct_updates
 
     def write_in_lanes(self, lanes: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
-        """Lanes that do not write put there what they hold, so that nothing but windows is read or written."""
+        """Lanes that do not write rewrite the old values, so that only windows are read or written."""
         kept = windows_of(operand, indices, type_of(updates), params, 0)
         axes: tuple[int, ...] = ()
         if type_of(lanes).ndim:
@@ -260,7 +260,7 @@ class scatter(LinearScatter):
 
 
 def _survivors(operand: TensorType, indices: Any, updates: TensorType, params: dict[str, Any]) -> Any:
-    """Which elements of the updates no later one overwrote: scatter their numbers and look."""
+    """The mask of update elements that no later one overwrote: scatter their indices and compare."""
     dtype = np.dtype(np.int64 if updates.size > np.iinfo(np.int32).max else np.int32)
     numbers = reshape(iota(type=TensorType((updates.size,), dtype), axis=0), shape=updates.shape)
     nobody = full_like(operand.update(dtype=dtype), -1)
@@ -320,15 +320,17 @@ class ExtremeScatter(Scatter):
         reached = windows_of(out, indices, update_type, params, None)
         hit = select(equal(updates, reached), full_like(update_type, 1), full_like(update_type, 0))
         hits = scatter_add(zeros, indices, hit, **params)
-        kept = registry["bitwise_or"](equal(operand, out), equal(hits, zeros))
-        kept = select(kept, full_like(type_of(zeros), 1), zeros)
+        ones = full_like(type_of(zeros), 1)
+        reached_by = scatter_add(zeros, indices, full_like(update_type, 1), **params)
+        # no update reaches a NaN that stays; a NaN that one reaches has no derivative, as in a maximum of two numbers
+        kept = select(registry["bitwise_or"](equal(operand, out), equal(reached_by, zeros)), ones, zeros)
         gained: Any = Zero(type_of(out))
         if not isinstance(tangents[0], Zero):
             gained = multiply(tangents[0], kept)
         if not isinstance(tangents[2], Zero):
             moved = scatter_add(zeros, indices, multiply(tangents[2], hit), **params)
             gained = add_values(gained, moved)
-        return out, divide(gained, registry["add"](hits, kept))
+        return out, divide(gained, registry["maximum"](registry["add"](hits, kept), ones))
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear(self.name)
@@ -336,7 +338,7 @@ class ExtremeScatter(Scatter):
 
 @primitive
 class scatter_min(ExtremeScatter):
-    """operand with its windows replaced by the smaller of themselves and updates."""
+    """operand with its windows replaced by the minimum of window and updates."""
 
     ufunc = np.minimum
     reducer = "min"
@@ -344,7 +346,7 @@ class scatter_min(ExtremeScatter):
 
 @primitive
 class scatter_max(ExtremeScatter):
-    """operand with its windows replaced by the larger of themselves and updates."""
+    """operand with its windows replaced by the maximum of window and updates."""
 
     ufunc = np.maximum
     reducer = "max"

@@ -1,4 +1,4 @@
-"""Shape: operations that move elements about and compute nothing."""
+"""Shape: operations that move elements without computing."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ AxisMap = tuple[tuple[int | None, ...], ...]
 
 
 class Movement(LinearPrimitive):
-    """Linear operations whose transpose is stated by `pull_back`, for cotangents that are there."""
+    """Linear operations whose transpose is `pull_back`, for nonzero cotangents."""
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        """A zero cotangent stays zero; others go through `pull_back`."""
+        """A zero cotangent remains zero; others are passed to `pull_back`."""
         if isinstance(cotangent, Zero):
             return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in inputs)
         return self.pull_back(cotangent, *inputs, **params)
@@ -58,7 +58,7 @@ class Movement(LinearPrimitive):
 
 
 def check_axes(name: str, axes: Sequence[int], ndim: int) -> None:
-    """Raise ShapeError unless `axes` are different axes of an array with `ndim` of them."""
+    """Raise ShapeError unless `axes` are different axes of an array with `ndim` axes."""
     if len(set(axes)) != len(axes) or not all(0 <= a < ndim for a in axes):
         raise ShapeError(
             f"{name} got axes {tuple(axes)} for an array of {ndim} dimensions.",
@@ -76,9 +76,9 @@ def check_lengths(name: str, ndim: int, **sequences: Sequence[Any]) -> None:
             )
 
 
-# ------------------------------------------------------------- where axes go
+# ------------------------------------------------------------- maps of axes
 def axes_but(ndim: int, axes: Sequence[int]) -> tuple[int | None, ...]:
-    """Axes that stay where they are, for an axis_map; those in `axes` are needed whole."""
+    """Axes that keep their positions, for an axis_map; the axes in `axes` are needed whole."""
     return tuple(None if a in axes else a for a in range(ndim))
 
 
@@ -142,8 +142,8 @@ class broadcast_in_dim(Movement):
         check_lengths(self.name, x.ndim, dims=dims)
         if list(dims) != sorted(dims) or any(d not in (1, shape[i]) for d, i in zip(x.shape, dims, strict=True)):
             raise ShapeError(
-                f"broadcast_in_dim cannot bring {x!r} to shape {shape} along axes {dims}.",
-                "An axis has size 1 or that of its axis in the result, and dims increase.",
+                f"broadcast_in_dim cannot broadcast {x!r} to shape {shape} along axes {dims}.",
+                "An axis has size 1 or the size of its axis in the result, and dims increase.",
             )
         return TensorType(tuple(shape), x.dtype, x.weak)
 
@@ -200,13 +200,13 @@ class reshape(Movement):
         result = TensorType(tuple(shape), x.dtype, x.weak)
         if result.size != x.size or any(d < 0 for d in shape):
             raise ShapeError(
-                f"reshape cannot bring {x!r} of {x.size} elements to shape {tuple(shape)}.",
+                f"cannot reshape {x!r} of {x.size} elements to shape {tuple(shape)}.",
                 "The product of the new sizes must equal the number of elements.",
             )
         return result
 
     def axis_map(self, x: TensorType, *, shape: tuple[int, ...]) -> AxisMap:
-        """The first of axes that are merged, or split, stays whole blocks."""
+        """The first of merged or split axes keeps whole blocks."""
         found: list[int | None] = [None] * x.ndim
         reached = {prod(shape[:a]): a for a in _long_axes(shape)}
         for a in _long_axes(x.shape):
@@ -281,7 +281,7 @@ class transpose(Movement):
 
 @primitive
 class reverse(Movement):
-    """The elements in opposite order along the given axes."""
+    """The elements in reverse order along the given axes."""
 
     def type(self, x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
         check_axes(self.name, axes, x.ndim)
@@ -337,7 +337,7 @@ class slice(Movement):
         return (axes_but(x.ndim, [a for a, (*cut, size) in cuts if cut != [0, size, 1]]),)
 
     def of_parts(self, shape: tuple[int, ...], /, *, starts: Any, limits: Any, strides: Any) -> dict[str, Any]:
-        """An axis of which the part is shorter is not cut."""
+        """An axis whose slice is shorter is not divided."""
         ends = enumerate(zip(starts, limits, strides, shape, strict=True))
         own = tuple(n if -(-(limit - start) // stride) != n else limits[a] for a, (start, limit, stride, n) in ends)
         return {"starts": starts, "limits": own, "strides": strides}
@@ -417,7 +417,7 @@ class pad(Movement):
         if any(n < 0 for n in shape) or any(interior < 0 for _, _, interior in config):
             raise ShapeError(
                 f"pad got config {config} for {x!r}, which would leave shape {shape}.",
-                "Cut no more than there is, and let interior be 0 or more.",
+                "Cut at most the size of an axis, and use an interior of 0 or more.",
             )
         return TensorType(shape, x.dtype, x.weak and value.weak)
 
@@ -481,14 +481,14 @@ class pad(Movement):
 
 
 def padding_mask(shape: tuple[int, ...], config: PadConfig) -> Any:
-    """True where an array of `shape`, padded so, holds padding."""
+    """A mask of the padding in an array of `shape` after padding."""
     boolean = TensorType(shape, np.dtype(bool))
     return pad(full_like(boolean, False), full_like(boolean.update(shape=()), True), config=config)
 
 
 @primitive
 class concatenate(Movement):
-    """Arrays joined along an axis that exists."""
+    """Arrays joined along an existing axis."""
 
     all_linear = True
 

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms as products with small matrices and twiddle factors; Bluestein's for large primes.
 
 A transform of length r m is one of length r over every m-th element, a factor for each result, and transforms of
-length m. Lengths with a prime factor that is large are a convolution of a length that is a power of two.
+length m. Lengths with a large prime factor become a convolution whose length is a power of two.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlx.trace.primitive import type_of
 
 __all__ = ["transform_by_factors"]
 
-_RADIX = 8  # products of small factors up to here are one step
-_DIRECT = 64  # prime factors up to here are products with their own matrix
+_RADIX = 8  # products of small factors up to this size are one step
+_DIRECT = 64  # prime factors up to this size are products with their own matrix
 
 
 def transform_by_factors(x: Any, kind: str, lengths: tuple[int, ...]) -> Any:
-    """The transform over the last axes, as the primitive has it."""
+    """The transform over the last axes, with the primitive's parameters."""
     ndim = type_of(x).ndim
     axes = range(ndim - len(lengths), ndim)
     sign = -1 if kind in ("fft", "rfft") else 1
@@ -41,7 +41,7 @@ def transform_by_factors(x: Any, kind: str, lengths: tuple[int, ...]) -> Any:
 
 
 def _whole_spectrum(half: Any, length: int) -> Any:
-    """The other half of the spectrum of real numbers, conjugated and backwards, behind the one that is given."""
+    """The full spectrum of real numbers: the given half, then its conjugate in reverse order."""
     last = type_of(half).ndim - 1
     mirrored = reverse(conj(slice_along(half, 1, (length + 1) // 2, last)), axes=(last,))
     return concatenate(half, mirrored, axis=last)
@@ -66,7 +66,7 @@ def _rows(x: Any, sign: int) -> Any:
 
 
 def _prime_factors(n: int) -> Iterator[int]:
-    """In ascending order."""
+    """The prime factors in ascending order."""
     factor = 2
     while factor * factor <= n:
         while n % factor == 0:
@@ -78,7 +78,7 @@ def _prime_factors(n: int) -> Iterator[int]:
 
 
 def _radices(primes: list[int]) -> list[int]:
-    """Their product in few steps: the largest factors first, each with what small ones fit beside it."""
+    """Their product in few steps: the largest factors first, each combined with small ones that fit."""
     rest, radices = sorted(primes), []
     while rest:
         radix = rest.pop()
@@ -111,13 +111,13 @@ def _by_radices(x: Any, radices: list[int], sign: int) -> Any:
             twiddles = _roots(np.outer(digits, low), radix * rest, sign).astype(dtype)
             x = multiply(x, reshape(twiddles, shape=(radix, 1, rest)))
         lead *= radix
-    # digits of the last radix in front, then those of the one before, the batch last
+    # digits of the last radix first, then the digits of the previous one, the batch last
     x = reshape(x, shape=(*reversed(radices), batch))
     return reshape(transpose(x, permutation=(len(radices), *range(len(radices)))), shape=(batch, length))
 
 
 def _convolved(x: Any, sign: int) -> Any:
-    """Bluestein's: j k = (j^2 + k^2 - (j - k)^2) / 2 makes the transform a convolution with a chirp."""
+    """Bluestein's: j k = (j^2 + k^2 - (j - k)^2) / 2 turns the transform into a convolution with a chirp."""
     (_, length), dtype = type_of(x).shape, type_of(x).dtype
     padded = 1 << (2 * length - 2).bit_length()
     chirp = _roots(np.arange(length) ** 2 % (2 * length), 2 * length, sign)

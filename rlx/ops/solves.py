@@ -33,7 +33,7 @@ __all__ = ["lu_solve", "sylvester", "triangular_solve", "tridiagonal_solve"]
 class Solve(LibraryPrimitive):
     """Solves op(a) x = b: linear in the last operand, whose cotangent is another solve.
 
-    A subclass states `moved(x, primals, tangents, **params)`, the tangent of op(a) times x (None if
+    A subclass defines `moved(x, primals, tangents, **params)`, the tangent of op(a) times x (None if
     the system has no tangent), and `adjoint_solve(cotangent, *inputs, **params)`.
     """
 
@@ -54,12 +54,12 @@ class Solve(LibraryPrimitive):
         raise NotImplementedError(self.name)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        """One system for many right sides: more columns (or rows) of them."""
+        """One system for many right sides: a batch adds columns (or rows)."""
         if not self.shares_system or any(d is not None for d in dims[:-1]):
             return super().batch(size, inputs, dims, **params)
         left = params.get("left_side", True)
         fronted = to_front(inputs[-1], dims[-1], size)
-        # behind the matrix's batch axes, beside the axis of the right sides
+        # after the matrix's batch axes, next to the axis of the right sides
         place = type_of(fronted).ndim - (1 if left else 3)
         shape = type_of(beside := move_axis(fronted, 0, place)).shape
         at = place - 1 if left else place
@@ -86,7 +86,7 @@ def _operation(a: Any, transpose_a: bool, conjugate_a: bool) -> Any:
 
 
 def _check_right_side(name: str, a: TensorType, b: TensorType, axis: int = -2) -> None:
-    """Raise unless the right sides fit the square systems."""
+    """Raise ShapeError unless the right sides fit the square systems."""
     check_matrices(name, a, b)
     check_square(name, a)
     if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[axis]:
@@ -141,7 +141,7 @@ class triangular_solve(Solve):
         return self.bind(a, cotangent, **params | {"transpose_a": not params["transpose_a"]})
 
     def decomposition(self, a: Any, b: Any, **params: Any) -> Any:
-        """By substitution."""
+        """Computed by substitution."""
         return solve_triangular(a, b, **params)
 
     def samples(self) -> Iterator[Sample]:
@@ -162,10 +162,10 @@ class triangular_solve(Solve):
 
 @primitive
 class lu_solve(Solve):
-    """x with op(a) x = b from a's LU factors and permutation, which are taken to follow a.
+    """x with op(a) x = b from a's LU factors and permutation, which are treated as functions of a.
 
-    The derivative with respect to a goes through another solve with the same factors; tangents of the
-    factors count for nothing. So there are no samples: where a is moved alone the result stays.
+    The derivative with respect to a is another solve with the same factors; tangents of the factors are
+    ignored. So there are no samples: the result does not change if only a is moved.
     """
 
     routine = "lu_solve"
@@ -179,7 +179,7 @@ class lu_solve(Solve):
         return b.strong()
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """From the factors alone."""
+        """The routine takes only the factors."""
         return LIBRARY_ROUTINES["lu_solve"](arrays[1:], params)[0]
 
     def moved(self, x: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -195,7 +195,7 @@ class lu_solve(Solve):
         return solve_factored(triangular_solve, factors, permutation, b, **params)
 
     def lower(self, k: Any, *values: Any, **params: Any) -> Any:
-        """From the factors alone."""
+        """The kernel takes only the factors."""
         b = values[-1]
         if b.type.size == 0:
             return k.full(b.type.strong(), 0)
@@ -204,7 +204,7 @@ class lu_solve(Solve):
 
 @primitive
 class tridiagonal_solve(Solve):
-    """x with a x = b for the matrices of three diagonals.
+    """x with a x = b for tridiagonal matrices.
 
     The diagonals have the size of the system: the first element of `below` and the last of `above`
     are not read.
@@ -226,7 +226,8 @@ class tridiagonal_solve(Solve):
         for tangent, step in ((below, 1), (diagonal, 0), (above, -1)):
             if not isinstance(tangent, Zero):
                 column = expand_dims(tangent, (type_of(tangent).ndim,))
-                terms.append(multiply(column, _shifted(x, step, -2)))
+                # elements that are not read have no part in a product: their cotangent is 0 beside a NaN
+                terms.append(_shifted(multiply(_shifted(column, -step, -2), x), step, -2))
         if not terms:
             return None
         total = terms[0]
@@ -238,7 +239,7 @@ class tridiagonal_solve(Solve):
         return self.bind(_shifted(above, 1, -1), diagonal, _shifted(below, -1, -1), cotangent)
 
     def decomposition(self, below: Any, diagonal: Any, above: Any, b: Any) -> Any:
-        """By elimination with interchanges."""
+        """Computed by elimination with interchanges."""
         return solve_tridiagonal(below, diagonal, above, b)
 
     def samples(self) -> Iterator[Sample]:
@@ -254,7 +255,7 @@ class tridiagonal_solve(Solve):
 
 
 def _shifted(x: Any, step: int, axis: int) -> Any:
-    """x one place further along an axis (back if step is -1), a zero moving in."""
+    """x shifted by one position along an axis (back if step is -1), filled with zero."""
     t = type_of(x)
     axis += t.ndim
     size = t.shape[axis]

@@ -54,9 +54,9 @@ def _order(keys: Sequence[np.ndarray], axis: int) -> np.ndarray:
 
 @primitive
 class sort(Primitive):
-    """All operands in the stable ascending order of the first `keys` of them along `axis`.
+    """All operands in the stable ascending order of the first `keys` operands along `axis`.
 
-    NaN comes last, -0. equals 0., complex numbers are ordered by their real, then imaginary parts.
+    NaN is last, -0. equals 0., complex numbers are ordered by their real, then imaginary parts.
     """
 
     multiple = True
@@ -119,7 +119,7 @@ class sort(Primitive):
 
 
 def _lowered_keys(k: Any, v: Any) -> list[Any]:
-    """The real and imaginary parts of a complex key; a real one as it is."""
+    """The real and imaginary parts of a complex key; a real one unchanged."""
     if not is_complex(v.type.dtype):
         return [v]
     part = v.type.update(dtype=np.dtype(f"f{v.type.dtype.itemsize // 2}"))
@@ -150,7 +150,7 @@ def _largest_by_sorting(builder: Any, x: Any, k: int) -> tuple[Any, Any]:
 class top_k(Primitive):
     """The k largest elements along `axis`, largest first, and their int32 positions.
 
-    Of equal elements the first come first; NaN counts as largest.
+    Equal elements keep their order; NaN counts as largest.
     """
 
     multiple = True
@@ -173,7 +173,7 @@ class top_k(Primitive):
 
     def reference(self, x: np.ndarray, *, k: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
         size = x.shape[axis]
-        # ascending order of the reversed axis, read backwards, keeps ties in their own order
+        # ascending order of the reversed axis, read backwards, keeps ties in order
         order = np.flip(_order([np.flip(x, axis)], axis), axis)
         positions = size - 1 - np.take(order, range(k), axis)
         return np.take_along_axis(x, positions, axis), positions.astype(INT32)

@@ -1,4 +1,4 @@
-"""A mapped axis whose members are divided among processes: what the rules of collectives ask of it."""
+"""A mapped axis whose members are divided among processes: its interface for the rules of collectives."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["SpanningAxis", "meets"]
 
 @dataclass(frozen=True)
 class SpanningAxis:
-    """An axis of `size` members, of which each process of a `group` has `local` ones, in the order of ranks.
+    """An axis of `size` members; each process of a `group` has `local` members, in the order of ranks.
 
-    index: the rank of this process in the group. What is not mapped over the axis is the same in all processes.
+    index: the rank of this process in the group. Values not mapped over the axis are equal in all processes.
 
     >>> from rlx.ops.spanning_axis import SpanningAxis
     >>> SpanningAxis("data", 8, 2, "world", 3).members
@@ -37,33 +37,33 @@ class SpanningAxis:
 
     @property
     def members(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self.size // self.local
 
     @property
     def params(self) -> dict[str, Any]:
-        """What exchanges along the axis are told of the group."""
+        """The params of collectives along the axis."""
         return {"group": self.group, "members": self.members, "place": b""}
 
     def reduce(self, x: Any, op: str) -> Any:
-        """The reduction over processes of what each of them has."""
+        """The reduction of the processes' values."""
         return process_all_reduce(x, op=op, mode="fast", **self.params)
 
     def positions(self) -> Any:
-        """The positions of the own members along the axis, int32.
+        """The positions of this process's members along the axis, int32.
 
-        They are not known while programs are optimised: exchanges must not become superfluous in some processes only.
+        They are unknown while programs are optimised: a collective must not be removed in some processes only.
         """
         first = process_copy(np.int32(self.index * self.local), group=self.group, members=self.members)
         return add(iota(type=TensorType((self.local,), np.dtype("i4")), axis=0), first)
 
     def rows(self, x: Any, dim: int | None) -> Any:
-        """What all members have, along a new axis in front."""
+        """The values of all members, along a new first axis."""
         blocks = process_all_gather(to_front(x, dim, self.local), **self.params)
         return reshape(blocks, shape=(self.size, *type_of(blocks).shape[2:]))
 
 
 def meets(program: Program) -> bool:
-    """Whether members exchange something in a program, or in one inside it."""
+    """Whether a program, or one inside it, has collectives."""
     here = any(e.primitive.exchanges or e.primitive.collective for e in program.equations)
     return here or any(map(meets, program.regions()))

@@ -62,7 +62,7 @@ TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
 class ErrorFunction(Elementwise):
-    """An error function: one of the scalar alphabet, by the primitive's name."""
+    """An error function: the scalar operation with the primitive's name."""
 
     kinds = "f"
     scipy_name: str
@@ -106,6 +106,10 @@ class erf_inv(ErrorFunction):
     scipy_name = "erfinv"
     domain = (-0.8, 0.8)
 
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """SciPy's function, which has 0. at -0."""
+        return np.copysign(super().reference(*arrays), arrays[0])
+
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         return (lambda t: multiply(t, multiply(exp(square(out)), 1 / TWO_OVER_ROOT_PI)),)
 
@@ -113,9 +117,16 @@ class erf_inv(ErrorFunction):
 # ------------------------------------------------------------- the gamma function
 @primitive
 class lgamma(Special):
-    """log |gamma(x)|."""
+    """log |gamma(x)|, infinite at both infinities."""
 
     domain = (0.5, 4.0)
+
+    def reference(self, x: np.ndarray) -> Any:
+        """SciPy's function, which is -inf at -inf."""
+        return super().reference(np.where(x == -np.inf, x.dtype.type(np.inf), x))
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.special("lgamma", s.select(s.eq(x, -math.inf), math.inf, x))
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         return (lambda t: multiply(t, digamma(x)),)
@@ -203,7 +214,7 @@ class binomial(Special):
         )
 
 
-# ------------------------------------------------------------- of complex numbers
+# ------------------------------------------------------------- complex functions
 @primitive
 class complex_gamma(ComplexSpecial):
     """The gamma function of complex numbers."""
@@ -277,7 +288,7 @@ class GammaSlope(Elementwise):
     domain = ((0.5, 3.0), (0.3, 4.0))
 
     def slope_in_a(self, a: Any, x: Any) -> Any:
-        """Its own derivative in a, by differences over a part of the width of the distribution."""
+        """Its derivative in a, by differences over a part of the width of the distribution."""
         wide_a, wide_x = widened(a), widened(x)
         scale = add(divide(1, minimum(sqrt(wide_a), wide_a)), absolute(log(divide(wide_x, wide_a))))
         return convert(slope(self, (wide_a, wide_x), 0, divide(0.02, scale)), dtype=type_of(a).dtype)
@@ -312,7 +323,7 @@ class random_gamma_grad(GammaSlope):
 
     def partials(self, out: Any, a: Any, x: Any) -> tuple[Any, ...]:
         def in_x(t: Any) -> Any:
-            # out = -(dP/da) / p with p = dP/dx, of which log p is known
+            # out = -(dP/da) / p with p = dP/dx, whose logarithm is known
             of_density = subtract(divide(subtract(a, 1), x), 1)
             return multiply(t, subtract(subtract(digamma(a), log(x)), multiply(out, of_density)))
 
@@ -332,9 +343,11 @@ class bessel_i0(Special):
 class bessel_i1(Special):
     """The modified Bessel function of order 1."""
 
+    sign_of = 0
+
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         def in_x(t: Any) -> Any:
-            # the limit 1/2 of out / x keeps its own derivative, 0
+            # the limit 1/2 of out / x has the derivative 0
             tiny = _epsilon(type_of(x).dtype)
             is_small = less_equal(absolute(x), tiny)
             safe = select(is_small, scalar_like(x, tiny), x)
@@ -355,6 +368,8 @@ class bessel_i0e(Special):
 @primitive
 class bessel_i1e(Special):
     """exp(-|x|) times the modified Bessel function of order 1."""
+
+    sign_of = 0
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         def in_x(t: Any) -> Any:

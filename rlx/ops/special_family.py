@@ -14,9 +14,10 @@ __all__ = ["ComplexSpecial", "Special", "unsupported"]
 
 
 class Special(Elementwise):
-    """The function of `ir.scalar.SPECIAL` that has the primitive's name."""
+    """The function of `ir.scalar.SPECIAL` with the primitive's name."""
 
     kinds = "f"
+    sign_of: int | None = None  # the operand whose sign an odd function's result has: SciPy drops the sign of -0.
 
     @property
     def arity(self) -> int:
@@ -26,10 +27,12 @@ class Special(Elementwise):
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """SciPy's function in float64, rounded to the operands' dtype."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return SPECIAL[self.name].evaluate(*arrays).astype(arrays[0].dtype)
+            found = SPECIAL[self.name].evaluate(*arrays).astype(arrays[0].dtype)
+        return found if self.sign_of is None else np.copysign(found, arrays[self.sign_of])
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
-        return s.special(self.name, *xs)
+        found = s.special(self.name, *xs)
+        return found if self.sign_of is None else s.copysign(found, xs[self.sign_of])
 
 
 class ComplexSpecial(Elementwise):
@@ -52,7 +55,7 @@ class ComplexSpecial(Elementwise):
 
 
 def unsupported(name: str, operand: str) -> Any:
-    """A partial derivative that raises when a tangent asks for it."""
+    """A partial derivative that raises an error when a tangent needs it."""
 
     def refuse(tangent: Any) -> Any:
         raise UnsupportedError(

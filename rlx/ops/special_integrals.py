@@ -90,7 +90,7 @@ class expint_n(Special):
     domain = ((2, 2), (0.3, 3.0))
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """SciPy's function, which warns of orders that are not whole, or that an integer does not hold."""
+        """SciPy's function, which warns about orders that are not whole or exceed an integer."""
         n, x = arrays
         return super().reference(
             np.where(np.abs(n) * n.dtype.type(1 / LARGEST_ORDER) < 1, np.trunc(n), n.dtype.type(np.nan)), x
@@ -134,6 +134,8 @@ class cosine_integral(Special):
 class fresnel_sine(Special):
     """The integral of sin(pi t**2 / 2) from 0 to x."""
 
+    sign_of = 0
+
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         return (lambda t: multiply(t, sin(multiply(square(x), math.pi / 2))),)
 
@@ -141,6 +143,8 @@ class fresnel_sine(Special):
 @primitive
 class fresnel_cosine(Special):
     """The integral of cos(pi t**2 / 2) from 0 to x."""
+
+    sign_of = 0
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         return (lambda t: multiply(t, cos(multiply(square(x), math.pi / 2))),)
@@ -156,6 +160,6 @@ class spence(Special):
         is_one = equal(x, 1)
         excess = subtract(x, 1)
         safe = select(is_one, 2, x)
-        # at 1 the first terms of the series, which know the next derivative too
+        # at 1 the first terms of the series, which also give the next derivative
         limit = subtract(divide(excess, 2), 1)
         return (lambda t: multiply(t, select(is_one, limit, divide(log(safe), subtract(1, safe)))),)

@@ -49,7 +49,7 @@ def solve(a: Any, b: Any, transpose_a: bool = False, conjugate_a: bool = False) 
 
 
 def _spread(*shape: int) -> np.ndarray:
-    """Symmetric matrices whose eigenvalues are far apart."""
+    """Symmetric matrices with well separated eigenvalues."""
     x = as_real(*shape)
     return np.asarray(x + x.swapaxes(-1, -2) + np.diag(np.arange(shape[-1]) * 1.5))
 
@@ -57,7 +57,7 @@ def _spread(*shape: int) -> np.ndarray:
 def _inverse_differences(values: Any, dtype: np.dtype) -> Any:
     """1 / (values[j] - values[i]) for different i and j, 0 on the diagonal.
 
-    Infinite for a repeated value: the vectors have no derivative there, and NaN says so.
+    Infinite for a repeated value: the vectors have no derivative there, and are NaN.
     """
     gaps = difference(values)
     t = type_of(gaps)
@@ -67,10 +67,10 @@ def _inverse_differences(values: Any, dtype: np.dtype) -> Any:
 
 @primitive
 class eigh(LibraryPrimitive):
-    """(w, v): ascending eigenvalues and eigenvectors of Hermitian matrices, one triangle of which is read.
+    """(w, v): ascending eigenvalues and eigenvectors of Hermitian matrices; only one triangle is read.
 
-    The derivative is that of what is read. Repeated eigenvalues: w has one (of a choice of vectors), v
-    has none and gives NaN.
+    The derivative is with respect to that triangle. Repeated eigenvalues: w has one (of a choice of vectors), v
+    has none and is NaN.
     """
 
     def type(self, a: TensorType, *, lower: bool) -> tuple[TensorType, TensorType]:
@@ -85,7 +85,7 @@ class eigh(LibraryPrimitive):
         return real_part(diagonal_of(inner)), product(vectors, turn)
 
     def decomposition(self, a: Any, *, lower: bool) -> tuple[Any, Any]:
-        """By Jacobi's rotations."""
+        """Computed by Jacobi's rotations."""
         return rotate_hermitian(a, lower)
 
     def samples(self) -> Iterator[Sample]:
@@ -95,7 +95,7 @@ class eigh(LibraryPrimitive):
             ([_spread(2, 4, 4)], {"lower": False}),
             ([np.zeros((0, 0))], {"lower": True}),
         )
-        # LAPACK chooses the phases of complex vectors otherwise than the derivative
+        # LAPACK's phases of complex vectors differ from the derivative's
         hermitian = _spread(3, 3) + 0.2j * (as_real(3, 3) - as_real(3, 3).T)
         yield Sample((hermitian.astype(np.complex64),), {"lower": True})
 
@@ -104,7 +104,7 @@ class eigh(LibraryPrimitive):
 class svd(LibraryPrimitive):
     """(u, s, vh) with descending s; only (s,) without compute_uv.
 
-    Repeated singular values: s has a derivative, and those of u and vh leave out the turn of the vectors
+    Repeated singular values: s has a derivative; the derivatives of u and vh omit the rotation of the vectors
     among themselves, which is arbitrary.
     """
 
@@ -134,7 +134,7 @@ class svd(LibraryPrimitive):
         return _svd_tangents(*outs, tangents[0])
 
     def decomposition(self, a: Any, *, full_matrices: bool, compute_uv: bool) -> tuple[Any, ...]:
-        """By Jacobi's rotations of the columns."""
+        """Computed by Jacobi's rotations of the columns."""
         return rotate_columns(a, full_matrices, compute_uv, qr)
 
     def samples(self) -> Iterator[Sample]:
@@ -177,7 +177,7 @@ def _svd_tangents(u: Any, s: Any, vh: Any, tangent: Any) -> tuple[Any, Any, Any]
 
 
 def _outside(vectors: Any, moved: Any, scale: Any) -> Any:
-    """What moves the vectors out of the space that they span."""
+    """The part of the tangent that moves the vectors out of their span."""
     rest = subtract(moved, product(vectors, adjoint(vectors), moved))
     return divide(rest, broadcast_to(cast(scale, type_of(rest).dtype), type_of(rest).shape))
 
@@ -188,7 +188,7 @@ def _inverse_where_nonzero(x: Any) -> Any:
 
 
 def _vector_tangents(values: Any, vectors: Any, inner: Any) -> Any:
-    """Tangents of eigenvectors that keep the length 1 and a real largest component, as LAPACK scales them.
+    """Tangents of eigenvectors that have length 1 and a real largest component, as LAPACK scales them.
 
     inner: the matrix's tangent in the basis of the vectors.
     """
@@ -210,7 +210,7 @@ def _vector_tangents(values: Any, vectors: Any, inner: Any) -> Any:
 class eig(LibraryPrimitive):
     """(w, [left], [right]): eigenvalues and eigenvectors of general matrices, all complex.
 
-    Derivatives of w and of the vectors, which keep length 1 and a real largest component.
+    Derivatives of w and of the vectors, which have length 1 and a real largest component.
     """
 
     def type(self, a: TensorType, *, compute_left: bool, compute_right: bool) -> tuple[TensorType, ...]:
@@ -248,7 +248,7 @@ class eig(LibraryPrimitive):
             ([np.zeros((0, 0))], values),
         )
         for dtype in (np.float32, np.complex64):
-            # the phases of a pair of conjugate vectors would turn with every rounding error
+            # the phases of a pair of conjugate vectors would change with every rounding error
             vectors = _spread(3, 3).astype(dtype)
             yield Sample((vectors,), values | {"compute_right": True})
             yield Sample((vectors,), {"compute_left": True, "compute_right": True})
@@ -265,20 +265,20 @@ class schur(LibraryPrimitive):
 
     def samples(self) -> Iterator[Sample]:
         for dtype in ("f8", "f4", "c16", "c8"):
-            # real eigenvalues far apart: blocks of two would turn with every rounding error
+            # well separated real eigenvalues: blocks of two would change with every rounding error
             yield Sample((_spread(2, 3, 3).astype(dtype),), {})
 
 
 @primitive
 class hessenberg(LibraryPrimitive):
-    """(packed, taus): the Hessenberg form, below it the reflectors that make it."""
+    """(packed, taus): the Hessenberg form, below it its reflectors."""
 
     def type(self, a: TensorType) -> tuple[TensorType, TensorType]:
         check_square(self.name, a)
         return a.strong(), TensorType((*a.shape[:-2], max(a.shape[-1] - 1, 0)), a.dtype)
 
     def decomposition(self, a: Any) -> tuple[Any, Any]:
-        """By Householder's reflections."""
+        """Computed by Householder's reflections."""
         return pack_hessenberg(a)
 
     def samples(self) -> Iterator[Sample]:
@@ -297,7 +297,7 @@ class tridiagonal(LibraryPrimitive):
         return a.strong(), TensorType(a.shape[:-1], real), TensorType(off, real), TensorType(off, a.dtype)
 
     def decomposition(self, a: Any, *, lower: bool) -> tuple[Any, Any, Any, Any]:
-        """By Householder's reflections."""
+        """Computed by Householder's reflections."""
         return pack_tridiagonal(a, lower)
 
     def samples(self) -> Iterator[Sample]:
@@ -307,7 +307,7 @@ class tridiagonal(LibraryPrimitive):
 
 @primitive
 class matrix_sqrt(LibraryPrimitive):
-    """The principal square root of complex matrices; NaN where there is none."""
+    """The principal square root of complex matrices; NaN if there is none."""
 
     multiple = False
 

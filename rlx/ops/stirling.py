@@ -1,4 +1,4 @@
-"""log |beta(a, b)| by Stirling's series, where the logarithms of gamma would cancel.
+"""log |beta(a, b)| by Stirling's series, for operands whose log gammas would cancel.
 
 The terms of a and b are gathered so that none is much larger than the result (DiDonato and Morris,
 1992). For small or negative operands SciPy's function is exact.
@@ -31,7 +31,7 @@ def _remainder(x: Any) -> Any:
 def _log_beta(s: Any, a: Any, b: Any) -> Any:
     small, large = s.min(a, b), s.max(a, b)
     is_series = (large >= LARGE) & (large < math.inf) & (small > 0)
-    # in the cases that are not selected the operands only have to be harmless
+    # in cases that are not selected, the operands only have to be valid
     big, little = s.select(is_series, large, LARGE), s.select(is_series, small, 1.0)
     both = little >= LARGE
     common = _remainder(big) - _remainder(big + little) - (big - 0.5) * s.log1p(little / big)

@@ -17,7 +17,7 @@ class stop_gradient(NonDifferentiable):
     """x, a constant for every derivative."""
 
     def takes(self, dtype: np.dtype) -> bool:
-        """Anything, keys too."""
+        """Any type, including keys."""
         return True
 
     def compute(self, x: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ __all__ = ["inverse_order", "pivot_measure", "solve_factored", "solve_triangular
 def solve_triangular(
     a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
 ) -> Any:
-    """The params are those of the primitive: everything becomes op(a) x = b with rows from the first, or the last."""
+    """Solve with the primitive's params: every case becomes op(a) x = b, from the first row or from the last."""
     matrices = one_batch(conjugate(a) if conjugate_a else a, 2)
     right_sides = one_batch(b if left_side else turned(b), 2)
     if transpose_a == left_side:  # x op(a) = b is op(a)^T x^T = b^T
@@ -31,7 +31,7 @@ def solve_triangular(
     batch, order, columns = type_of(right_sides).shape
 
     def step(found: Any, row: Any, pivot: Any, wanted: Any, number: Any) -> list[Any]:
-        # `found` is zero where nothing is known yet
+        # `found` is zero where rows are not solved yet
         rest = subtract(wanted, reduce_sum(multiply(expand_dims(turned(row), (2,)), found), axes=(0,)))
         return [placed(found, expand_dims(rest if unit_diagonal else divide(rest, pivot), (0,)), number, 0)]
 
@@ -43,7 +43,7 @@ def solve_triangular(
 
 
 def inverse_order(order: Any) -> Any:
-    """The permutations that undo those of a batch."""
+    """The inverse permutations of a batch."""
     count, size = type_of(order).shape
     matches = equal(expand_dims(order, (1,)), count_along(1, 1, size, 1))
     return reduce_sum(select(matches, count_along(2, count, size, size), 0), axes=(2,))
@@ -68,7 +68,7 @@ def solve_factored(
 
 
 def pivot_measure(x: Any) -> Any:
-    """LAPACK's magnitude for the choice of pivots."""
+    """LAPACK's magnitude for choosing pivots."""
     return add(absolute(real(x)), absolute(imag(x))) if is_complex(type_of(x).dtype) else absolute(x)
 
 
@@ -78,7 +78,7 @@ def solve_tridiagonal(below: Any, diagonal: Any, above: Any, b: Any) -> Any:
     order = shape[-2]
     if order == 1:
         return divide(b, expand_dims(diagonal, (len(shape) - 1,)))
-    # system by system along the last axis of diagonals, and the columns of right sides beside it
+    # systems along the last axis of the diagonals, with the columns of right sides next to it
     lows, pivots, highs = (turned(one_batch(x, 1)) for x in (below, diagonal, above))
     right_sides = move_axis(one_batch(b, 2), 1, 0)
     batch, columns = type_of(pivots).shape[1], shape[-1]

@@ -53,7 +53,7 @@ LOG_OF_TWO = float(np.log(2.0))
 
 # ------------------------------------------------------------- exponentials and logarithms
 def _complex_log1p(x: np.ndarray) -> np.ndarray:
-    """log(1 + x) with the real part exact near 0, where NumPy's loses the digits that 1 + x loses."""
+    """log(1 + x) with the real part exact near 0, where NumPy's function loses the digits that 1 + x loses."""
     wide = x.astype(np.complex128, copy=False)
     a, b = wide.real, wide.imag
     near = np.log1p(a * (a + 2) + b * b) * 0.5
@@ -105,11 +105,11 @@ class expm1(Elementwise):
         return s.expm1(x)
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
-        return (lambda t: multiply(t, exp(x)),)  # out + 1 has no digits left where out is near -1
+        return (lambda t: multiply(t, exp(x)),)  # out + 1 loses all digits if out is near -1
 
 
 def _expm1_at_edges(x: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """NumPy's values, with a real axis that stays real and infinities as those of e ** x, as the array API has them."""
+    """NumPy's values, but real arguments give real results, and infinities are as in e ** x, as the array API needs."""
     edge = (x.imag == 0) | (np.isinf(x.real) & ~np.isfinite(x.imag))
     if not np.any(edge):
         return values

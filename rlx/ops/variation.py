@@ -1,7 +1,7 @@
-"""What differs between the members of a mesh axis and what does not: what reverse mode asks inside of a shard_map.
+"""Values that are equal or differ between the members of a mesh axis, for reverse mode inside a shard_map.
 
-A value that is equal on all members is one value, of which every member has a copy. vmap knows which values are mapped
-over a named axis, so that its rules answer here.
+An equal value is one value with a copy on every member. vmap knows which values are mapped over a named axis, so its
+rules handle these operations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MemberCopies(LinearCollective):
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
-        """A copy for each of the own members."""
+        """A copy for each of this process's members."""
         return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
 
 
@@ -50,15 +50,15 @@ class pvary(MemberCopies):
     """The value, as one that may differ between members. params: axis_name, a tuple."""
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
-        """Each member's own."""
+        """Each member's value."""
         return pvary(cotangent, axis_name=axis_name)
 
 
 @primitive
 class recast(LinearCollective):
-    """The value, as one of which members have copies ("reduced"), parts of a sum ("unreduced"), or others ("varying").
+    """The value, marked as having copies ("reduced"), parts of a sum ("unreduced") or varying values ("varying").
 
-    Those of which members have copies or parts are mapped, too: only types tell them from others
+    Copies and parts are also mapped values: only their types distinguish them
     (transforms/reductions.py). params: axis_name, a tuple; to.
     """
 
@@ -66,28 +66,28 @@ class recast(LinearCollective):
         return x
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names, to: str) -> Any:
-        """Each member's own; of copies that vary from now on, parts of a sum."""
+        """Each member's cotangent; for copies that become varying, parts of a sum."""
         return recast(cotangent, axis_name=axis_name, to="unreduced" if to == "varying" else "varying")
 
     def batch_named(
         self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names, to: str
     ) -> Batched:
-        """A copy for each member of what is not mapped."""
+        """A copy for each member of an unmapped value."""
         out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
         return (self.bind(out, axis_name=rest, to=to) if rest else out), 0
 
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names, to: str
     ) -> Batched:
-        """A copy for each of the own members."""
+        """A copy for each of this process's members."""
         return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name, to=to)
 
 
 @primitive
 class fan_out(MemberCopies):
-    """A value that is equal on all members, as one of which each makes something else. params: axis_name, a tuple.
+    """A value that is equal on all members, used differently by each of them. params: axis_name, a tuple.
 
-    Where copies of one value are not tracked, its transpose is the sum of what members made of it: `fan_in`.
+    If copies of a value are not tracked, its transpose is the sum of the members' cotangents: `fan_in`.
     """
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
@@ -97,19 +97,19 @@ class fan_out(MemberCopies):
 
 @primitive
 class fan_in(NamedSum):
-    """The sum over members, with which all do the same. params: axis_name, a tuple.
+    """The sum over members, used equally by all of them. params: axis_name, a tuple.
 
-    Where copies of one value are not tracked, its transpose is the cotangent that all have: `fan_out`.
+    If copies of a value are not tracked, its transpose is the common cotangent: `fan_out`.
     """
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
-        """The same for every summand."""
+        """The same cotangent for every summand."""
         return fan_out(cotangent, axis_name=axis_name)
 
 
 @primitive
 class variation(Collective):
-    """A zero that is mapped over those of the named axes that x is mapped over. params: axis_name, a tuple."""
+    """A zero that is mapped over the same named axes as x. params: axis_name, a tuple."""
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         return _MARK
@@ -123,7 +123,7 @@ class variation(Collective):
         return (Zero(x.type) if isinstance(x, Linear) else None,)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names) -> Batched:
-        """Other mapped axes count for nothing."""
+        """Other mapped axes are ignored."""
         return variation(inputs[0], axis_name=axis_name), None
 
     def batch_named(
@@ -137,15 +137,15 @@ class variation(Collective):
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
-        """Zeros for the own members if x has the axis."""
+        """Zeros for this process's members if x has the axis."""
         return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
 
 
 class _ByVariation(LinearPrimitive, Collective):
-    """Linear in x; `mark`, a `variation`, says over which of the named axes something varies: there x stays as it is.
+    """Linear in x; `mark`, a `variation`, varies over some of the named axes, along which x is unchanged.
 
-    States `along(x, dim, size)`: what becomes of x along an axis over which it does not vary, and
-    `across(x, dim, axis)` for one that several processes have.
+    Defines `along(x, dim, size)`, the result along an axis over which the mark does not vary, and
+    `across(x, dim, axis)` for an axis of several processes.
     """
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
@@ -160,7 +160,7 @@ class _ByVariation(LinearPrimitive, Collective):
         return x
 
     def transpose(self, cotangent: Any, x: Any, mark: Any, *, axis_name: Names) -> tuple[Any, ...]:
-        """It is its own transpose."""
+        """The operation is its own transpose."""
         if not isinstance(x, Linear):
             return None, None
         return (Zero(x.type) if isinstance(cotangent, Zero) else self.bind(cotangent, mark, axis_name=axis_name)), None
@@ -186,14 +186,14 @@ class _ByVariation(LinearPrimitive, Collective):
 
 @primitive
 class once(_ByVariation):
-    """x on the first member, and zeros on the others, where the mark does not vary. params: axis_name, a tuple."""
+    """x on the first member, and zeros on the others, if the mark does not vary. params: axis_name, a tuple."""
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
-        """Zeros behind the first."""
+        """Zeros after the first."""
         return _only(to_front(x, dim, size), np.arange(size) == 0), 0
 
     def across(self, x: Any, dim: int | None, axis: SpanningAxis) -> Batched:
-        """Zeros behind the first member of the first process."""
+        """Zeros after the first member of the first process."""
         return _only(to_front(x, dim, axis.local), equal(axis.positions(), np.int32(0))), 0
 
 
@@ -206,12 +206,12 @@ def _only(x: Any, which: Any) -> Any:
 
 @primitive
 class total(_ByVariation):
-    """The sum of x over members, where the mark does not vary. params: axis_name, a tuple."""
+    """The sum of x over members, if the mark does not vary. params: axis_name, a tuple."""
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
         """The sum over the mapped axis."""
         return summed(x, dim, size), None
 
     def across(self, x: Any, dim: int | None, axis: SpanningAxis) -> Batched:
-        """The sum over the own members, and over processes."""
+        """The sum over this process's members, and over processes."""
         return summed_over(x, dim, axis), None

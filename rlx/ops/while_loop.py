@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from rlx.ops.regions import (
     check_operands,
     drop,
     is_zero,
+    iteration,
     keep,
     run_region,
     tangent_inputs,
@@ -47,7 +49,7 @@ class while_loop(RegionPrimitive):
     """Operands: constants of the condition, constants of the body, initial carries.
 
     params: condition: (its constants, carries) -> bool; body: (its constants, carries) -> carries;
-    condition_constants, body_constants: how many.
+    condition_constants, body_constants: their numbers.
     """
 
     def type(
@@ -63,6 +65,10 @@ class while_loop(RegionPrimitive):
         programs = (params["body"], params["condition"])
         return any(e.primitive.effect(**e.params) for p in programs for e in p.equations)
 
+    def rounds(self, **params: Any) -> int | None:
+        """Unknown before it runs."""
+        return None
+
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """Carries by their fixed point."""
         p = equation.params
@@ -75,8 +81,11 @@ class while_loop(RegionPrimitive):
         self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:
         first, second, carry = WhileParts.of(args, condition_constants, body_constants)
-        while run_region(condition, [*first, *carry])[0]:
-            carry = run_region(body, [*second, *carry])
+        for step in itertools.count():
+            with iteration(step, "while_loop"):
+                if not run_region(condition, [*first, *carry])[0]:
+                    break
+                carry = run_region(body, [*second, *carry])
         return tuple(carry)
 
     def jvp(
@@ -90,7 +99,7 @@ class while_loop(RegionPrimitive):
         condition_constants: int,
         body_constants: int,
     ) -> Any:
-        """Carries and their tangents in one loop; the condition looks at the carries only."""
+        """Carries and their tangents in one loop; the condition reads only the carries."""
         values = WhileParts.of(primals, condition_constants, body_constants)
         moves = WhileParts.of(tangents, condition_constants, body_constants)
         constants_nz = [not is_zero(x) for x in moves.body_constants]
@@ -175,7 +184,7 @@ class while_loop(RegionPrimitive):
         condition_constants: int,
         body_constants: int,
     ) -> Any:
-        """With a batched condition the loop goes on while any lane does; finished lanes keep their carry."""
+        """With a batched condition the loop runs while any lane does; finished lanes keep their carry."""
         mapped = WhileParts.of([d is not None for d in dims], condition_constants, body_constants)
         changing = [o is not i for o, i in zip(body.outputs, body.inputs[body_constants:], strict=True)]
 
@@ -193,7 +202,7 @@ class while_loop(RegionPrimitive):
             if calls_host(body) or calls_host(condition):
                 raise CallbackTransformError(
                     "vmap met a while_loop with a mapped condition that calls io_callback.",
-                    "Elements that are done would call it too: use rlx.lax.map instead of vmap.",
+                    "Finished elements would call it as well: use rlx.lax.map instead of vmap.",
                 )
             inner = _masked_body(test, inner, condition_constants, body_constants, [type_of(x) for x in operands])
             tests, constants, carries = WhileParts.of(operands, condition_constants, body_constants)
@@ -218,7 +227,7 @@ class while_loop(RegionPrimitive):
 
 
 def _refuse_checks(*programs: Program) -> None:
-    """Lanes that have ended run on, on values that nobody uses: checks would look at them."""
+    """Refuse checks: finished lanes continue on unused values, which checks would test."""
     if any(map(has_check, programs)):
         raise CheckError(
             "vmap met a while_loop with a check whose lanes end at different times.",
@@ -227,7 +236,7 @@ def _refuse_checks(*programs: Program) -> None:
 
 
 def _any_lane(test: Program, across: SpanningAxis | None) -> Program:
-    """Whether any lane goes on; where lanes exchange something, of all processes that have some."""
+    """Whether any lane continues; if lanes have collectives, any lane of all processes."""
     with Builder(test.name) as builder:
         (lanes,) = interpret(test, [builder.input(t) for t in test.input_types])
         own = reduce_or(lanes, axes=(0,))
@@ -249,7 +258,7 @@ def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, ty
 
 
 def _merged(builder: Builder, writes: Mapping[Atom, Equation], lanes: Any, new: Any, old: Any) -> Any:
-    """`new` where lanes go on and `old` elsewhere; what the body writes into `old` is chosen before it is written."""
+    """`new` in lanes that continue and `old` elsewhere; writes into `old` are selected before they are written."""
     chain, base = [], new.atom
     while base in writes:
         chain.append(writes[base])
@@ -269,7 +278,7 @@ def _merged(builder: Builder, writes: Mapping[Atom, Equation], lanes: Any, new: 
 
 # ------------------------------------------------------------------ reverse mode
 # The known loop keeps `slots` states at multiples of a stride that doubles whenever they are full.
-# The reverse sweep walks the segments backwards; in each it runs forwards from the checkpoint into a
+# The reverse sweep walks the segments backwards; in each it runs forward from the checkpoint into a
 # buffer of `slots` states and then backwards over them. (Binomial-free variant of online
 # checkpointing, Stumm & Walther, 2010: every step is run twice while it fits slots**2 steps.)
 

@@ -1,4 +1,4 @@
-"""The first extreme element of each window: what the derivative of max pooling is made of."""
+"""The first extreme element of each window, for the derivative of max pooling."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _check(name: str, operand: TensorType, select: str, spec: WindowSpec) -> Non
 
 
 def _first_extreme(operand: np.ndarray, select: str, spec: WindowSpec) -> np.ndarray:
-    """Axes (*positions, offset number): True at the first extreme element that is no padding."""
+    """Axes (*positions, offset number): True at the first extreme element that is not padding."""
     view = numpy_windows(operand, spec, 0)
     present = numpy_windows(np.ones(operand.shape, bool), spec, False)
     flat = (*view.shape[: operand.ndim], prod(spec.window))
@@ -43,7 +43,7 @@ def _first_extreme(operand: np.ndarray, select: str, spec: WindowSpec) -> np.nda
     view = in_compute_dtype(view)
     extreme = np.maximum if select == ">=" else np.minimum
     first = np.argmax(present, -1)[..., None]
-    # where there is padding the first element stands in, so that it never wins by itself
+    # padding is replaced by the first element, so that it never wins alone
     filled = np.where(present, view, np.take_along_axis(view, first, -1))
     best = extreme.reduce(filled, axis=-1, keepdims=True)
     match = present & ((filled == best) | (_is_nan(filled) & _is_nan(best)))
@@ -56,7 +56,7 @@ def _is_nan(x: np.ndarray) -> np.ndarray:
 
 
 def _lowered_first_extreme(k: Any, operand: Any, select: str, spec: WindowSpec) -> Any:
-    """Lowered int32 over (*positions): the number of the first extreme offset, or their count."""
+    """Lowered int32 over (*positions): the index of the first extreme offset, or their count."""
     rank, count = len(spec.window), prod(spec.window)
     view = lowered_windows(k, operand, spec, neutral(_EXTREMES[select], operand.type.dtype))
     best = k.reduce(_EXTREMES[select], view, spec.offsets)
@@ -78,7 +78,7 @@ def _lowered_first_extreme(k: Any, operand: Any, select: str, spec: WindowSpec) 
 
 
 def _is_element(s: Any, spec: WindowSpec, axis: int, size: int, position: Any, offset: Any) -> Any:
-    """Whether a place in a window is an element of the operand, not padding."""
+    """Whether a position in a window is an element of the operand, not padding."""
     (low, high), base = spec.padding[axis], spec.base_dilation[axis]
     if (low, high, base) == (0, 0, 1):
         return s.constant(True, np.dtype(bool))
@@ -217,7 +217,7 @@ class select_and_scatter_add(Movement):
 
 
 def _without_padding(x: np.ndarray, spec: WindowSpec) -> np.ndarray:
-    """What is left of a padded array where the elements were."""
+    """The original elements of a padded array."""
     crop = tuple((-low, -high, 0) for low, high in spec.padding)
     inner = pad.reference(x, np.zeros((), x.dtype), config=crop)
     return inner[tuple(slice(None, None, step) for step in spec.base_dilation) + (...,)]

@@ -16,12 +16,12 @@ Axes = tuple[int, ...]
 
 
 def dilated(size: int, dilation: int) -> int:
-    """How far `size` elements reach that are `dilation` apart."""
+    """The extent of `size` elements at distance `dilation`."""
     return (size - 1) * dilation + 1 if size else 0
 
 
 def window_count(size: int, window: int, stride: int, dilation: int) -> int:
-    """How many windows fit into an axis of `size`."""
+    """The number of windows that fit into an axis of `size`."""
     reach = dilated(window, dilation)
     return (size - reach) // stride + 1 if size >= reach else 0
 
@@ -37,7 +37,7 @@ class WindowSpec:
     window_dilation: Axes
 
     def check(self, name: str, shape: Axes) -> None:
-        """ShapeError unless every field fits an array of `shape`."""
+        """Raise ShapeError unless every field fits an array of `shape`."""
         fields = self.params()
         for field, values in fields.items():
             if len(values) != len(shape):
@@ -58,7 +58,7 @@ class WindowSpec:
             )
 
     def axis_map(self) -> tuple[int | None, ...]:
-        """For an axis_map: axes along which each element is a window stay."""
+        """For an axis_map: axes along which each element is a window keep their positions."""
         entries = zip(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation, strict=True)
         return tuple(axis if entry == (1, 1, (0, 0), 1, 1) else None for axis, entry in enumerate(entries))
 
@@ -76,17 +76,17 @@ class WindowSpec:
         return tuple(padded_size(n, *c) for n, c in zip(shape, self.config(), strict=True))
 
     def positions(self, shape: Axes) -> Axes:
-        """How many windows there are along each axis of an array of `shape`."""
+        """The number of windows along each axis of an array of `shape`."""
         sizes = (self.padded_shape(shape), self.window, self.strides, self.window_dilation)
         return tuple(map(window_count, *sizes))
 
     def unpadded(self) -> WindowSpec:
-        """The same windows over an array that is padded already."""
+        """The same windows over an array that is already padded."""
         rank = len(self.window)
         return replace(self, padding=((0, 0),) * rank, base_dilation=(1,) * rank)
 
     def batched(self) -> WindowSpec:
-        """The same windows once the array has a batch axis in front."""
+        """The same windows once the array has a leading batch axis."""
         return WindowSpec(
             (1, *self.window),
             (1, *self.strides),
@@ -121,7 +121,7 @@ def numpy_windows(x: np.ndarray, spec: WindowSpec, fill: Any) -> np.ndarray:
     if spec.pads:
         x = pad.reference(x, np.asarray(fill, x.dtype), config=spec.config())
     reach = tuple(map(dilated, spec.window, spec.window_dilation))
-    # as bytes: NumPy's strided views know dtypes by name, which those of ml_dtypes may share with none
+    # as bytes: NumPy's strided views identify dtypes by name, which ml_dtypes' dtypes may share with none
     view = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), reach).view(x.dtype)
     steps = spec.strides + spec.window_dilation
     return view[tuple(slice(None, None, step) for step in steps) + (...,)]

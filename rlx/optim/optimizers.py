@@ -92,7 +92,7 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """Adam with weight decay beside the gradient (and times the learning rate).
+    """Adam with decoupled weight decay, scaled by the learning rate.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import TreeMismatchError
+from rlx.habits import missing_name
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 
 __all__ = [
     "EmptyState",
     "GradientTransformation",
+    "GradientTransformationExtraArgs",
     "MaskedState",
     "apply_updates",
     "chain",
@@ -22,6 +24,7 @@ __all__ = [
     "identity",
     "masked",
     "set_to_zero",
+    "with_extra_args_support",
 ]
 
 Tree = Any
@@ -34,11 +37,8 @@ class InitFunction(Protocol):
         """The state."""
 
 
-class UpdateFunction(Protocol):
-    """Turns gradients into updates."""
-
-    def __call__(self, updates: Tree, state: Any, params: Tree = ..., /) -> tuple[Tree, Any]:
-        """The updates and the next state."""
+UpdateFunction = Callable[..., tuple[Tree, Any]]
+"""update(updates, state, params=None) turns gradients into updates; returns them and the next state."""
 
 
 class GradientTransformation(NamedTuple):
@@ -59,6 +59,44 @@ class GradientTransformation(NamedTuple):
 
     init: InitFunction
     update: UpdateFunction
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name("rlx.optim.GradientTransformation", name, self._fields)
+
+
+class GradientTransformationExtraArgs(GradientTransformation):
+    """A transformation whose update takes further keyword arguments, for example the value of the loss.
+
+    `chain` and the wrappers pass them to the transformations that take them.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> by_value = optim.GradientTransformationExtraArgs(
+    ...     init=lambda params: (), update=lambda updates, state, params=None, *, value: (updates * value, state)
+    ... )
+    >>> rule = optim.chain(by_value, optim.scale(-1.0))
+    >>> rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)), value=0.5)[0].tolist()
+    [-2.0]
+    """
+
+
+def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
+    """The same transformation; its update ignores keyword arguments that it does not take.
+
+    >>> from rlx import optim
+    >>> rule = optim.with_extra_args_support(optim.scale(2.0))
+    >>> rule.update(3.0, rule.init(1.0), value=0.5)[0].item()
+    6.0
+    """
+    if isinstance(tx, GradientTransformationExtraArgs):
+        return tx
+
+    def update(updates: Tree, state: Any, params: Tree = None, **extra_args: Any) -> tuple[Tree, Any]:
+        return tx.update(updates, state, params)
+
+    return GradientTransformationExtraArgs(tx.init, update)
 
 
 class EmptyState(NamedTuple):
@@ -117,8 +155,8 @@ def needs_params(name: str, params: Tree) -> Tree:
     return params
 
 
-def chain(*transformations: GradientTransformation) -> GradientTransformation:
-    """One transformation after another.
+def chain(*transformations: GradientTransformation) -> GradientTransformationExtraArgs:
+    """One transformation after another; update passes keyword arguments to those that take them.
 
     >>> import rlx
     >>> from rlx import optim
@@ -128,23 +166,26 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
     -0.5
     """
 
-    def init(params: Tree) -> tuple[Any, ...]:
-        return tuple(t.init(params) for t in transformations)
+    parts = [with_extra_args_support(t) for t in transformations]
 
-    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
-        if len(state) != len(transformations):
+    def init(params: Tree) -> tuple[Any, ...]:
+        return tuple(t.init(params) for t in parts)
+
+    def update(updates: Tree, state: Any, params: Tree = None, **extra_args: Any) -> tuple[Tree, Any]:
+        if not isinstance(state, (tuple, list)) or len(state) != len(transformations):
+            got = f"{type(state).__name__}{f' of {len(state)} parts' if isinstance(state, (tuple, list)) else ''}"
             raise TreeMismatchError(
-                f"optim.chain of {len(transformations)} transformations got a state of"
-                f" {len(state)} parts.",
-                "Pass the state that init or the last update returned.",
+                f"The optimiser's update got a {got} as state, which is a tuple of {len(transformations)} parts.",
+                "Make the state with state = optimizer.init(params), and pass on the one that update returns:"
+                " updates, state = optimizer.update(gradients, state, params).",
             )
         states = []
-        for transformation, own in zip(transformations, state, strict=True):
-            updates, own = transformation.update(updates, own, params)
+        for transformation, own in zip(parts, state, strict=True):
+            updates, own = transformation.update(updates, own, params, **extra_args)
             states.append(own)
         return updates, tuple(states)
 
-    return GradientTransformation(init, update)
+    return GradientTransformationExtraArgs(init, update)
 
 
 def apply_updates(params: Tree, updates: Tree) -> Tree:
@@ -194,15 +235,18 @@ class MaskedState(NamedTuple):
 
 
 class MaskedNode(NamedTuple):
-    """Stands where a leaf is left out."""
+    """A placeholder for a leaf that is left out."""
 
 
-def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
+def masked(
+    inner: GradientTransformation, mask: Any, *, mask_compatible_extra_args: bool = False
+) -> GradientTransformationExtraArgs:
     """Apply a transformation to some leaves; the others' updates pass unchanged.
 
     Args:
-      mask: a tree of bools with the parameters' structure or a prefix of it, or a function that makes
+      mask: a tree of bools with the parameters' structure or a prefix of that structure, or a function that makes
         one from the parameters.
+      mask_compatible_extra_args: also leave out leaves of update's keyword arguments of the parameters' structure.
 
     >>> import rlx
     >>> from rlx import optim
@@ -212,21 +256,26 @@ def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
     (2.0, 1.0)
     """
 
+    part = with_extra_args_support(inner)
+
     def split(values: Tree, reference: Tree) -> Tree:
         chosen = mask(reference) if callable(mask) else mask
         return tree.map(
-            lambda keep, part: part if keep else tree.map(lambda _: MaskedNode(), part),
+            lambda keep, leaf: leaf if keep else tree.map(lambda _: MaskedNode(), leaf),
             chosen,
             values,
         )
 
     def init(params: Tree) -> MaskedState:
-        return MaskedState(inner.init(split(params, params)))
+        return MaskedState(part.init(split(params, params)))
 
-    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+    def update(updates: Tree, state: Any, params: Tree = None, **extra_args: Any) -> tuple[Tree, Any]:
         kept = split(updates, updates)
         kept_params = None if params is None else split(params, updates)
-        changed, next_state = inner.update(kept, state.inner_state, kept_params)
+        if mask_compatible_extra_args:
+            structure = tree.structure(updates)
+            extra_args = {k: split(v, updates) if tree.structure(v) == structure else v for k, v in extra_args.items()}
+        changed, next_state = part.update(kept, state.inner_state, kept_params, **extra_args)
         is_left_out = lambda x: isinstance(x, MaskedNode)  # noqa: E731
         merged = tree.map(
             lambda new, old: old if isinstance(new, MaskedNode) else new,
@@ -236,4 +285,4 @@ def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
         )
         return merged, MaskedState(next_state)
 
-    return GradientTransformation(init, update)
+    return GradientTransformationExtraArgs(init, update)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
+from rlx.optim.states import as_before, incremented, mixed, new_count, unbiased, zeros_of
 from rlx.optim.transformation import (
     EmptyState,
     GradientTransformation,
@@ -24,6 +23,7 @@ from rlx.trees import tree
 
 __all__ = [
     "AddDecayedWeightsState",
+    "EmaState",
     "ScaleByAdamState",
     "ScaleByLionState",
     "ScaleByRmsState",
@@ -33,6 +33,7 @@ __all__ = [
     "add_decayed_weights",
     "clip",
     "clip_by_global_norm",
+    "ema",
     "scale",
     "scale_by_adam",
     "scale_by_learning_rate",
@@ -42,33 +43,6 @@ __all__ = [
     "scale_by_schedule",
     "trace",
 ]
-
-_LARGEST_COUNT = int(np.iinfo(np.int32).max)
-
-
-def _count() -> Array:
-    return lax.full((), 0, np.int32)
-
-
-def _incremented(count: Any) -> Array:
-    """count + 1, which stays at the largest int32 rather than wrapping."""
-    return jnp.where(count < _LARGEST_COUNT, count + 1, _LARGEST_COUNT)
-
-
-def _zeros(params: Tree, dtype: Any = None) -> Tree:
-    return tree.map(lambda p: jnp.zeros_like(as_array(p), dtype=dtype), params)
-
-
-def _cast(values: Tree, dtype: Any) -> Tree:
-    if dtype is None:
-        return values
-    return tree.map(lambda x: lax.convert_element_type(x, dtype), values)
-
-
-def _mixed(old: Any, new: Any, decay: Any) -> Any:
-    """The running mean of a moment."""
-    return (1 - decay) * new + decay * old
-
 
 def _square(x: Any) -> Array:
     value = as_array(x)
@@ -111,7 +85,7 @@ def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformat
     """
 
     def init(params: Tree) -> ScaleByScheduleState:
-        return ScaleByScheduleState(_count())
+        return ScaleByScheduleState(new_count())
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         size = as_array(step_size_fn(state.count))
@@ -120,7 +94,7 @@ def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformat
             value = as_array(g)
             return value * lax.convert_element_type(size, value.dtype)
 
-        return tree.map(scaled, updates), ScaleByScheduleState(_incremented(state.count))
+        return tree.map(scaled, updates), ScaleByScheduleState(incremented(state.count))
 
     return GradientTransformation(init, update)
 
@@ -209,7 +183,7 @@ def trace(
     """
 
     def init(params: Tree) -> TraceState:
-        return TraceState(_zeros(params, accumulator_dtype))
+        return TraceState(zeros_of(params, accumulator_dtype))
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         def add(g: Any, t: Any) -> Any:
@@ -217,7 +191,50 @@ def trace(
 
         moved = tree.map(add, updates, state.trace)
         result = tree.map(add, updates, moved) if nesterov else moved
-        return result, TraceState(_cast(moved, accumulator_dtype))
+        return result, TraceState(as_before(moved, state.trace))
+
+    return GradientTransformation(init, update)
+
+
+class EmaState(NamedTuple):
+    """The number of steps, and the running mean of updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.ema(0.9).init(jnp.ones(2)).ema.tolist()
+    [0.0, 0.0]
+    """
+
+    count: Any
+    ema: Any
+
+
+def ema(decay: Any, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
+    """The running (exponential moving) mean of updates.
+
+    Args:
+      decay: how much of the mean is kept in a step.
+      debias: divide by the sum of the weights, because the mean begins at zero.
+      accumulator_dtype: the dtype of the mean.
+
+    For the mean of parameters, call it with the parameters in place of updates, or use `incremental_update`.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> average, params = optim.ema(0.5), jnp.array([4.0])
+    >>> mean, state = average.update(params, average.init(params))
+    >>> average.update(jnp.array([1.0]), state)[0].tolist()
+    [2.0]
+    """
+
+    def init(params: Tree) -> EmaState:
+        return EmaState(new_count(), zeros_of(params, accumulator_dtype))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        mean = tree.map(lambda g, e: mixed(e, as_array(g), decay), updates, state.ema)
+        count = incremented(state.count)
+        result = unbiased(mean, decay, count) if debias else mean
+        return result, EmaState(count, as_before(mean, state.ema))
 
     return GradientTransformation(init, update)
 
@@ -235,12 +252,6 @@ class ScaleByAdamState(NamedTuple):
     count: Any
     mu: Any
     nu: Any
-
-
-def _unbiased(moment: Tree, decay: Any, count: Any) -> Tree:
-    """A running mean that began at zero, corrected for it."""
-    correction = 1 - jnp.power(decay, count)
-    return tree.map(lambda m: m / lax.convert_element_type(correction, m.dtype), moment)
 
 
 def scale_by_adam(
@@ -269,25 +280,24 @@ def scale_by_adam(
     """
 
     def init(params: Tree) -> ScaleByAdamState:
-        return ScaleByAdamState(_count(), _zeros(params, mu_dtype), _zeros(params))
+        return ScaleByAdamState(new_count(), zeros_of(params, mu_dtype), zeros_of(params))
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         updates = tree.map(as_array, updates)
-        mu = tree.map(lambda g, m: _mixed(m, g, b1), updates, state.mu)
-        nu = tree.map(lambda g, n: _mixed(n, _square(g), b2), updates, state.nu)
-        count = _incremented(state.count)
+        mu = tree.map(lambda g, m: mixed(m, g, b1), updates, state.mu)
+        nu = tree.map(lambda g, n: mixed(n, _square(g), b2), updates, state.nu)
+        count = incremented(state.count)
         if nesterov:
             mean = tree.map(
-                lambda m, g: _mixed(g, m, 1 - b1),
-                _unbiased(mu, b1, _incremented(count)),
-                _unbiased(updates, b1, count),
+                lambda m, g: mixed(g, m, 1 - b1),
+                unbiased(mu, b1, incremented(count)),
+                unbiased(updates, b1, count),
             )
         else:
-            mean = _unbiased(mu, b1, count)
-        square = _unbiased(nu, b2, count)
+            mean = unbiased(mu, b1, count)
+        square = unbiased(nu, b2, count)
         result = tree.map(lambda m, v: m / (jnp.sqrt(v + eps_root) + eps), mean, square)
-        nu = tree.map(lambda n, old: lax.convert_element_type(n, old.dtype), nu, state.nu)
-        return result, ScaleByAdamState(count, _cast(mu, mu_dtype), nu)
+        return result, ScaleByAdamState(count, as_before(mu, state.mu), as_before(nu, state.nu))
 
     return GradientTransformation(init, update)
 
@@ -316,13 +326,13 @@ def scale_by_lion(b1: Any = 0.9, b2: Any = 0.99, mu_dtype: Any = None) -> Gradie
     """
 
     def init(params: Tree) -> ScaleByLionState:
-        return ScaleByLionState(_count(), _zeros(params, mu_dtype))
+        return ScaleByLionState(new_count(), zeros_of(params, mu_dtype))
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         updates = tree.map(as_array, updates)
-        result = tree.map(lambda g, m: jnp.sign(_mixed(m, g, b1)), updates, state.mu)
-        mu = tree.map(lambda g, m: _mixed(m, g, b2), updates, state.mu)
-        return result, ScaleByLionState(_incremented(state.count), _cast(mu, mu_dtype))
+        result = tree.map(lambda g, m: jnp.sign(mixed(m, g, b1)), updates, state.mu)
+        mu = tree.map(lambda g, m: mixed(m, g, b2), updates, state.mu)
+        return result, ScaleByLionState(incremented(state.count), as_before(mu, state.mu))
 
     return GradientTransformation(init, update)
 
@@ -361,12 +371,12 @@ def scale_by_rms(
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         updates = tree.map(as_array, updates)
-        nu = tree.map(lambda g, n: _mixed(n, _square(g), decay), updates, state.nu)
+        nu = tree.map(lambda g, n: mixed(n, _square(g), decay), updates, state.nu)
 
         def scaled(g: Any, n: Any) -> Any:
             return lax.rsqrt(n + eps) * g if eps_in_sqrt else 1 / (jnp.sqrt(n) + eps) * g
 
-        return tree.map(scaled, updates, nu), ScaleByRmsState(nu)
+        return tree.map(scaled, updates, nu), ScaleByRmsState(as_before(nu, state.nu))
 
     return GradientTransformation(init, update)
 
@@ -401,7 +411,7 @@ def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> Gradi
         updates = tree.map(as_array, updates)
         sums = tree.map(lambda g, s: _square(g) + s, updates, state.sum_of_squares)
         factors = tree.map(lambda s: jnp.where(s > 0, lax.rsqrt(s + eps), 0.0), sums)
-        return tree.map(lambda f, g: f * g, factors, updates), ScaleByRssState(sums)
+        return tree.map(lambda f, g: f * g, factors, updates), ScaleByRssState(as_before(sums, state.sum_of_squares))
 
     return GradientTransformation(init, update)
 
@@ -434,14 +444,14 @@ def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTr
     """
 
     def init(params: Tree) -> Any:
-        return AddDecayedWeightsState(_count()) if callable(weight_decay) else EmptyState()
+        return AddDecayedWeightsState(new_count()) if callable(weight_decay) else EmptyState()
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         params = needs_params("add_decayed_weights", params)
         decay = weight_decay
         if callable(weight_decay):
             decay = weight_decay(state.count)
-            state = AddDecayedWeightsState(_incremented(state.count))
+            state = AddDecayedWeightsState(incremented(state.count))
         return tree.map(lambda g, p: as_array(g) + decay * as_array(p), updates, params), state
 
     transformation = GradientTransformation(init, update)

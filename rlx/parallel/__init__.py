@@ -1,4 +1,4 @@
-"""Ways to divide a model over the members of a mesh axis, and what they cost. See docs/parallel.md."""
+"""Strategies that divide a model over the members of a mesh axis, and their costs. See docs/parallel.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts that live on different members of a named axis: tokens travel to them and back.
+"""Mixtures of experts that are placed on different members of a named axis: tokens are sent to them and back.
 
 Lepikhin et al.: GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, 2020.
 """
@@ -20,9 +20,9 @@ __all__ = ["Routing", "combine", "dispatch", "mixture_of_experts", "route"]
 
 
 class Routing(NamedTuple):
-    """Where a member's tokens go: the slot of each choice, (T, chosen), and its weight. A slot too far is nowhere.
+    """The destinations of a member's tokens: the slot of each choice, (T, chosen), and its weight. Overflow is dropped.
 
-    Slots are those of expert 0, then of expert 1, ...; `experts` of them with `capacity` slots each.
+    The slots of expert 0 are followed by the slots of expert 1, ...; `experts` experts have `capacity` slots each.
 
     >>> import rlx.numpy as jnp
     >>> from rlx.parallel import route
@@ -38,12 +38,12 @@ class Routing(NamedTuple):
 
 
 def route(scores: Any, chosen: int, capacity: int, normalised: bool = False) -> Routing:
-    """Each token's best experts, as long as these have room: first choices first, earlier tokens first.
+    """Each token's best experts, subject to capacity: first choices first, earlier tokens first.
 
     Args:
-      scores: floats (T, experts), of this member's tokens. chosen: how many experts a token goes to.
-      capacity: how many tokens of one member an expert takes; others are dropped: their choice gives zeros.
-      normalised: weights of the chosen experts add up to 1; otherwise they are those of a softmax over all.
+      scores: floats (T, experts), for this member's tokens. chosen: the number of experts that a token is sent to.
+      capacity: the number of one member's tokens that an expert accepts. Other choices are dropped: they give zeros.
+      normalised: weights of the chosen experts add up to 1; otherwise they are softmax weights over all experts.
 
     Returns: a Routing.
 
@@ -64,15 +64,15 @@ def route(scores: Any, chosen: int, capacity: int, normalised: bool = False) -> 
 
 
 def dispatch(x: Any, routing: Routing, axis_name: Any) -> Array:
-    """Tokens, sent to the members that have their experts.
+    """Send tokens to the members that have their experts.
 
     Args:
-      x: (T, width), this member's tokens. routing: of these.
-      axis_name: the name of a mapped axis of n members, of which member r has E / n experts of E, from r * E / n on.
+      x: (T, width), this member's tokens. routing: the routing of these tokens.
+      axis_name: the name of a mapped axis of n members. Member r has E / n of the E experts, from r * E / n.
 
-    Returns: (E / n, n * capacity, width), what each of this member's experts gets from all; zeros in empty slots.
+    Returns: (E / n, n * capacity, width), the input of each of this member's experts; zeros in empty slots.
 
-    Raises: ShapeError where the axis does not divide the experts.
+    Raises: ShapeError if the axis size does not divide the number of experts.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -84,7 +84,7 @@ def dispatch(x: Any, routing: Routing, axis_name: Any) -> Array:
     x, members = as_array(x), lax.axis_size(axis_name)
     experts, capacity = routing.experts, routing.capacity
     if experts % members:
-        raise ShapeError(f"parallel.dispatch got {experts} experts for {members} members.", "Each has as many.")
+        raise ShapeError(f"parallel.dispatch got {experts} experts for {members} members.", "Each has the same number.")
     chosen = routing.slots.shape[1]
     filled = jnp.zeros((experts * capacity, x.shape[-1]), x.dtype)
     filled = filled.at[routing.slots.reshape(-1)].add(jnp.repeat(x, chosen, axis=0), mode="drop")
@@ -94,10 +94,10 @@ def dispatch(x: Any, routing: Routing, axis_name: Any) -> Array:
 
 
 def combine(y: Any, routing: Routing, axis_name: Any) -> Array:
-    """What experts made of tokens, sent back to where the tokens are, and added up with the weights of the choices.
+    """Send the experts' results back to the tokens' members, and sum them with the weights of the choices.
 
     Args:
-      y: (E / n, n * capacity, width), as `dispatch` returns. routing: of this member's tokens. axis_name: as there.
+      y: (E / n, n * capacity, width), as `dispatch` returns. routing: of this member's tokens. axis_name: likewise.
 
     Returns: (T, width).
 
@@ -127,17 +127,17 @@ def mixture_of_experts(
     capacity: int,
     normalised: bool = False,
 ) -> Array:
-    """Each token's best experts' results, weighted; experts are divided over an axis, and so are tokens.
+    """Each token's weighted results of its best experts; experts and tokens are divided over an axis.
 
     Args:
-      x: (T, width), this member's tokens. scores: (T, E), of a router.
-      experts: takes (E / n, tokens, width), tokens of each of this member's experts, and returns such an array.
-      axis_name, chosen, capacity, normalised: as of `route` and `dispatch`.
+      x: (T, width), this member's tokens. scores: (T, E), from a router.
+      experts: takes (E / n, tokens, width), the tokens of each of this member's experts, and returns such an array.
+      axis_name, chosen, capacity, normalised: as in `route` and `dispatch`.
 
-    Returns: (T, width). It is what all experts would give, weighted, where capacity is at least T; otherwise choices
-    that found no room give zeros.
+    Returns: (T, width). It is the weighted result of all chosen experts if capacity is at least T; otherwise choices
+      beyond the capacity contribute zeros.
 
-    Raises: ShapeError where members cannot have as many experts each; AxisNameError for an axis that is not in scope.
+    Raises: ShapeError if the axis size does not divide the experts; AxisNameError for an axis that is not in scope.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""What a step costs on a mesh that one need not have: time, bytes sent, and memory, from a device's program."""
+"""The cost of a step on a mesh that need not exist: time, bytes sent, and memory, from a device's program."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Machine", "Plan", "measure", "plan"]
 
 
 class Machine(NamedTuple):
-    """A device and its link: operations on floats and bytes in a second, and seconds for a message without bytes.
+    """A device and its link: floating-point operations and bytes per second, and seconds for a message without bytes.
 
-    The defaults stand for one CPU core pair and a network of 10 Gbit/s; `measure` finds those of the machine at hand.
+    The defaults describe one CPU core pair and a network of 10 Gbit/s; `measure` measures the current machine.
 
     >>> from rlx.parallel import Machine
     >>> round(Machine().seconds(flops=5e10, rounds=1000, sent=125_000_000), 3)
@@ -37,15 +37,15 @@ class Machine(NamedTuple):
     bandwidth: float = 1.25e9
 
     def seconds(self, flops: float, rounds: float, sent: float) -> float:
-        """How long work and messages take, one after another."""
+        """The time for work and messages, one after another."""
         return flops / self.flops + rounds * self.latency + sent / self.bandwidth
 
 
 class Plan(NamedTuple):
-    """What a step costs each of `devices` devices.
+    """The cost of a step for each of `devices` devices.
 
-    held: bytes of the parts of all arguments. peak: of these and all that is live at once in the program as it is
-    traced; fusion needs less. flops: additions and products of matrix products, and one for each other number made.
+    held: bytes of the parts of all arguments. peak: held plus all values that are live at once in the traced program;
+    fusion needs less. flops: additions and products of matrix products, and one for each element of other results.
     traffic: exchanges. seconds: computing, latency of messages and their bytes, one after another.
 
     >>> import rlx
@@ -72,18 +72,18 @@ def plan(
     check_vma: bool = True,
     machine: Machine | None = None,
 ) -> Callable[..., Plan]:
-    """What each device of a mesh needs for a step that shard_map runs: memory, exchanges, time by an alpha-beta model.
+    """The cost of a step that shard_map runs, per device: memory, exchanges, and time by an alpha-beta model.
 
     Bytes held and sent are exact. Time is flops / machine.flops + rounds * machine.latency + bytes / machine.bandwidth,
-    as if nothing overlapped: good for an order of magnitude, and for comparing divisions.
+    as if nothing overlapped: good for an order of magnitude, and for comparing partitionings.
 
     Args:
-      f: a function of the parts that a device has.
-      mesh: a mesh, or an AbstractMesh of as many devices as one likes.
-      in_specs, check_vma: as rlx.shard_map's. machine: a Machine, or what `measure` returned.
+      f: a function of one device's parts.
+      mesh: a mesh, or an AbstractMesh of any number of devices.
+      in_specs, check_vma: as in rlx.shard_map. machine: a Machine, or the result of `measure`.
 
-    Returns: a function of f's arguments, arrays or rlx.ShapeDtypeStructs of them, that returns a Plan. It raises
-    UnsupportedError for exchanges in a loop of which it is not known how often it turns.
+    Returns: a function of f's arguments, as arrays or rlx.ShapeDtypeStructs, that returns a Plan. It raises
+      UnsupportedError for exchanges in a loop with an unknown number of iterations.
 
     >>> import rlx
     >>> from rlx.parallel import plan
@@ -113,7 +113,7 @@ def _parts(e: Equation) -> list[Program]:
 
 
 def _flops(program: Program) -> float:
-    """Operations on floats. Of a branch the dearest counts, and of a loop of unknown length one turn."""
+    """Floating-point operations. Of a branch the most expensive counts, of a loop of unknown length one iteration."""
     count = 0.0
     for e in program.equations:
         parts = [_flops(region) for region in _parts(e)]
@@ -131,7 +131,7 @@ def _flops(program: Program) -> float:
 
 
 def _peak(program: Program) -> int:
-    """The most bytes that are live at once, with the inputs all along."""
+    """The largest number of bytes that are live at once; the inputs stay live throughout."""
     last: dict[Var, int] = {}
     for number, e in enumerate(program.equations):
         last.update({a: number for a in (*e.inputs, *e.outputs) if isinstance(a, Var)})
@@ -147,12 +147,12 @@ def _peak(program: Program) -> int:
 
 
 def measure(group: str = WORLD, size: int = 512, nbytes: int = 1 << 22, repeats: int = 20) -> Machine:
-    """The machine at hand: matrix products of this process, and messages between processes.
+    """Measure this machine: matrix products of this process, and messages between processes.
 
     All processes of the group call it at once. It takes the median of `repeats` products of (size, size) float32
     matrices, of messages of one number round the ring of processes, and of messages of nbytes.
 
-    Raises: CollectiveError where there is one process only: start several, or `rlx.distributed.threads.run`.
+    Raises: CollectiveError if there is only one process: start several, or use `rlx.distributed.threads.run`.
 
     >>> from rlx.distributed import threads
     >>> from rlx.parallel import measure
@@ -173,7 +173,7 @@ def measure(group: str = WORLD, size: int = 512, nbytes: int = 1 << 22, repeats:
     few, many = jnp.ones(1, np.float32), jnp.ones(nbytes // 4, np.float32)
     latency = _median(lambda: distributed.permute(few, ring, group), repeats)
     whole = _median(lambda: distributed.permute(many, ring, group), repeats)
-    # a message cannot take less than its bytes, however long the short ones happened to wait
+    # a message cannot take less than its bytes, however long the short ones waited
     return Machine(2.0 * size**3 / compute, latency, nbytes / max(whole - latency, 0.1 * whole))
 
 

@@ -1,4 +1,4 @@
-"""Attention over a sequence that is divided over a named axis: keys and values go round a ring.
+"""Attention over a sequence that is divided over a named axis: keys and values are passed around a ring.
 
 Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers for Near-Infinite Context, 2023.
 """
@@ -21,7 +21,7 @@ __all__ = ["ring_attention"]
 
 
 class _Ring(NamedTuple):
-    """Who stands where, and what a query sees."""
+    """The ring's axis, and which keys a query sees."""
 
     axis_name: Any
     members: int
@@ -29,11 +29,11 @@ class _Ring(NamedTuple):
     is_causal: bool
 
     def pass_on(self, values: Any) -> Any:
-        """Each member's values to the next one."""
+        """Send each member's values to the next member."""
         return lax.ppermute(values, self.axis_name, [(n, (n + 1) % self.members) for n in range(self.members)])
 
     def scores(self, q: Any, k: Any, turn: Any) -> Any:
-        """Of queries and the keys of a turn, at first its own: (..., K, G, T, S); -inf for what is not seen."""
+        """Scores of queries and the keys of a step, starting with its own: (..., K, G, T, S); -inf for masked keys."""
         wide = np.promote_types(q.dtype, np.float32)
         scores = jnp.einsum("...tkgh,...skh->...kgts", q, k, preferred_element_type=wide) * self.scale
         if not self.is_causal:
@@ -47,18 +47,19 @@ class _Ring(NamedTuple):
 def ring_attention(
     query: Any, key: Any, value: Any, axis_name: Any, *, scale: float | None = None, is_causal: bool = False
 ) -> Array:
-    """nn.dot_product_attention of a sequence that is divided over an axis, of which no member has all.
+    """nn.dot_product_attention of a sequence that is divided over an axis; no member has all of the sequence.
 
-    Every member has as many consecutive places. Keys and values go round: n - 1 times to the next member, while softmax
-    goes on from part to part; in reverse mode they go round again, together with their cotangents, which a last step
-    brings home. So a member has one part at a time, of scores (T / n, T / n) elements for each head.
+    Every member has the same number of consecutive positions. Keys and values are passed to the next member n - 1
+    times, while softmax is accumulated from part to part. In reverse mode they are passed around again with their
+    cotangents, and a last step returns them. So a member has one part at a time, with (T / n, T / n) scores for each
+    head.
 
     Letters: B batch, T length of the sequence, n members, N query heads, K key heads (a divisor of N), H features.
 
     Args:
       query: (B, T / n, N, H), or without B. key, value: (B, T / n, K, H), or without B.
       axis_name: the name of a mapped axis of n members.
-      scale: 1 / sqrt(H) by default. is_causal: place t sees places up to t only.
+      scale: 1 / sqrt(H) by default. is_causal: position t sees positions up to t only.
 
     Returns: an array of query's shape and dtype. Scores and softmax are computed in float32 at least.
 
@@ -77,18 +78,18 @@ def ring_attention(
     if not fits or q.shape[-1] != k.shape[-1] or not k.shape[-2] or q.shape[-2] % k.shape[-2]:
         raise ShapeError(
             f"parallel.ring_attention got query {q.shape}, key {k.shape} and value {v.shape}.",
-            "Shapes are (B, T, N, H), (B, T, K, H) and (B, T, K, H), with N a multiple of K; all may lack B.",
+            "The shapes must be (B, T, N, H), (B, T, K, H) and (B, T, K, H), with N a multiple of K; all may lack B.",
         )
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     ring = _Ring(axis_name, lax.axis_size(axis_name), factor, is_causal)
     heads, shape = k.shape[-2], q.shape
     queries = q.reshape((*shape[:-2], heads, shape[-2] // heads, shape[-1]))
-    # all parts differ: what is equal on all members would have its cotangent summed over them
+    # parts vary over all members: the cotangent of an invariant value would be summed over them
     return _attention(ring)(*lax.pcast((queries, k, v), axis_name, to="varying")).reshape(shape)
 
 
 def _attention(ring: _Ring) -> Any:
-    """Attention of queries (..., T, K, G, H), with a reverse derivative that goes round again."""
+    """Attention of queries (..., T, K, G, H), with a reverse derivative that passes around the ring again."""
 
     @custom_vjp
     def attend(q: Any, k: Any, v: Any) -> Any:
@@ -103,7 +104,7 @@ def _attention(ring: _Ring) -> Any:
 
 
 def _part(ring: _Ring, q: Any, k: Any, v: Any, turn: Any) -> tuple[Any, Any]:
-    """Attention to the keys of a turn, and the logarithm of its softmax's denominator, (..., K, G, T)."""
+    """Attention to the keys of a step, and the logarithm of its softmax's denominator, (..., K, G, T)."""
     scores = ring.scores(q, k, turn)
     top = jnp.max(scores, axis=-1, keepdims=True)
     weights = jnp.exp(scores - jnp.where(top == -np.inf, 0.0, top))
@@ -134,7 +135,7 @@ def _forward(ring: _Ring, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 
 def _backward(ring: _Ring, q: Any, k: Any, v: Any, out: Any, mass: Any, cotangent: Any) -> tuple[Any, Any, Any]:
-    """Cotangents of queries, keys and values; each turn computes its part of the softmax again."""
+    """Cotangents of queries, keys and values; each step computes its part of the softmax again."""
     wide = np.promote_types(q.dtype, np.float32)
     given = cotangent.astype(wide)
     common = jnp.sum(given * out.astype(wide), axis=-1)

@@ -41,20 +41,20 @@ class Step(NamedTuple):
 
 def _check_kind(name: str, kind: str) -> None:
     if kind not in ("gpipe", "1f1b"):
-        raise OptionError(f"parallel.{name} got schedule {kind!r}.", "It is 'gpipe' or '1f1b'.")
+        raise OptionError(f"parallel.{name} got schedule {kind!r}.", "Pass 'gpipe' or '1f1b'.")
 
 
 def schedule(kind: str, stages: int, microbatches: int) -> list[Step]:
-    """What each stage does when, with one tick for every forward and every backward work.
+    """The work of each stage at each tick, with one tick for every forward and every backward pass of a microbatch.
 
-    Both take 2 (m + p - 1) ticks for m microbatches and p stages, of which a stage is idle for 2 (p - 1): the bubble is
+    Both take 2 (m + p - 1) ticks for m microbatches and p stages. A stage is idle for 2 (p - 1) ticks: the bubble is
     (p - 1) / (m + p - 1). Stage s holds inputs of up to m microbatches under "gpipe", of min(p - s, m) under "1f1b",
-    where it does p - s - 1 forwards, then forwards and backwards by turns.
+    where it does p - s - 1 forwards, then alternates forwards and backwards.
 
     Args:
       kind: "gpipe": all forwards, then all backwards; "1f1b": one forward, one backward.
 
-    Returns: steps in the order of ticks, and of stages among those.
+    Returns: steps in the order of ticks, then of stages.
 
     Raises: OptionError for another kind.
 
@@ -82,8 +82,8 @@ def pipeline(
 ) -> Callable[[Tree, Tree, Any, Any], tuple[Any, tuple[Tree, Tree]]]:
     """The mean loss of microbatches, and its gradient, of a model whose stages are the members of an axis.
 
-    Activations go to the next stage, cotangents to the one before; see `schedule` for who does what when. A stage keeps
-    the input of each microbatch that has not come back, and computes the rest again in the backward pass.
+    Activations are sent to the next stage, cotangents to the previous one; see `schedule` for the order. A stage keeps
+    the input of each microbatch until its cotangent arrives, and recomputes the rest in the backward pass.
 
     Args:
       stage: (parameters of this stage, x) -> an array of x's shape and dtype.
@@ -119,7 +119,7 @@ def pipeline(
 
 
 class _State(NamedTuple):
-    """What a stage has between ticks: what arrived, inputs that it keeps by slot, the loss and the gradient so far."""
+    """A stage's state between ticks: the arrived value, kept inputs by slot, the loss and the gradient so far."""
 
     arrived: Any
     kept: Any
@@ -128,7 +128,7 @@ class _State(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A member of a pipeline: what it computes, where it stands. `given`: own and shared parameters as they came."""
+    """A member of a pipeline: its functions, data and position. `given`: own and shared parameters as passed in."""
 
     stage: Callable[[Tree, Any], Any]
     loss: Callable[[Tree, Any, Any], Any]
@@ -143,7 +143,7 @@ class _Line(NamedTuple):
 
     @classmethod
     def of(cls, stage: Any, loss: Any, first: Any, axis_name: Any, given: Any, data: Any) -> _Line:
-        """Where reverse mode would sum over members for each microbatch, parameters are each member's own."""
+        """A member whose parameters vary: otherwise reverse mode would sum over members in each microbatch."""
         axes = tracked_axes()
         own = tree.map(lambda x: pvary(as_array(x), axis_name=axes) if axes else as_array(x), given)
         data = tree.map(as_array, data)
@@ -151,7 +151,7 @@ class _Line(NamedTuple):
         return cls(stage, loss, first, axis_name, given, own, data, count, stages, lax.axis_index(axis_name))
 
     def gradients(self, found: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
-        """Sums over members that have copies of a parameter."""
+        """The gradients, summed over members that have copies of a parameter."""
         axes = tracked_axes()
         if not axes:
             return found[0], lax.psum(found[1], self.axis_name)
@@ -163,7 +163,7 @@ class _Line(NamedTuple):
         return tree.map(lambda x: lax.dynamic_index_in_dim(x, number, 0, keepdims=False), self.data)
 
     def start(self, slots: int) -> _State:
-        """Nothing has arrived yet."""
+        """The state before anything has arrived."""
         x = eval_shape(lambda: self.first(self.parameters[1], self.microbatch(0)[0]))
         value = eval_shape(lambda: self.loss(self.parameters[1], jnp.zeros(x.shape, x.dtype), self.microbatch(0)[1]))
         zeros = tree.map(jnp.zeros_like, self.parameters)
@@ -171,17 +171,17 @@ class _Line(NamedTuple):
         return _State(arrived, kept, jnp.zeros((), value.dtype), zeros)
 
     def entering(self, shared: Tree, x: Any, number: Any) -> Any:
-        """What the stage computes with: at the first one, the microbatch."""
+        """The input of the stage: at the first stage, the microbatch."""
         return lax.cond(self.place == 0, lambda: self.first(shared, self.microbatch(number)[0]), lambda: x)
 
     def forward(self, state: _State, number: Any) -> tuple[Any, _State]:
-        """What goes to the next stage."""
+        """The value for the next stage."""
         kept = lax.dynamic_update_index_in_dim(state.kept, state.arrived, number % state.kept.shape[0], 0)
         out = self.stage(self.parameters[0], self.entering(self.parameters[1], state.arrived, number))
         return out, state._replace(kept=kept)
 
     def backward(self, state: _State, number: Any) -> tuple[Any, _State]:
-        """What goes to the stage before. The last one begins with its loss."""
+        """The cotangent for the previous stage. The last stage begins with its loss."""
         last = self.place == self.stages - 1
 
         def work(own: Tree, shared: Tree, x: Any) -> tuple[Any, Any]:
@@ -198,7 +198,7 @@ class _Line(NamedTuple):
         return back, state._replace(value=state.value + value, gradient=gradient)
 
     def idle(self, state: _State, number: Any) -> tuple[Any, _State]:
-        """Nothing to do."""
+        """An idle tick."""
         return jnp.zeros_like(state.arrived), state
 
     def tick(self, state: _State, works: Any, number: Any, pairs: list[tuple[int, int]]) -> _State:
@@ -223,7 +223,7 @@ class _Line(NamedTuple):
         return lax.scan(behind, state, ticks)[0]
 
     def by_turns(self) -> _State:
-        """One forward, one backward: when even stages go forward odd ones go backward, and neighbours swap results."""
+        """One forward, one backward: when even stages run forward odd ones run backward; neighbours swap results."""
         onward = [(s, s + 1) for s in range(self.stages - 1)]
 
         def turn(state: _State, half: Any) -> tuple[_State, None]:

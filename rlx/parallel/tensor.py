@@ -19,10 +19,10 @@ Tree = Any
 
 
 def copied(x: Tree, axis_name: Any) -> Tree:
-    """x, which is equal on all members of an axis, where each goes its own way with it (Megatron's f).
+    """x, which is equal on all members of an axis, at the point where the members' computations diverge (Megatron's f).
 
-    The value is x. Its cotangent is the sum of all members' cotangents, a psum that needs nothing else. Of parameters,
-    layer by layer, that is data-parallel training whose sums need not wait for the rest of the backward pass.
+    The value is x. Its cotangent is the sum of all members' cotangents, a psum that can run at any time. Applied to
+    parameters layer by layer, it is data-parallel training whose sums overlap with the rest of the backward pass.
 
     Args:
       x: an array, or a tree of them. axis_name: the name of a mapped axis.
@@ -39,15 +39,15 @@ def copied(x: Tree, axis_name: Any) -> Tree:
     axis = axis_named(axis_name)
     if axis.alone:
         return x
-    if axis.tracked:  # reverse mode knows what is one value on all members
+    if axis.tracked:  # reverse mode tracks values that are equal on all members
         return lax.pcast(x, axis_name, to="varying")
     return tree.map(lambda leaf: fan_out(as_array(leaf), axis_name=(axis_name,)), x)
 
 
 def summed(x: Tree, axis_name: Any) -> Tree:
-    """The sum over an axis, of which all members go the same way on (Megatron's g).
+    """The sum over an axis, after which all members continue with the same value (Megatron's g).
 
-    The value is psum's. Its cotangent, equal on all members, is that of each summand: nothing is sent for it.
+    The value is psum's. Its cotangent, equal on all members, is the cotangent of each summand: nothing is sent for it.
 
     Args:
       x: an array, or a tree of them. axis_name: the name of a mapped axis.
@@ -70,7 +70,7 @@ def summed(x: Tree, axis_name: Any) -> Tree:
 def column_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Array:
     """This member's columns of x @ weight + bias.
 
-    Forward nothing is sent; backward, the cotangent of x is summed over the axis.
+    The forward pass sends nothing; the backward pass sums the cotangent of x over the axis.
 
     Args:
       x: (..., inputs), equal on all members. weight: (inputs, outputs / n), this member's columns.
@@ -78,7 +78,7 @@ def column_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Ar
 
     Returns: (..., outputs / n).
 
-    Raises: ShapeError for an x and a weight that do not fit; AxisNameError for an axis that is not in scope.
+    Raises: ShapeError if x and weight are incompatible; AxisNameError for an axis that is not in scope.
 
     >>> import numpy as np, rlx
     >>> from rlx.parallel import column_parallel
@@ -92,9 +92,9 @@ def column_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Ar
 
 
 def row_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Array:
-    """x @ weight + bias, where members have columns of x and rows of weight.
+    """x @ weight + bias, if members have columns of x and rows of weight.
 
-    Forward the products are summed over the axis; backward nothing is sent.
+    The forward pass sums the products over the axis; the backward pass sends nothing.
 
     Args:
       x: (..., inputs / n), this member's columns. weight: (inputs / n, outputs), its rows.
@@ -102,7 +102,7 @@ def row_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Array
 
     Returns: (..., outputs), equal on all members.
 
-    Raises: ShapeError for an x and a weight that do not fit; AxisNameError for an axis that is not in scope.
+    Raises: ShapeError if x and weight are incompatible; AxisNameError for an axis that is not in scope.
 
     >>> import numpy as np, rlx
     >>> from rlx.parallel import row_parallel
@@ -120,7 +120,7 @@ def _numbers(x: Any, weight: Any, name: str) -> Any:
     if not shapes[0] or len(shapes[1]) != 2 or shapes[0][-1] != shapes[1][0]:
         raise ShapeError(
             f"parallel.{name} got x of shape {shapes[0]} and a weight of shape {shapes[1]}.",
-            "Pass the parts that a member has: x (..., k) and weight (k, m).",
+            "Pass this member's parts: x (..., k) and weight (k, m).",
         )
     return (((len(shapes[0]) - 1,), (0,)), ((), ()))
 
@@ -130,7 +130,7 @@ def feed_forward(x: Any, up: Any, down: Any, axis_name: Any, activation: Callabl
 
     Args:
       x: (..., width), equal on all members. up: (width, hidden / n), this member's columns. down: (hidden / n, width),
-      its rows. axis_name: the name of a mapped axis of n members. activation: of each element alone.
+      its rows. axis_name: the name of a mapped axis of n members. activation: elementwise.
 
     Returns: (..., width), equal on all members. Raises as column_parallel and row_parallel.
 
@@ -151,12 +151,12 @@ def attention(x: Any, query: Any, key: Any, value: Any, out: Any, axis_name: Any
       x: (length, width) or (batch, length, width), equal on all members.
       query, key, value: (width, heads / n * features), the columns of this member's heads.
       out: (heads / n * features, width), their rows.
-      axis_name: the name of a mapped axis of n members. heads: of all members together.
-      options: of rlx.nn.dot_product_attention, such as is_causal.
+      axis_name: the name of a mapped axis of n members. heads: the total number of heads.
+      options: options of rlx.nn.dot_product_attention, such as is_causal.
 
     Returns: an array of x's shape, equal on all members.
 
-    Raises: ShapeError where the axis does not divide the heads.
+    Raises: ShapeError if the axis size does not divide the number of heads.
 
     >>> import numpy as np, rlx
     >>> from rlx.parallel import attention
@@ -167,8 +167,8 @@ def attention(x: Any, query: Any, key: Any, value: Any, out: Any, axis_name: Any
     """
     members = lax.axis_size(axis_name)
     if heads % members:
-        raise ShapeError(f"parallel.attention got {heads} heads for {members} members.", "Each has as many heads.")
-    x = copied(as_array(x), axis_name)  # once for three products: their cotangents are added before they are sent
+        raise ShapeError(f"parallel.attention got {heads} heads for {members} members.", "Each has the same number.")
+    x = copied(as_array(x), axis_name)  # once for three products: cotangents are added before sending
     parts = (lax.dot_general(x, as_array(w), _numbers(x, w, "attention")) for w in (query, key, value))
     q, k, v = (lax.reshape(y, (*y.shape[:-1], heads // members, y.shape[-1] * members // heads)) for y in parts)
     mixed = nn.dot_product_attention(q, k, v, **options)

@@ -1,6 +1,6 @@
-"""What a device sends: the exchanges of a function of one device's parts, counted in its program.
+"""The data that a device sends: the exchanges of a function of one device's parts, counted in its program.
 
-Nothing is run, so that the mesh may have more devices than there are.
+Nothing is run, so the mesh may have more devices than exist.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Axes = frozenset[Any]
 
 
 class AxisTraffic(NamedTuple):
-    """Exchanges of one kind over one axis: how often, in how many rounds one after another, the bytes that are sent.
+    """Exchanges of one kind over one axis: their number, the rounds one after another, and the bytes sent.
 
     >>> from rlx.parallel import AxisTraffic
     >>> AxisTraffic("psum", ("model",), 2, 12, 4096).sent
@@ -48,7 +48,7 @@ class AxisTraffic(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """The exchanges of a program; `sent` and `rounds` are those of all together.
+    """The exchanges of a program; `sent` and `rounds` are totals.
 
     >>> from rlx.parallel import AxisTraffic, Traffic
     >>> found = Traffic((AxisTraffic("psum", ("x",), 1, 6, 96), AxisTraffic("ppermute", ("y",), 3, 3, 30)))
@@ -65,11 +65,11 @@ class Traffic(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """How many messages a device sends one after another."""
+        """The number of messages that a device sends one after another."""
         return sum(e.rounds for e in self.exchanges)
 
     def of(self, kind: str | None = None, axis: Any = None) -> Traffic:
-        """Those of a kind, or over an axis."""
+        """The exchanges of one kind, or over one axis."""
         kept = (e for e in self.exchanges if kind in (None, e.kind) and (axis is None or axis in e.axes))
         return Traffic(tuple(kept))
 
@@ -79,9 +79,9 @@ class Traffic(NamedTuple):
 
 
 class DeviceProgram(NamedTuple):
-    """What a device computes: the program of its parts, and over which axes of the mesh each input is divided.
+    """A device's computation: the program of its parts, and the mesh axes that each input is divided over.
 
-    `captured`: so many inputs, the first ones, are what the function closed over.
+    `captured`: the number of leading inputs that are captured values of the function.
     """
 
     program: Program
@@ -90,7 +90,7 @@ class DeviceProgram(NamedTuple):
     captured: int
 
 
-# what a device sends of an operand of so many bytes, and in how many rounds, over an axis of n members
+# the bytes that a device sends of an operand of n bytes, and the number of rounds, over an axis of m members
 _COSTS: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "sum": lambda nbytes, n: (-(-2 * (n - 1) * nbytes // n), 2 * (n - 1)),
     "scatter": lambda nbytes, n: (-(-(n - 1) * nbytes // n), n - 1),
@@ -107,7 +107,7 @@ _KINDS |= dict.fromkeys(("ppermute", "process_permute", "process_broadcast"), "s
 def device_program(
     f: Callable[..., Any], mesh: Mesh | AbstractMesh, in_specs: Any, args: Sequence[Any], check_vma: bool = True
 ) -> DeviceProgram:
-    """The program of one device of a mesh, of its parts of arguments (arrays, or their shapes and dtypes)."""
+    """The program of one device of a mesh, for its parts of the arguments (arrays, or their shapes and dtypes)."""
     name = function_name(f)
     leaves, treedef = tree.flatten(tuple(args))
     specs = [PartitionSpec() if s is None else s for s in spread(f"in_specs of {name}", in_specs, tuple(args))]
@@ -130,19 +130,19 @@ def device_program(
 def traffic(
     f: Callable[..., Any], *, mesh: Mesh | AbstractMesh, in_specs: Any, check_vma: bool = True
 ) -> Callable[..., Traffic]:
-    """What each device sends when shard_map runs `f`, as the ring algorithms of the exchanges do.
+    """The traffic of each device when shard_map runs `f`, for the ring algorithms of the exchanges.
 
-    Of an operand of b bytes over an axis of n members a device sends 2 b (n - 1) / n for psum, pmax and pmin,
-    b (n - 1) / n for psum_scatter and all_to_all, b (n - 1) for all_gather, and b for ppermute; a sum of what is equal
-    on all members sends nothing. The exchanges of derivatives inside of `f` count, and those of rlx.distributed.
+    For an operand of b bytes over an axis of n members a device sends 2 b (n - 1) / n for psum, pmax and pmin,
+    b (n - 1) / n for psum_scatter and all_to_all, b (n - 1) for all_gather, and b for ppermute. A sum of a value that
+    is equal on all members sends nothing. The exchanges of derivatives inside `f` and of rlx.distributed are included.
 
     Args:
-      f: a function of the parts that a device has.
-      mesh: a mesh, or an AbstractMesh: of as many devices as one likes.
-      in_specs, check_vma: as rlx.shard_map's.
+      f: a function of one device's parts.
+      mesh: a mesh, or an AbstractMesh of any number of devices.
+      in_specs, check_vma: as in rlx.shard_map.
 
-    Returns: a function of f's arguments, arrays or rlx.ShapeDtypeStructs of them, that returns a Traffic. It raises
-    UnsupportedError for exchanges in a loop of which it is not known how often it turns.
+    Returns: a function of f's arguments, as arrays or rlx.ShapeDtypeStructs, that returns a Traffic. It raises
+      UnsupportedError for exchanges in a loop with an unknown number of iterations.
 
     >>> import rlx
     >>> from rlx.parallel import traffic
@@ -172,14 +172,14 @@ def _axes_of(params: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 class _Counter:
-    """Walks over a program, knows over which axes each value varies, and counts what is sent."""
+    """Walks over a program, tracks the axes over which each value varies, and counts the bytes sent."""
 
     def __init__(self, sizes: Mapping[Any, int]) -> None:
         self.sizes = sizes
         self.rows: dict[tuple[str, tuple[Any, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
 
     def walk(self, program: Program, divided: Iterable[Axes], times: int) -> list[Axes]:
-        """Over which axes the outputs vary; what the program sends is added `times` times."""
+        """The axes over which the outputs vary; the program's traffic is added `times` times."""
         varies: dict[Var, Axes] = dict(zip(program.inputs, divided, strict=True))
         for e in program.equations:
             inputs = [Axes() if isinstance(a, Literal) else varies.get(a, Axes()) for a in e.inputs]
@@ -187,7 +187,7 @@ class _Counter:
         return [Axes() if isinstance(a, Literal) else varies.get(a, Axes()) for a in program.outputs]
 
     def equation(self, e: Equation, inputs: Sequence[Axes], times: int) -> Sequence[Axes]:
-        """Over which axes an equation's results vary."""
+        """The axes over which an equation's results vary."""
         name, every = e.primitive.name, Axes().union(*inputs)
         if name == "scan":
             return self._scan(e, inputs, times)
@@ -239,14 +239,14 @@ class _Counter:
         return outputs
 
     def _loop(self, e: Equation, every: Axes) -> Sequence[Axes]:
-        """A loop of which nobody knows how often it turns: nothing is sent in it."""
+        """A loop with an unknown number of iterations, which must not send anything."""
         inner = _Counter(self.sizes)
         for region in Program((), (e,), ()).regions():
             every = every.union(*inner.walk(region, [Axes(self.sizes)] * len(region.inputs), 1))
         if inner.rows:
             (kind, axes), *_ = inner.rows
             raise UnsupportedError(
-                f"parallel.traffic met {kind} over {axes} in a {e.primitive.name}, which turns as often as values say.",
+                f"parallel.traffic met {kind} over {axes} in a {e.primitive.name}, whose length depends on values.",
                 "Use lax.scan, or lax.fori_loop with bounds that are Python integers.",
             )
         return [every] * len(e.outputs)

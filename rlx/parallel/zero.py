@@ -1,4 +1,4 @@
-"""ZeRO-1: the state of an optimiser divided over the members that train together.
+"""ZeRO-1: optimiser state divided over the members that train together.
 
 Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, 2020.
 """
@@ -21,7 +21,7 @@ Tree = Any
 
 
 class _Members(NamedTuple):
-    """Who shares the state: `scatter` takes rows to the sum of each member's own row, `gather` a row to all rows."""
+    """Who shares the state: `scatter` maps rows to the sum of each member's own row, `gather` a row to all rows."""
 
     count: int
     index: Any
@@ -48,19 +48,19 @@ def _members(axis_name: Any, group: str) -> _Members:
 
 
 def zero1(optimizer: GradientTransformation, axis_name: Any = None, *, group: str = WORLD) -> GradientTransformation:
-    """An optimiser whose state is divided: member r of n updates part r of each parameter, and all learn the result.
+    """An optimiser with divided state: member r of n updates part r of each parameter, and all members get the result.
 
-    Gradients go in as each member's own; their mean is taken by a reduce-scatter, so that a member gets its part only.
-    Updates are gathered. Together these send what one all-reduce of the gradients does, 2 (n - 1) / n of their bytes,
-    and the state takes 1 / n of its bytes, parts rounded up.
+    Gradients are passed in as each member's own. Their mean is computed by a reduce-scatter, so that a member gets only
+    its part. Updates are gathered. Together these send as much as one all-reduce of the gradients, 2 (n - 1) / n of
+    their bytes, and the state takes 1 / n of its bytes, with parts rounded up.
 
-    Each part is a vector, so that `optimizer` has to treat all elements of a parameter alike: norms over parameters,
-    such as those of clip_by_global_norm, are to be taken before. Masks by parameters work as ever.
+    Each part is a vector, so `optimizer` must treat all elements of a parameter equally: compute norms over parameters,
+    such as clip_by_global_norm, before it. Masks by parameters work as usual.
 
     Args:
       optimizer: a transformation of rlx.optim.
-      axis_name: the name of a mapped axis. None: the members are processes, those of `group`.
-      group: the name of a group, of rlx.distributed.new_group.
+      axis_name: the name of a mapped axis. None: the members are the processes of `group`.
+      group: the name of a group, from rlx.distributed.new_group.
 
     Returns: a transformation. In a rlx.shard_map its state has the spec P(axis_name) for vectors and P() for numbers.
 
@@ -98,7 +98,7 @@ def zero1(optimizer: GradientTransformation, axis_name: Any = None, *, group: st
 
 
 def _rows(x: Any, count: int) -> Any:
-    """An array as so many rows, the last one filled up with zeros."""
+    """An array as this number of rows, the last one padded with zeros."""
     flat = as_array(x).reshape(-1)
     return jnp.pad(flat, (0, -flat.size % count)).reshape(count, -(-flat.size // count))
 
@@ -108,7 +108,7 @@ def _own(rows: Any, index: Any) -> Any:
 
 
 def _together(exchange: Callable[[Any], Any], arrays: Sequence[Any]) -> list[Any]:
-    """An exchange of arrays, joined along their last axis: one for each dtype."""
+    """An exchange of arrays, concatenated along their last axis: one for each dtype."""
     results: list[Any] = [None] * len(arrays)
     for dtype in dict.fromkeys(x.dtype for x in arrays):
         numbers = [n for n, x in enumerate(arrays) if x.dtype == dtype]

@@ -1,6 +1,6 @@
-"""Sums whose terms are mostly zeros: parts side by side become concatenations (see pads), and what
-was scattered into zeros is added where it belongs. Derivatives of slices and look-ups make them.
-What is written into an array and chosen or not is chosen before it is written (see chosen_writes).
+"""Sums whose terms are mostly zeros: adjacent parts become concatenations (see pads), and a scatter
+into zeros becomes an update of the other operand. Derivatives of slices and indexing produce such sums.
+A selection between an array and its update becomes an update of selected elements (see chosen_writes).
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ def _add_in_place(m: Match) -> Any:
 
 
 _rules = pad_rules + chosen_write_rules + RuleSet((
-    Rule("add -> an update of one operand by what the other wrote into zeros", _add_in_place),
+    Rule("add -> an update of one operand by the values that the other wrote into zeros", _add_in_place),
 ))  # fmt: skip

@@ -27,7 +27,7 @@ def full(m: Match, type: TensorType, value: Any) -> Atom:
 
 
 def spread(m: Match, atom: Atom, shape: tuple[int, ...]) -> Atom:
-    """`atom` broadcast to a shape as NumPy does."""
+    """`atom` broadcast to a shape like NumPy."""
     own = atom.type.shape
     if own == shape:
         return atom
@@ -48,7 +48,7 @@ def splat(m: Match, atom: Atom) -> Literal | None:
 
 # ------------------------------------------------------------------ numbers
 def _times_inverse(m: Match) -> Atom | None:
-    """1 / c where that is exact: c is a power of two and 1 / c neither overflows nor is subnormal."""
+    """1 / c if that is exact: c is a power of two and 1 / c neither overflows nor is subnormal."""
     divisor = m.inputs[1]
     if not isinstance(divisor, Literal):
         return None
@@ -77,6 +77,24 @@ def _integer_power(m: Match) -> Atom | None:
     return None
 
 
+def _half_power(m: Match) -> Atom | None:
+    """x ** 0.5 or x ** -0.5 of floats in registers: a square root, but for infinity and the sign of zero."""
+    x, exponent = m.inputs
+    known = splat(m, exponent)
+    if m.type.dtype.itemsize < 4 or known is None or abs(float(known.value)) != 0.5:
+        return None
+
+    def literal(value: float) -> Literal:
+        return Literal(np.asarray(value, m.type.dtype), TensorType((), m.type.dtype))
+
+    x = spread(m, x, m.type.shape)
+    values, at_infinity = m.emit("sqrt", m.emit("add", x, literal(0.0))), math.inf
+    if float(known.value) < 0:
+        values, at_infinity = m.emit("divide", literal(1.0), values), 0.0
+    result: Atom = m.emit("select", m.emit("equal", x, literal(-math.inf)), literal(at_infinity), values)
+    return result
+
+
 def _zero(m: Match) -> Atom:
     return full(m, m.type, 0)
 
@@ -91,7 +109,7 @@ def _where_splat(m: Match) -> Atom | None:
 
 
 def _predicate(m: Match, *, negated: bool) -> Atom | None:
-    """A bool that is chosen by itself."""
+    """A bool that selects itself."""
     if m.type.dtype != np.bool_:
         return None
     p: Atom = m.emit("bitwise_not", m.inputs[0]) if negated else m.inputs[0]
@@ -127,6 +145,7 @@ arithmetic = RuleSet(
         Rule("integer_power(x, exponent=2) -> multiply(x, x)", _integer_power),
         Rule("power(x, 1) -> x", kinds="f"),
         Rule("power(x, 2) -> multiply(x, x)", kinds="f"),
+        Rule("power -> sqrt of x if the exponent is 0.5 or -0.5", _half_power, kinds="f"),
         Rule("maximum(x, x) -> x"),
         Rule("minimum(x, x) -> x"),
         Rule("conj(conj(x)) -> x"),
@@ -144,7 +163,7 @@ def _part(m: Match, position: int) -> Atom | None:
 
 # ------------------------------------------------------------------ truth and bits
 def _known_bits(m: Match) -> tuple[bool, Atom] | None:
-    """(whether one operand has all bits set, or none; the other operand), where that is known."""
+    """(whether one operand has all bits set, or none; the other operand), if known."""
     for atom, other in (m.inputs, m.inputs[::-1]):
         known = splat(m, atom)
         if known is not None and known.value == 0:
@@ -187,7 +206,7 @@ logic = RuleSet((
     Rule("shift_left(x, 0) -> x"),
     Rule("shift_right_logical(x, 0) -> x"),
     Rule("shift_right_arithmetic(x, 0) -> x"),
-    Rule("select -> x where the predicate is one value", _where_splat),
+    Rule("select -> x if the predicate is one value", _where_splat),
     Rule("select(p, x, x) -> x", _same_cases),
     Rule("select(p, 1, 0) -> p where the cases are bools", lambda m: _predicate(m, negated=False)),
     Rule("select(p, 0, 1) -> bitwise_not(p) where the cases are bools", lambda m: _predicate(m, negated=True)),
@@ -218,7 +237,7 @@ def lossless(source: np.dtype, target: np.dtype) -> bool:
 
 
 def _convert(m: Match) -> Atom | None:
-    """A -> A is nothing; A -> B -> C is A -> C where B keeps all of A."""
+    """A -> A is removed; A -> B -> C is A -> C if B keeps all of A."""
     (x,) = m.inputs
     if m.type.dtype == x.type.dtype:
         return x
@@ -271,4 +290,4 @@ def _fold(m: Match) -> Any:
     return folded(m.equation)
 
 
-folding = RuleSet((Rule("any -> its value, where all operands are numbers", _fold),))
+folding = RuleSet((Rule("any -> its value, if all operands are numbers", _fold),))

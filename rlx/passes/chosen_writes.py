@@ -1,6 +1,6 @@
-"""Choices between an array and what was written into it: chosen is what is written, so that the rest is not copied.
+"""A select between an array and its update becomes an update with selected values, so that the rest is not copied.
 
-Loops over lanes that end at different times, and users' own, are full of select(goes_on, x.at[i].set(v), x).
+Loops over lanes that end at different times, and users' programs, often contain select(goes_on, x.at[i].set(v), x).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _beyond_copies(m: Match, atom: Atom) -> Atom:
 
 
 def _writes_into(m: Match, base: Atom, atom: Atom) -> list[Equation]:
-    """The equations that write into `base`, one after the other, and make `atom`; none where it is made otherwise."""
+    """The equations that write into `base`, one after the other, and produce `atom`; none if others do."""
     chain: list[Equation] = []
     while (atom := _beyond_copies(m, atom)) is not base:
         e = m.producer(atom)
@@ -55,12 +55,12 @@ def _writes_into(m: Match, base: Atom, atom: Atom) -> list[Equation]:
 
 
 def _written(writes: Sequence[Equation]) -> int:
-    """How many elements are written: operands beside the array are updates and indices, which are as many or fewer."""
+    """The number of written elements: the largest operand after the array, which holds the updates."""
     return sum(max(a.type.size for a in e.inputs[1:]) for e in writes)
 
 
 def _lanes(m: Match, predicate: Atom) -> Atom | None:
-    """The predicate as a bool, or as one for each element of axis 0; None where it differs along other axes."""
+    """The predicate as a bool, or as one for each element of axis 0; None if it differs along other axes."""
     e = m.producer(predicate, "broadcast_in_dim")
     if e is not None and (not e.inputs[0].type.shape or e.inputs[0].type.shape == m.type.shape[:1] != ()):
         if e.params["dims"] == tuple(range(e.inputs[0].type.ndim)) and predicate.type.ndim == m.type.ndim:
@@ -74,7 +74,7 @@ def _lanes(m: Match, predicate: Atom) -> Atom | None:
 
 
 def _in_lanes(m: Match, e: Equation, lanes: Atom, base: Atom) -> Atom | None:
-    """The array with what an equation writes, where `lanes` are true."""
+    """The array with an equation's updates where `lanes` are true."""
     refused: list[bool] = []
 
     def write(lanes: Any, *operands: Any) -> list[Any]:
@@ -88,5 +88,5 @@ def _in_lanes(m: Match, e: Equation, lanes: Atom, base: Atom) -> Atom | None:
 
 
 chosen_write_rules = RuleSet((
-    Rule("select -> an update of what is written where the predicate says so", _write_what_is_chosen),
+    Rule("select -> an update with selected values", _write_what_is_chosen),
 ))  # fmt: skip

@@ -1,8 +1,8 @@
-"""Blocks whose equations hand values to one another that a kernel has no use for: kernels, or equations, throughout.
+"""Pairs of blocks that pass values which a kernel does not need: both become kernels, or both equations.
 
-A block that begins a derivative keeps values for the block that ends it (rlx.ops.blocks). Where the second is a kernel
-it reads none of them, and where nothing else does the first one is a kernel, too; else it becomes its equations, in
-loops as outside of them.
+A block that begins a derivative keeps values for the block that ends it (rlx.ops.blocks). If the second block is a
+kernel, it reads none of these values. If nothing else reads them, the first block is also a kernel. Otherwise it
+becomes its equations, inside loops as well as outside.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Pass = Callable[[Program], Program]
 
 
 def claim_alone(program: Program, pruned: Pass) -> Program:
-    """A program whose blocks are all taken, with kernels alone, or equations, for those that hand values on.
+    """A program whose blocks are all taken, with single kernels or equations in place of blocks that pass values on.
 
-    pruned: takes what is not read out of a program, results of loops included.
+    pruned: removes unread values from a program, including results of loops.
     """
     if not any(map(_hands_on, _blocks(program))):
         return program
@@ -55,7 +55,7 @@ def _changed(program: Program, function: Pass, equations: list[Equation]) -> Pro
 
 
 def _without_operands(program: Program) -> Program:
-    """Blocks that give what their kernels give read what those read."""
+    """Drop operands that a block's kernel does not read, if the block has only the kernel's results."""
 
     def narrow(equation: Equation) -> Equation:
         whole = _hands_on(equation) and len(equation.outputs) == len(equation.params["alone"].outputs)
@@ -65,7 +65,7 @@ def _without_operands(program: Program) -> Program:
 
 
 def _without_results(program: Program) -> Program:
-    """Blocks of which nothing is read but what their kernels give, give that."""
+    """Drop results that a block's kernel does not return, if nothing reads them."""
     read = {a for e in program.equations for a in e.inputs if isinstance(a, Var)} | {*program.outputs}
 
     def narrow(equation: Equation) -> Equation:

@@ -11,7 +11,7 @@ __all__ = ["claim_primitives"]
 
 
 def claim_primitives(program: Program, claims: Claims) -> Program:
-    """The program with blocks in place of equations that the backend claims; itself where there is none."""
+    """The program with blocks in place of equations that the backend claims; itself if there are none."""
     equations = [_claimed(equation, claims) for equation in program.equations]
     changed = any(a is not b for a, b in zip(equations, program.equations, strict=True))
     return program.replace(equations=equations) if changed else program

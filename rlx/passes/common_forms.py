@@ -20,7 +20,7 @@ COMMON_FORMS: dict[str, Callable[..., Any]] = {}
 
 
 def common_form(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: what replaces the primitive `name`, a function of its operands and parameters.
+    """Decorator: the common form of the primitive `name`, a function of its operands and parameters.
 
     It calls other primitives (`registry[...]`) and returns the result, or a tuple of several.
 

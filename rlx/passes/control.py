@@ -1,4 +1,4 @@
-"""Rewrite rules for control flow: what is known of a branch or a loop is taken out of it."""
+"""Rewrite rules for control flow: known values are moved out of branches and loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def control_rules(simplify: Simplify) -> RuleSet:
         rule("scan -> its initial carries, if it has no steps", _no_steps),
         rule("scan -> with carries that never change as constants", _scan_invariants),
         rule("scan -> without operands that are numbers, unused, or there twice", _scan_operands),
-        rule("scan -> with slices of what is equal in every step as constants", _scan_equal_slices),
+        rule("scan -> with slices that are equal in every step as constants", _scan_equal_slices),
         rule("scan -> without ys that are known outside", _scan_known_ys),
         rule("while_loop -> its initial carries, if it does not begin", _never_begins),
         rule("while_loop -> with carries that never change as constants", _while_invariants),
@@ -52,8 +52,8 @@ class _Operands:
     """Which operands regions need, and the regions on those.
 
     Regions see the same operands: `inputs[k]` of each is `operands[k]`. Operands that are numbers
-    are put into the regions; those that no region uses are dropped; one that is there twice is
-    handed over once.
+    are put into the regions; operands that no region uses are dropped; a repeated operand is passed
+    once.
     """
 
     def __init__(self, operands: Sequence[Atom], regions: _Regions) -> None:
@@ -77,7 +77,7 @@ class _Operands:
             mapping[inputs[k]] = inputs[by] if isinstance(by, int) else by
 
     def take(self, values: Sequence[Any]) -> list[Any]:
-        """The kept ones of values that stand in the operands' order."""
+        """The kept values, from values in the operands' order."""
         return [values[k] for k in self.kept]
 
 
@@ -95,7 +95,7 @@ def _choose_branch(m: Match, simplify: Simplify) -> Any:
 
 
 def _outside(branch: Program, atom: Atom, operands: Sequence[Atom]) -> Atom | None:
-    """What a branch's result is outside: an operand or a number."""
+    """The value outside that a branch's result equals: an operand or a number."""
     if isinstance(atom, Literal):
         return atom
     return operands[branch.inputs.index(atom)] if atom in branch.inputs else None
@@ -137,7 +137,7 @@ def _cond_operands(m: Match, simplify: Simplify) -> Any:
 
 # ------------------------------------------------------------------ scan
 class _Scan:
-    """A scan's operands and its body's inputs by what they are."""
+    """A scan's operands and its body's inputs by kind."""
 
     def __init__(self, m: Match) -> None:
         p = m.params
@@ -170,7 +170,7 @@ def _no_steps(m: Match, simplify: Simplify) -> Any:
 
 
 def _invariant(initial: Sequence[Atom], inputs: Sequence[Var], after: Sequence[Atom]) -> list[int]:
-    """Carries that a step hands on as they are, or that begin as the number that each step makes them."""
+    """Carries that a step passes on unchanged, or that begin as the number that each step assigns."""
     carries = enumerate(zip(initial, inputs, after, strict=True))
     return [k for k, (start, now, then) in carries if then is now or _same(start, then)]
 
@@ -257,7 +257,7 @@ def _scan_known_ys(m: Match, simplify: Simplify) -> Any:
 
 # ------------------------------------------------------------------ while_loop
 class _While:
-    """A while_loop's operands and its regions' inputs by what they are."""
+    """A while_loop's operands and its regions' inputs by kind."""
 
     def __init__(self, m: Match) -> None:
         p: Mapping[str, Any] = m.params

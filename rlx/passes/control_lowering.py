@@ -1,6 +1,6 @@
 """Control flow without regions, for backends that lack them: branches to selects, loops unrolled.
 
-rlx's own backends run branches and loops as such; nothing here is part of their pipeline.
+rlx's own backends run branches and loops natively; nothing here is part of their pipeline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LowerControlFlow:
     """A pass: `cond` to selects of all branches, `while_loop` and `scan` unrolled.
 
     Args:
-      max_iterations: how often a while_loop's body is repeated at most; a loop that would go on
+      max_iterations: the most iterations of a while_loop's body; a loop that would continue
         leaves NaN in its floating carries. None: a while_loop raises UnsupportedError.
       max_length: longer scans raise UnsupportedError.
       kinds: which primitives are lowered; the others' regions are only searched.
@@ -59,14 +59,14 @@ class LowerControlFlow:
         return rebuilt(program, self.replace)
 
     def replace(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """What stands for an equation; those without regions stay."""
+        """The replacement of an equation; equations without regions stay."""
         inner = map_regions(equation, self.run)
         if equation.primitive.name not in self.kinds:
             return bound(inner, operands)
         return self.expand(inner, operands)
 
     def expand(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """What stands for one equation of control flow; its regions are taken as they are."""
+        """The replacement of one equation of control flow, with its regions unchanged."""
         if equation.primitive.effect(**equation.params):
             raise UnsupportedError(
                 f"{equation.primitive.name} at {equation.origin} has a region with an effect.",
@@ -117,7 +117,7 @@ def _lower_while(lowering: LowerControlFlow, equation: Equation, operands: Seque
 
 
 def _poisoned(unfinished: Any, carry: Any) -> Any:
-    """NaN instead of a wrong number, where the dtype has one."""
+    """NaN instead of a wrong number, if the dtype has one."""
     dtype = type_of(carry).dtype
     if not is_inexact(dtype):
         return carry

@@ -15,9 +15,9 @@ __all__ = ["decompose_routines"]
 
 
 def decompose_routines(program: Program, claims: Claims) -> Program:
-    """The program with decompositions in place of routines; itself where there is nothing to decompose.
+    """The program with decompositions in place of routines; itself if there is nothing to decompose.
 
-    Of one program, without its regions. What a decomposition is made of is decomposed in turn.
+    Regions are not included. Routines in a decomposition are also decomposed.
     """
     while any(map(claims.decomposes, program.equations)):
         program = rebuilt(program, partial(_decomposed, claims))

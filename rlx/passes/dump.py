@@ -16,7 +16,7 @@ __all__ = ["dump"]
 
 
 def dump(stages: Sequence[Any], directory: str) -> Path:
-    """Write what each step of a compilation made into a folder of `directory`; returns it.
+    """Write the result of each compiler step into a folder of `directory`; returns the folder.
 
     The folder is named after the program and its fingerprint, so that a program that is compiled
     again overwrites its own files. Writers of several processes do not see each other's halves.

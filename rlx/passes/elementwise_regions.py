@@ -1,7 +1,7 @@
-"""Elementwise regions: neighbouring elementwise operations shown as one call, and taken apart again.
+"""Elementwise regions: neighbouring elementwise operations grouped in one call, and split again.
 
-The backends' own fusion (rlx.planning.fuse) works on loop nests and needs no marks. Regions show at the
-level of programs what belongs together, and give backends that fuse by regions something to claim.
+The backends' own fusion (rlx.planning.fuse) works on loop nests and needs no marks. Regions mark groups in the
+program, and backends that fuse by regions can claim them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_region(equation: Equation) -> bool:
 class MarkElementwiseRegions:
     """A pass: connected elementwise operations become calls named "elementwise_region".
 
-    max_steps: a region has at most so many operations; larger ones are cut.
+    max_steps: the most operations of a region; larger regions are split.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -45,7 +45,7 @@ class MarkElementwiseRegions:
         self.max_steps = max_steps
 
     def run(self, program: Program) -> Program:
-        """The program with regions; single operations stay as they are."""
+        """The program with regions; single operations stay unchanged."""
         equations = [e if is_region(e) else map_regions(e, self.run) for e in program.equations]
         groups = [piece for group in _components(equations) for piece in _cut(group, self.max_steps)]
         regions = {e: k for k, group in enumerate(groups) if len(group) > 1 for e in group}
@@ -68,7 +68,7 @@ class MarkElementwiseRegions:
 
 
 class UnfuseElementwiseRegions:
-    """A pass: regions are taken apart into their operations.
+    """A pass: regions are split into their operations.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -132,7 +132,7 @@ def _cut(group: list[Equation], size: int) -> list[list[Equation]]:
 
 
 def _uses(equations: Sequence[Equation], program: Program) -> dict[Var, list[Equation | None]]:
-    """Who reads each variable; None stands for the program's outputs."""
+    """The readers of each variable; None stands for the program's outputs."""
     found: dict[Var, list[Equation | None]] = {}
     for equation in equations:
         for a in equation.inputs:

@@ -1,7 +1,7 @@
-"""Products of scans for all steps at once: before the loop those of its slices, after it those summed.
+"""Products in scans for all steps at once: before the loop for products of slices, after it for summed ones.
 
-A step's product of small matrices costs more than its share of one large product. What that takes
-is memory: the operands of all steps, at most so many bytes in a scan as `ProductLimits.loop_bytes` says.
+A step's product of small matrices costs more than its part of one large product. The price is memory for
+the operands of all steps: at most `ProductLimits.loop_bytes` bytes per scan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def hoist_loop_products(program: Program, limits: ProductLimits | None = None) -
 
 
 class _Loop:
-    """A scan's operands, its body, and who computes and uses what in it."""
+    """A scan's operands, its body, and the producers and uses of its values."""
 
     def __init__(self, m: Match, limits: ProductLimits) -> None:
         self.limits = limits
@@ -58,7 +58,7 @@ class _Loop:
 
 # ------------------------------------------------------------------ sums, after the loop
 class _Sum(NamedTuple):
-    """A term of a carry's sum: a dot_general or reduce_sum, and what moves its elements then."""
+    """A term of a carry's sum: a dot_general or reduce_sum, and the moves of its elements."""
 
     source: Equation
     moves: tuple[Equation, ...]
@@ -109,7 +109,7 @@ def _is_zero(m: Match, atom: Atom) -> bool:
 
 
 def _terms(loop: _Loop, k: int) -> list[Atom] | None:
-    """What a step adds to carry `k`, if it does nothing else with it."""
+    """The terms that a step adds to carry `k`, if it does nothing else with the carry."""
     carry = loop.carried[k]
     if loop.uses[carry] != 1 or carry.type.dtype.kind not in "fc":
         return None
@@ -161,7 +161,7 @@ class _Stacks:
         self.room = loop.limits.loop_bytes
 
     def take(self, term: _Sum) -> bool:
-        """Stack the operands of a term, if there is room; sums only of what is there already."""
+        """Stack the operands of a term, if they fit the limit; sums only use operands that are already stacked."""
         operands = [a for a in term.source.inputs if not self.has(a)]
         if not all(isinstance(a, Var) and a not in self.loop.fixed for a in term.source.inputs):
             return False
@@ -173,7 +173,7 @@ class _Stacks:
         return True
 
     def has(self, atom: Atom) -> bool:
-        """Whether the values of all steps are there."""
+        """Whether the values of all steps are available."""
         return atom in self.loop.slices or atom in self.loop.ys or atom in self.ys
 
     def values(self, results: Sequence[Atom]) -> dict[Atom, Atom]:
@@ -226,7 +226,7 @@ def _later(axes: Sequence[int]) -> tuple[int, ...]:
 
 # ------------------------------------------------------------------ products of slices, before it
 def _products_before(m: Match, limits: ProductLimits) -> Any:
-    """Products of a slice and a constant: computed for all steps, their slices in place of it."""
+    """Products of a slice and a constant: computed for all steps; the body reads slices of the result."""
     loop = _Loop(m, limits)
     room = limits.loop_bytes
     found: list[tuple[Equation, int]] = []
@@ -250,7 +250,7 @@ def _products_before(m: Match, limits: ProductLimits) -> Any:
 
 
 def _slice_side(loop: _Loop, equation: Equation) -> int | None:
-    """Which operand of a small product is a slice, where the other is a constant."""
+    """The operand of a small product that is a slice, if the other is a constant."""
     if equation.primitive.name != "dot_general":
         return None
     numbers = equation.params["dimension_numbers"]
@@ -267,7 +267,7 @@ def _slice_side(loop: _Loop, equation: Equation) -> int | None:
 
 
 def _origin(loop: _Loop, atom: Atom) -> Atom:
-    """What an atom is but for transpositions."""
+    """An atom without its transpositions."""
     equation = loop.producers.get(atom) if isinstance(atom, Var) else None
     if equation is None or equation.primitive.name != "transpose":
         return atom

@@ -1,7 +1,7 @@
 """Keys become their words: programs of random keys as programs of uint32 arrays with one more axis, the last.
 
-Kernels know nothing of keys. What moves keys about moves their words in the same way, which is what its rule for
-batching says, the words being the batch.
+Kernels do not know keys. An operation that moves keys moves their words in the same way. Its batching rule does this,
+with the words as the batch.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from rlx.trace.tracing import finish
 __all__ = ["keys_to_words"]
 
 _CONVERSIONS = ("random_wrap", "random_unwrap")
-# they take any operands as they are
+# they take any operands unchanged
 _INDIFFERENT = ("optimization_barrier", "stop_gradient", "checkpoint_name")
 
 
 def keys_to_words(program: Program) -> Program:
-    """The program with words in place of keys, among inputs and outputs too; itself where it has no keys."""
+    """The program with words in place of keys, including inputs and outputs; itself if it has no keys."""
     return _Conversion().run(program)
 
 
 class _Conversion:
-    """One walk over a program and its regions, each of which is converted once."""
+    """One walk over a program and its regions; each is converted once."""
 
     def __init__(self) -> None:
         self.done: dict[int, tuple[Program, Program]] = {}
@@ -60,7 +60,7 @@ class _Conversion:
             return finish(builder, [env.read(a) for a in program.outputs])
 
     def results(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """What an equation gives for the words of its operands."""
+        """The results of an equation for the words of its operands."""
         if equation.primitive.name in _CONVERSIONS:
             return operands
         if equation.primitive.region:
@@ -72,7 +72,7 @@ class _Conversion:
 
 
 def _moved(equation: Equation, operands: Sequence[Any], keys: Sequence[bool]) -> Sequence[Any]:
-    """The results of what moves keys about, the words' axis being that of a batch."""
+    """The results of an operation that moves keys, with the words' axis as a batch axis."""
     dims = [type_of(x).ndim - 1 if is_words else None for x, is_words in zip(operands, keys, strict=True)]
     size = next(type_of(x).shape[-1] for x, is_words in zip(operands, keys, strict=True) if is_words)
     out, out_dims = equation.primitive.batch(size, operands, dims, **equation.params)
@@ -84,7 +84,7 @@ def _moved(equation: Equation, operands: Sequence[Any], keys: Sequence[bool]) ->
 
 
 def _words_last(x: Any, dim: int | None, type: TensorType) -> Any:
-    """A result of a batch with its words along the last axis; of what is no key, that of the first word."""
+    """A batch's result with its words along the last axis; for values that are not keys, the first word's result."""
     if dim is None:
         return x
     if is_key(type.dtype):

@@ -1,4 +1,4 @@
-"""Legalisation: a program in the kinds of operations that a backend claims, and a report of what was done."""
+"""Legalisation: rewrite a program to the operations that a backend claims, and report the changes."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = [
 
 
 class KernelDispatchPolicy(Enum):
-    """When an operation goes to the backend as it is, and when in its common form.
+    """When an operation is passed to the backend unchanged, and when in its common form.
 
-    Control flow is lowered only where the backend lacks it, or where it is named.
+    Control flow is lowered only if the backend lacks it, or if it is named.
 
     >>> from rlx import opt
     >>> opt.KernelDispatchConfig().policy
     <KernelDispatchPolicy.PREFER_NATIVE: 'prefer native'>
     """
 
-    PREFER_NATIVE = "prefer native"  # the common form only where the backend lacks the kind
-    FORCE_COMMON = "force common"  # the common form wherever there is one
-    FORCE_NATIVE = "force native"  # never a common form; what the backend lacks is an error
+    PREFER_NATIVE = "prefer native"  # the common form only if the backend lacks the kind
+    FORCE_COMMON = "force common"  # the common form if there is one
+    FORCE_NATIVE = "force native"  # never a common form; an operation that the backend lacks is an error
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class KernelDispatchConfig:
 
 
 class DispatchPath(Enum):
-    """What became of operations of a kind.
+    """How operations of a kind were dispatched.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -85,7 +85,7 @@ class DispatchPath(Enum):
 
 
 class KindDispatchSummary(NamedTuple):
-    """How many operations of a kind took a path.
+    """The number of operations of a kind that took a path.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -100,7 +100,7 @@ class KindDispatchSummary(NamedTuple):
 
 
 class UnsupportedKind(NamedTuple):
-    """A kind that the backend does not claim, how often it is there, where first, and what its form lacks.
+    """A kind that the backend does not claim: its count, first location, and the missing kinds of its common form.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -118,7 +118,7 @@ class UnsupportedKind(NamedTuple):
 
 @dataclass
 class KernelDispatchReport:
-    """What legalisation did. Native counts are those of the program that runs.
+    """The decisions of legalisation. Native counts refer to the final program.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -170,7 +170,7 @@ class LegalizeError(RlxError, NotImplementedError):
 
 
 def format_legalize_error(backend: str, unsupported: Sequence[UnsupportedKind]) -> str:
-    """The kinds that a backend lacks, each with how often and where it is used.
+    """The kinds that a backend lacks, each with its count and location.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -189,7 +189,7 @@ def format_legalize_error(backend: str, unsupported: Sequence[UnsupportedKind]) 
 
 # ------------------------------------------------------------------ asking
 def legalize_for_backend(program: Program, supported: Iterable[str]) -> list[UnsupportedKind]:
-    """The kinds that a program has, in regions too, and `supported` does not; nothing is changed."""
+    """The kinds in a program and its regions that `supported` lacks; nothing is changed."""
     claims = frozenset(supported)
     counts: Counter[str] = Counter()
     first: dict[str, Origin | None] = {}
@@ -210,7 +210,7 @@ def _equations(program: Program) -> list[Equation]:
 
 # ------------------------------------------------------------------ rewriting
 class _Rewriting:
-    """One walk over a program: what stays, what is replaced, and the counts of both."""
+    """One walk over a program that replaces operations, and counts kept and replaced ones."""
 
     def __init__(self, supported: frozenset[str] | None, config: KernelDispatchConfig) -> None:
         self.supported = supported
@@ -218,15 +218,15 @@ class _Rewriting:
         self.control = LowerControlFlow(config.max_iterations)
         self.paths: Counter[tuple[str, DispatchPath]] = Counter()
         self.origins: dict[str, Origin | None] = {}
-        self.needs: dict[str, tuple[str, ...]] = {}  # what the forms of unsupported kinds lack
-        self._within: list[str] = []  # the kinds whose forms are being written down
+        self.needs: dict[str, tuple[str, ...]] = {}  # the kinds that the forms of unsupported kinds lack
+        self._within: list[str] = []  # the kinds whose forms are being expanded
 
     def run(self, program: Program) -> Program:
         """The program rewritten."""
         return rebuilt(program, self.replace)
 
     def path_of(self, kind: str) -> DispatchPath:
-        """What is to become of an operation."""
+        """The path of an operation."""
         claimed = self.supported is None or kind in self.supported
         kept = DispatchPath.NATIVE if claimed else DispatchPath.UNSUPPORTED
         config, policy = self.config, self.config.policy
@@ -241,7 +241,7 @@ class _Rewriting:
         return kept if claimed else DispatchPath.REWRITTEN
 
     def replace(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """The equation itself, counted, or its form, rewritten in turn."""
+        """The equation itself, counted, or its form, also rewritten."""
         kind = equation.primitive.name
         path = self.path_of(kind)
         self.origins.setdefault(kind, equation.origin)
@@ -282,7 +282,7 @@ class _Rewriting:
         return trace_program(write, [type_of(x) for x in operands], None, equation.primitive.name)
 
     def report(self, backend: str) -> KernelDispatchReport:
-        """What was done so far."""
+        """The report so far."""
         order = list(DispatchPath)
         rows = [KindDispatchSummary(kind, count, path) for (kind, path), count in self.paths.items()]
         rows.sort(key=lambda s: (order.index(s.path), s.kind))
@@ -296,7 +296,7 @@ def rewrite_for_backend(
     config: KernelDispatchConfig | None = None,
     backend: str = "backend",
 ) -> tuple[Program, KernelDispatchReport]:
-    """The program with common forms put in as the config says; what cannot be replaced stays.
+    """The program with common forms, as configured; operations that cannot be replaced stay.
 
     `supported`: the kinds that the backend claims; None for all.
     """
@@ -337,7 +337,7 @@ def analyze_dispatch(
     config: KernelDispatchConfig | None = None,
     backend: str = "backend",
 ) -> KernelDispatchReport:
-    """What would become of each operation of a program as it is; forms are not looked into."""
+    """The paths of a program's operations, without looking into common forms."""
     claims = None if supported is None else frozenset(supported)
     rewriting = _Rewriting(claims, config or KernelDispatchConfig())
     for equation in _equations(inline_calls(program)):

@@ -162,14 +162,14 @@ _REDUCTIONS = ("reduce_prod", "reduce_xor", *_SELECTIONS)
 movement = RuleSet((
     *[Rule(f"{name} -> itself in another shape, of an array filled with a number", _of_splat)
       for name in ("transpose", "reshape", "reverse", "slice")],
-    Rule("transpose -> x where nothing moves, or one for two", _transpose),
+    Rule("transpose -> x if nothing moves, or one for two", _transpose),
     Rule("reshape -> x of the same shape, or one reshape for two", _reshape),
     Rule("broadcast_in_dim -> x of the same shape, or one for two", _broadcast),
     Rule("reverse -> one for two, or x", _reverse),
     Rule("slice -> x of the same shape, or one for two", _slice),
-    Rule("pad -> x where there is nothing to pad", _pad),
+    Rule("pad -> x if there is nothing to pad", _pad),
     Rule("concatenate -> without empty operands, or its only operand", _concatenate),
-    Rule("dynamic_slice -> slice where the start is known", _dynamic_slice),
-    *[Rule(f"{name} -> x where there are no axes", _reduce) for name in _REDUCTIONS],
-    *[Rule(f"{name} -> reshape where the axes have size 1", _reduce_one) for name in _SELECTIONS],
+    Rule("dynamic_slice -> slice if the start is known", _dynamic_slice),
+    *[Rule(f"{name} -> x if there are no axes", _reduce) for name in _REDUCTIONS],
+    *[Rule(f"{name} -> reshape if the axes have size 1", _reduce_one) for name in _SELECTIONS],
 ))  # fmt: skip

@@ -1,7 +1,7 @@
-"""Exchanges between processes go in the order in which their operands are there, each as soon as it can.
+"""Exchanges between processes are ordered by when their operands are ready, each as early as possible.
 
-A gradient's exchanges are written down after the backward pass, first layers first, while the last layers' operands are
-made first. What is decided here follows from the program as it was traced, which is the same in every process.
+A gradient's exchanges are recorded after the backward pass, first layers first, although the last layers' operands are
+ready first. The order depends only on the traced program, which is the same in every process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["order_exchanges"]
 
 
 def order_exchanges(program: Program) -> Program:
-    """The program, and each region of it, with its exchanges in that order; itself where there is nothing to do."""
+    """The program, and each of its regions, with exchanges in that order; itself if the order is right."""
     equations = [map_regions(e, order_exchanges) for e in program.equations]
     if sum(e.primitive.exchanges for e in equations) > 1:
         equations = _ordered(equations, program)
@@ -34,8 +34,8 @@ def _ordered(equations: Sequence[Equation], program: Program) -> list[Equation]:
             users[other].add(number)
     kept = {makers[a] for a in program.outputs if isinstance(a, Var) and a in makers}
 
-    steps: list[int] = []  # the longest way to an equation: an exchange of fewer is there earlier
-    chain: list[int] = []  # what has effects, in its order
+    steps: list[int] = []  # the longest path to an equation: an exchange with fewer steps is ready earlier
+    chain: list[int] = []  # equations with effects, in order
     waiting: list[tuple[int, int]] = []  # exchanges that may change places: their steps and numbers
     for number, equation in enumerate(equations):
         steps.append(1 + max((steps[other] for other in needs[number]), default=0))
@@ -57,7 +57,7 @@ def _ordered(equations: Sequence[Equation], program: Program) -> list[Equation]:
 
 
 def _only_for(number: int, equations: Sequence[Equation], users: Sequence[set[int]], kept: set[int]) -> set[int]:
-    """An exchange, and the equations without effects that make its operand and nothing else."""
+    """An exchange, and the equations without effects that only produce its operand."""
     found = {number}
     for other in reversed(range(number)):
         alone = users[other] and users[other] <= found and other not in kept
@@ -67,7 +67,7 @@ def _only_for(number: int, equations: Sequence[Equation], users: Sequence[set[in
 
 
 def _topological(needs: Sequence[set[int]], users: Sequence[set[int]], turns: Sequence[int]) -> list[int]:
-    """Numbers in an order in which each comes after what it needs: by their turns, then as they were."""
+    """Numbers in topological order: by their turns, then by their original order."""
     left = [len(own) for own in needs]
     free = [(turns[number], number) for number, count in enumerate(left) if not count]
     heapq.heapify(free)

@@ -1,6 +1,6 @@
-"""Sums of arrays padded with zeros, as concatenations: what derivatives of slices make.
+"""Sums of arrays padded with zeros, as concatenations. Derivatives of slices produce such sums.
 
-A part that leaves a gap stays a padded one. The value is the same but for the sign of a zero:
+A part that leaves a gap stays padded. The value is the same except for the sign of a zero:
 -0. + 0. is 0., and the part itself is -0.
 """
 
@@ -19,7 +19,7 @@ _MOST_TERMS = 64
 
 
 class _Part(NamedTuple):
-    """What a pad, the term `number` of a sum, puts at `start` along `axis`."""
+    """The operand of a pad (term `number` of a sum), which begins at `start` along `axis`."""
 
     number: int
     axis: int
@@ -49,7 +49,7 @@ def _side_by_side(m: Match) -> Any:
 
 
 def _row(parts: list[_Part], size: int) -> list[_Part]:
-    """Parts that lie side by side over the whole axis, if there are such."""
+    """Adjacent parts that cover the whole axis, if there are any."""
     found: list[_Part] = []
     stop = 0
     while stop < size:

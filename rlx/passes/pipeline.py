@@ -16,6 +16,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
+from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Await, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
 from rlx.ir.plan_data import FORM
@@ -76,9 +77,9 @@ Form = Program | Nests | Plan
 
 @dataclass(frozen=True)
 class Context:
-    """What steps may know besides what they work on: the device by its options, claims and name.
+    """The context of steps: the options, claims and name of the device.
 
-    loop: where the program is a loop's body, how many constants its inputs begin with, and how many carries follow.
+    loop: if the program is a loop's body, the numbers of its leading constants and of the carries that follow.
     """
 
     options: LoweringOptions = field(default_factory=LoweringOptions)
@@ -88,12 +89,12 @@ class Context:
 
     @classmethod
     def of(cls, backend: Backend) -> Context:
-        """What a backend says of its device."""
+        """The context of a backend's device."""
         return cls(backend.lowering, backend.claims, backend.name)
 
     @property
     def identity(self) -> bytes:
-        """What plans depend on besides their program, as a digest that is the same in every process."""
+        """A digest of everything except the program that plans depend on; the same in every process."""
         claims = self.claims
         kinds, dtypes = (kind.__name__ for kind in claims.kinds), (dtype.name for dtype in claims.dtypes)
         names = [sorted(named) for named in (kinds, dtypes, claims.routines, claims.blocks)]
@@ -116,7 +117,7 @@ def _name_of(function: Callable[..., Any] | None) -> object:
 
 
 class Step(NamedTuple):
-    """A step of the compiler: `run` takes and gives what `form` says, and `why` is there for the reader."""
+    """A step of the compiler: `form` names the argument and result of `run`; `why` is for the reader."""
 
     name: str
     form: str
@@ -125,7 +126,7 @@ class Step(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What a step made: a Program, Nests or a Plan; and how long it took."""
+    """The result of a step (a Program, Nests or a Plan) and its time."""
 
     name: str
     form: Form
@@ -138,7 +139,7 @@ class Stage(NamedTuple):
         return self.form
 
 
-Verify = Callable[[Step, Any, Any], None]  # of a step, what it was given, and what it made
+Verify = Callable[[Step, Any, Any], None]  # called with a step, its argument, and its result
 
 
 def everywhere(function: Pass) -> Pass:
@@ -168,7 +169,7 @@ def _update_carries(plan: Plan, context: Context) -> Plan:
 
 
 def _inlined(program: Program, context: Context) -> Program:
-    """The program without calls but those of blocks that the device takes; DtypeError for a dtype that it lacks."""
+    """The program with calls inlined, except blocks that the device takes. Raises DtypeError for missing dtypes."""
     inlined = claim_alone(inline_calls(program, context.claims.takes), everywhere(simplify))
     refuse_unclaimed_dtypes(inlined, context.claims, context.device)
     return everywhere(lambda p: claim_primitives(p, context.claims))(inlined)
@@ -181,21 +182,21 @@ def _decomposed(program: Program, context: Context) -> Program:
 
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
-    program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
-    program_pass("simplify", simplify, "operations give way to cheaper ones of the same value"),
-    program_pass("cse", eliminate_common, "what is computed twice is computed once"),
-    program_pass("accumulate_in_place", accumulate_in_place, "sums of what is mostly zeros become updates"),
+    program_pass("fold", fold_constants, "values that depend only on literals are computed now"),
+    program_pass("simplify", simplify, "operations are replaced by cheaper ones with the same value"),
+    program_pass("cse", eliminate_common, "repeated computations are merged"),
+    program_pass("accumulate_in_place", accumulate_in_place, "sums with mostly zero terms become updates"),
     Step(
         "hoist_loop_products", "program",
         lambda p, c: everywhere(partial(hoist_loop_products, limits=c.options.products))(p),
-        "products of a loop's steps become one outside of it",
+        "products of a loop's steps become one product outside the loop",
     ),
-    program_pass("dce", dead_code, "what nothing needs goes"),
+    program_pass("dce", dead_code, "unused equations are removed"),
 )  # fmt: skip
 entry: tuple[Step, ...] = (
-    Step("place_exchanges", "program", lambda p, _: place_exchanges(p), "exchanges say where in a program they stand"),
-    Step("order_exchanges", "program", lambda p, _: order_exchanges(p), "exchanges go in the order of their operands"),
-    Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
+    Step("place_exchanges", "program", lambda p, _: place_exchanges(p), "exchanges get their place in the program"),
+    Step("order_exchanges", "program", lambda p, _: order_exchanges(p), "exchanges follow the order of their operands"),
+    Step("inline", "program", _inlined, "calls are inlined, except claimed blocks"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
     Step(
         "decompose_routines", "program", _decomposed,
@@ -210,9 +211,9 @@ lowering: tuple[Step, ...] = (
     ),
     Step(
         "choose_product_layouts", "nests", lambda n, c: choose_product_layouts(n, c.options.products),
-        "a matrix product is written in the layout that its readers want",
+        "a matrix product is written in the layout that its readers need",
     ),
-    Step("stack_products", "nests", lambda n, _: stack_products(n), "equal products, evenly apart, become one"),
+    Step("stack_products", "nests", lambda n, _: stack_products(n), "equal products, evenly spaced, become one"),
     Step("fuse", "nests", lambda n, c: fuse(n, c.options), "nests that share an index space become one"),
     Step(
         "unroll_short_rows", "nests", lambda n, c: unroll_short_rows(n, c.options.rows),
@@ -222,23 +223,23 @@ lowering: tuple[Step, ...] = (
         "split_chunks", "nests", lambda n, c: split_chunks(n, c.options),
         "accumulations over the outermost dimension are cut for several threads",
     ),
-    Step("fuse_chunks", "nests", lambda n, c: fuse_chunks(n, c.options), "what combines chunks joins its readers"),
+    Step("fuse_chunks", "nests", lambda n, c: fuse_chunks(n, c.options), "combining nests join their readers"),
     Step("schedule", "nests -> plan", lambda n, _: schedule(n), "nests become kernels, in order"),
-    Step("remove_copies", "plan", lambda p, _: remove_copies(p), "a copy of what nothing else needs is the original"),
-    Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
-    Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
+    Step("remove_copies", "plan", lambda p, _: remove_copies(p), "copies of otherwise unused values are removed"),
+    Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a partly overwritten copy is updated in place"),
+    Step("update_carries_in_place", "plan", _update_carries, "a loop's body updates parts of carries in place"),
     Step(
         "group_row_tiles", "plan", lambda p, c: group_row_tiles(p, c.options) if RowTiles in c.claims.kinds else p,
-        "kernels that work along one dimension run part by part, so that what is between them stays in cache",
+        "kernels that work along one dimension run part by part, so that the values between them stay in cache",
     ),
     Step(
         "fuse_products", "plan", lambda p, c: fuse_products(p, c.options) if RowTiles in c.claims.kinds else p,
-        "products take in what only makes their operands, and what only reads their result",
+        "products fuse with nests that only produce their operands or only read their result",
     ),
     Step(
         "overlap_exchanges", "plan",
         lambda p, c: overlap_exchanges(p, c.options.least_overlap) if Await in c.claims.kinds else p,
-        "exchanges go on beside kernels, and are awaited where their results are needed",
+        "exchanges overlap kernels, and are awaited before their results are needed",
     ),
     Step(
         "place_temporaries", "plan", lambda p, c: place_temporaries(p, c.options.alignment),
@@ -247,12 +248,12 @@ lowering: tuple[Step, ...] = (
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
 _before_inlining = ("place_exchanges", "order_exchanges")
-# most programs hold nothing for these: they are stages where they change it
+# these do not apply to most programs: they are stages only if they change the program
 _rare = (*_before_inlining, "keys", "decompose_routines")
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:
-    """What each step makes of what the one before it made; verified after each where config.check says so."""
+    """Run the steps in order and return all results; config.check verifies each."""
     context = context or Context()
     found: list[Stage] = []
     form = start
@@ -265,7 +266,7 @@ def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) 
 
 
 def take(step: Step, form: Form, context: Context, verify: Verify | None) -> Stage:
-    """What a step makes of a form; `verify`, if there is one, looks at what it has changed."""
+    """Run a step on a form; `verify`, if set, checks the changed result."""
     begin = time.perf_counter()
     made = step.run(form, context)
     seconds = time.perf_counter() - begin
@@ -275,7 +276,7 @@ def take(step: Step, form: Form, context: Context, verify: Verify | None) -> Sta
 
 
 def verify_step(step: Step, before: Form, form: Form) -> None:
-    """Raise VerificationError, naming the step, where what it made breaks a rule."""
+    """Raise VerificationError, naming the step, if its result is invalid."""
     try:
         if isinstance(form, Program):
             verify_program(form, "hir" if step.name in _before_inlining else "mir")
@@ -311,7 +312,7 @@ def optimize(program: Program) -> Program:
 def lower_stages(
     program: Program, options: LoweringOptions | None = None, context: Context | None = None
 ) -> list[Stage]:
-    """What each step makes on the way from a closed MIR program to its plan."""
+    """The result of each step from a closed MIR program to its plan."""
     return walk(program, lowering, _context(options, context))
 
 
@@ -321,7 +322,7 @@ def lower_program(program: Program, options: LoweringOptions | None = None, cont
 
 
 def _context(options: LoweringOptions | None, context: Context | None) -> Context:
-    """What is known of a device of which the caller may know its options only, or nothing."""
+    """The context of a device; the caller may pass only its options, or nothing."""
     if context is not None:
         return context
     return Context() if options is None else Context(options)
@@ -339,17 +340,20 @@ def compile_stages(
     options: LoweringOptions | None = None,
     context: Context | None = None,
 ) -> list[Stage]:
-    """Everything on the way from HIR or MIR to a plan whose temporaries take at most so many bytes.
+    """All stages from HIR or MIR to a plan whose temporaries take at most `memory_limit` bytes.
 
-    With a limit, the last attempt's way from MIR on: values are computed again until the plan fits.
+    With a limit, the stages from MIR on belong to the last attempt: values are computed again until the plan fits.
     """
     if config.check:
         verify_program(program, "hir")
     known = _context(options, context)
     found = stages(program, context=known)
     lowered: list[Stage] = []
+    tried = found[-1].program
 
     def attempt(program: Program) -> tuple[Plan, Mapping[Var, LoweredValue]]:
+        nonlocal tried
+        tried = program
         lowered[:] = lower_stages(program, context=known)
         nests = lowered[0].form
         assert isinstance(nests, Nests)
@@ -359,7 +363,8 @@ def compile_stages(
         attempt(found[-1].program)
     else:
         plan_within(found[-1].program, memory_limit, attempt, known.options.alignment)
-    return [*found, *lowered]
+    again = [] if tried is found[-1].program else [Stage("rematerialize", tried, 0.0)]
+    return [*found, *again, *lowered]
 
 
 def lower_to_plan(
@@ -368,7 +373,7 @@ def lower_to_plan(
     options: LoweringOptions | None = None,
     context: Context | None = None,
 ) -> Plan:
-    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory.
+    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in memory (within the limit).
 
     For the device that the context describes; or, with options alone, one that claims no blocks.
     """
@@ -387,14 +392,25 @@ def _planned_now(program: Program, memory_limit: int | None, context: Context, o
     return lower_to_plan(program, memory_limit, context=context)
 
 
+class ExecutableKey(NamedTuple):
+    """Everything that the code of a program depends on."""
+
+    backend: Backend
+    options: LoweringOptions
+    claims: Any
+    memory_limit: int | None
+    program: Any  # its fingerprint
+
+
 class ExecutableCache:
     """Compiled programs by structure, the least recently used dropped beyond `limit`."""
 
     def __init__(self, limit: int = 1024) -> None:
         self.limit = limit
         self.hits = self.misses = 0
-        self._entries: OrderedDict[tuple[Any, ...], tuple[Program, Executable]] = OrderedDict()
+        self._entries: OrderedDict[ExecutableKey, tuple[Program, Executable]] = OrderedDict()
         self._lock = threading.RLock()
+        reopen_after_fork(self)
 
     def get(
         self,
@@ -404,10 +420,10 @@ class ExecutableCache:
         optimized: bool = False,
         planned: Planned | None = None,
     ) -> Executable:
-        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes, unless the
-        device decomposes its routines. planned: what may know the plan."""
+        """The executable of a program, compiled now if it is missing; of `optimized` MIR without passes, unless the
+        device decomposes its routines. planned: a possible source of the plan."""
         context = Context.of(backend)
-        key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
+        key = ExecutableKey(backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:

@@ -1,7 +1,7 @@
-"""Exchanges between processes learn where in which program they stand, so that processes can compare it.
+"""Exchanges between processes get their place in the program, so that processes can compare it.
 
-What is compared is the outline of the program as it was traced: operations, types and their order. Numbers may differ
-from process to process (a rank, a closed-over array), and what passes make of them may, too.
+Processes compare the outline of the traced program (operations, types and their order) and the line of the
+exchange. Numbers may differ between processes (a rank, a closed-over array), and therefore also the results of passes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from itertools import count
 
+from rlx.ir.collectives import UNNAMED, how_often, line_of
 from rlx.ir.program import Equation, Program
 from rlx.trace.lower import map_regions
 
@@ -19,7 +20,7 @@ def place_exchanges(program: Program) -> Program:
     """The program with the place of every exchange that has none."""
     if not _holds_exchanges(program, {}):
         return program
-    start, numbers = outline(program), count()
+    start, numbers = UNNAMED + outline(program), count()
 
     def placed(region: Program) -> Program:
         return region.replace(equations=[each(e) for e in region.equations])
@@ -29,14 +30,15 @@ def place_exchanges(program: Program) -> Program:
             return map_regions(equation, placed)
         if equation.params["place"]:
             return equation
-        params = {**equation.params, "place": start + next(numbers).to_bytes(4)}
+        line = b"" if equation.origin is None else line_of(equation.origin.file, equation.origin.line).encode()
+        params = {**equation.params, "place": start + next(numbers).to_bytes(4) + line}
         return Equation(equation.primitive, equation.inputs, params, equation.outputs, equation.origin)
 
     return placed(program)
 
 
 def _holds_exchanges(program: Program, known: dict[int, bool]) -> bool:
-    """Whether a program or a region of it has an exchange; known: of programs that were looked at."""
+    """Whether a program or one of its regions has an exchange; known: the results of visited programs."""
     found = known.get(id(program))
     if found is None:
         inside = any(_holds_exchanges(region, known) for region in program.regions())
@@ -62,12 +64,13 @@ def outline(program: Program) -> bytes:
 
 
 def explained_exchanges(program: Program) -> str:
-    """What processes send one another in a traced program, a line for each exchange; "" where nothing is sent."""
-    lines = _lines_of(program)
+    """The exchanges between processes in a traced program, one line each; "" if there are none."""
+    lines = _lines_of(program, 1)
     return "\n".join([f"rlx: the processes of {program.name} exchange", *lines]) if lines else ""
 
 
-def _lines_of(program: Program) -> list[str]:
+def _lines_of(program: Program, times: int | None) -> list[str]:
+    """A line for each exchange of a program with its number of runs; None if unknown."""
     lines: list[str] = []
     for equation in program.equations:
         if equation.primitive.exchanges and equation.params["members"] > 1:
@@ -75,7 +78,9 @@ def _lines_of(program: Program) -> list[str]:
             (sent,), (got,) = equation.inputs, equation.outputs
             where = "" if equation.origin is None else f" at {equation.origin}"
             said = what.described(sent.type.shape, sent.type.dtype)
-            lines.append(f"  {said} in the group {what.group!r}, {got.type.nbytes} bytes on each process{where}")
+            size = f"{got.type.nbytes} bytes on each process{how_often(times)}"
+            lines.append(f"  {said} in the group {what.group!r}, {size}{where}")
+        rounds = equation.primitive.rounds(**equation.params)
         for inner in Program((), (equation,), ()).regions():
-            lines += _lines_of(inner)
+            lines += _lines_of(inner, None if times is None or rounds is None else times * rounds)
     return lines

@@ -35,7 +35,7 @@ __all__ = [
 class Pass(Protocol):
     """A program in, a program of the same inputs and outputs out.
 
-    A pass that changes the inputs says so with an attribute `changes_signature = True`.
+    A pass that changes the inputs declares it with an attribute `changes_signature = True`.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -77,7 +77,7 @@ class PassStep(NamedTuple):
 
     @property
     def diff(self) -> str:
-        """What changed, as a unified diff of the equations."""
+        """The changes as a unified diff of the equations."""
         lines = difflib.unified_diff(
             show_lines(self.before), show_lines(self.after), f"before {self.name}", f"after {self.name}",
             lineterm="", n=2,
@@ -162,7 +162,7 @@ def _write(folder: Path, number: int, step: PassStep) -> None:
 
 # ------------------------------------------------------------------ the standard passes
 class ConstantFolding:
-    """Evaluates what depends on literals and constants only; results over `limit` bytes stay as they are.
+    """Evaluates equations of literals and constants only; results over `limit` bytes are not folded.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -219,7 +219,7 @@ class CommonSubexpressions:
 
 
 class DeadCodeElimination:
-    """Drops what no output and no effect needs.
+    """Removes equations that no output and no effect needs.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""Dead results of control flow: outputs that nobody reads, and carries that only feed themselves."""
+"""Dead results of control flow: unread outputs, and carries that only feed themselves."""
 
 from __future__ import annotations
 

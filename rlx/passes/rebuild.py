@@ -12,7 +12,7 @@ from rlx.trace.tracing import finish
 
 __all__ = ["Replacement", "bound", "rebuilt", "walk"]
 
-# what replaces an equation on these operands: its results, or None to keep it
+# the replacement of an equation on these operands: its results, or None to keep it
 Replacement = Callable[[Equation, Sequence[Any]], Sequence[Any] | None]
 
 
@@ -24,7 +24,7 @@ def bound(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def walk(program: Program, inputs: Sequence[Any], replace: Replacement) -> list[Any]:
-    """The program's outputs on `inputs`, recorded where we stand; equations go through `replace`."""
+    """The program's outputs on `inputs`, recorded in the current builder; equations pass through `replace`."""
     env = Environment(program, inputs)
     with origins_of() as inherit:
         for equation in program.equations:
@@ -40,7 +40,7 @@ def walk(program: Program, inputs: Sequence[Any], replace: Replacement) -> list[
 def rebuilt(program: Program, replace: Replacement, given: list[Any] | None = None) -> Program:
     """A new program of the same inputs and outputs, with equations replaced.
 
-    `given` receives what stands for the inputs before the first equation is reached.
+    `given` receives the values of the inputs before the first equation.
     """
     with Builder(program.name) as builder:
         inputs = [builder.input(t) for t in program.input_types]

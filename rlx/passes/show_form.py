@@ -1,4 +1,4 @@
-"""What a step of the compiler made, as text: a program, nests or a plan."""
+"""The result of a compiler step as text: a program, nests or a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def form_lines(form: Program | Nests | Plan) -> list[str]:
 
 
 def counted(form: Program | Nests | Plan) -> str:
-    """How many equations or kernels there are."""
+    """The number of equations or kernels."""
     if isinstance(form, Program):
         return f"{len(form.equations)} equations"
     if isinstance(form, Nests):

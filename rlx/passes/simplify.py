@@ -14,9 +14,9 @@ __all__ = ["rules", "simplify"]
 
 
 def simplify(program: Program) -> Program:
-    """The program after every rule that applies, without what is dead then.
+    """Apply every rule that matches, and remove dead equations.
 
-    Its inputs and outputs stay; regions that no rule concerns are left as they are.
+    Its inputs and outputs stay; regions that no rule matches stay the same objects.
     """
     while True:
         rewritten = rewrite(program, rules, registry)

@@ -1,4 +1,4 @@
-"""Inputs that are known: they become constants, and what follows from constants is computed now."""
+"""Specialisation: known inputs become constants, and values that follow from constants are computed now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["fold_arrays", "specialize"]
 
 
 def specialize(program: Program, values: Mapping[int, Any]) -> Program:
-    """The program with the inputs at some positions replaced by arrays. Raises RlxError where one does not fit."""
+    """The program with the inputs at some positions replaced by arrays. Raises RlxError if one does not fit."""
     constants = list(program.constants)
     for position, value in values.items():
         variable = program.inputs[position]
@@ -35,7 +35,7 @@ def specialize(program: Program, values: Mapping[int, Any]) -> Program:
 def fold_arrays(program: Program, limit: int) -> Program:
     """The program with equations of known operands evaluated, as far as results have `limit` bytes at most.
 
-    Equations with regions, effects, or no operands stay (an iota costs nothing where it is used).
+    Equations with regions, effects, or no operands stay (an iota costs nothing in its uses).
     """
     known: dict[Var, np.ndarray] = {
         v: array.numpy() if hasattr(array, "numpy") else np.asarray(array) for v, array in program.constants

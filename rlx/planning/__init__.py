@@ -1,1 +1,1 @@
-"""Planning: nests are fused, scheduled and placed in memory; what comes out is a Plan."""
+"""Planning: nests are fused, scheduled and placed in memory. The result is a Plan."""

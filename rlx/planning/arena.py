@@ -3,7 +3,7 @@
 Two plans are made, and the smaller arena wins. In order of time: each block takes the free run that
 fits it best, in O(n log n). Largest first: each block takes the tightest gap between the placed
 blocks that live at the same time, which suits blocks of very different sizes better, in O(n^2) with
-small constants; it is made only if the first plan needs more than what is live at once. Finding the
+small constants. It is tried only if the first plan needs more than the peak of live bytes. Finding the
 least arena is NP-hard (Garey, Johnson: Computers and Intractability, problem SR2).
 """
 
@@ -25,7 +25,7 @@ _LARGEST_BY_SIZE = 20_000  # more blocks than this are placed in order of time o
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Bytes that are needed from kernel `first` to kernel `last`, and the buffers that lie in them."""
+    """Bytes that are needed from kernel `first` to kernel `last`, and the buffers stored in them."""
 
     size: int
     first: int
@@ -72,7 +72,7 @@ def most_live(blocks: Sequence[Block]) -> Peak:
 
 # ---------------------------------------------------------------- in order of time
 def place_by_time(blocks: Sequence[Block]) -> Placement:
-    """Walk the kernels once, giving memory to what is born and taking it from what has died."""
+    """Walk the kernels once: allocate each block at its first use, and free it after its last."""
     order = sorted(range(len(blocks)), key=lambda n: blocks[n].first)
     ending = sorted(range(len(blocks)), key=lambda n: blocks[n].last)
     offsets = [0] * len(blocks)
@@ -96,7 +96,7 @@ class _Pool:
         self._ends: dict[int, int] = {}
 
     def take(self, length: int) -> int:
-        """The start of a run of `length` bytes; the arena grows where none is free."""
+        """The start of a run of `length` bytes; the arena grows if none is free."""
         at = bisect.bisect_left(self._by_size, (length, -1))
         if at == len(self._by_size):
             return self._grow(length)

@@ -1,8 +1,8 @@
-"""Products in the layout that their readers want: a GEMM transposes and interleaves for free.
+"""Products in the layout that their readers need: a GEMM transposes and interleaves for free.
 
-All products are decided upon first, from the nests as they are; then each nest that reads some of them is
-rewritten once. A nest whose loads of one product have moved may have other loops, and what was known of its
-loads of another product is no longer true.
+The layouts of all products are chosen first, from the unchanged nests; then each nest that reads such products is
+rewritten once. If the loads of one product move, a nest may get other loops, and facts about its loads of another
+product may no longer hold.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Moved = Callable[[IndexMap], IndexMap]
 
 
 def choose_product_layouts(nests: Nests, limits: ProductLimits) -> Nests:
-    """The nests with products, and the loops that read them, in the layout that all readers of each want."""
+    """The nests with each product, and the loops that read it, in the layout that all its readers need."""
     replaced: dict[int, list[Step]] = {}
     moves: dict[Buffer, Moved] = {}
     for buffer, product in _products(nests.steps).items():
@@ -126,7 +126,7 @@ def _transposed(kernel: Contract) -> Contract:
 
 
 def _transposition(product: _Product) -> Moved:
-    """Where elements of the transposed product lie."""
+    """The positions of the transposed product's elements."""
     rows, columns = product.rows, product.columns
 
     def moved(index_map: IndexMap) -> IndexMap:
@@ -153,7 +153,7 @@ def _turned(operand: Operand) -> Operand:
 
 # ---------------------------------------------------------------- interleaving
 def _interleaved(product: _Product, maps: Sequence[_Decoded | None], most: int) -> int | None:
-    """The size of the inner batch dimension that every reader wants between rows and columns.
+    """The size of the inner batch dimension that every reader needs between rows and columns.
 
     None if there is none, or writing so takes more than `most` kernels.
     """
@@ -202,7 +202,7 @@ def _with_wide_strides(product: _Product, minor: int) -> dict[int, list[Step]]:
 
 
 def _interleaving(product: _Product, minor: int) -> Moved:
-    """Where elements of the interleaved product lie."""
+    """The positions of the interleaved product's elements."""
     rows, columns = product.rows, product.columns
 
     def moved(index_map: IndexMap) -> IndexMap:
@@ -233,7 +233,7 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
 
 
 def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> Nest:
-    """The nest that reads products where they lie now."""
+    """The nest with its loads of products moved to their new positions."""
     if nest.reads.isdisjoint(moves):
         return nest
 

@@ -19,12 +19,12 @@ from rlx.planning.merge import Merged, alone, merge
 
 __all__ = ["FusionDecision", "fuse", "fuse_chunks"]
 
-_CANDIDATES = 8  # groups that are tried for a nest: what keeps fusion linear in time
+_CANDIDATES = 8  # the most groups that are tried for a nest; keeps fusion linear in time
 _SIBLINGS = 3
 
 
 class FusionDecision(NamedTuple):
-    """What became of a kernel: `into` names the one it joined, or `reason` says why none."""
+    """The outcome for a kernel: `into` names the kernel that it joined, or `reason` says why it joined none."""
 
     kernel: str
     into: str | None
@@ -62,7 +62,7 @@ class _Group:
         self.depths: dict[Node, int] = {}
         self.reads: set[Buffer] = set()
         self.parent: _Group | None = None
-        self.awaits = False  # an exchange that others can go on beside
+        self.awaits = False  # an exchange that other kernels can overlap
 
     def find(self) -> _Group:
         """The group that this one has become part of."""
@@ -85,7 +85,7 @@ def step_writes(step: Step) -> frozenset[Buffer]:
 
 
 def has_effect(kernel: Step) -> bool:
-    """Whether a step calls the host or meets other processes, so that it must run, and in order."""
+    """Whether a step calls the host or exchanges with other processes, so that it must run, and in order."""
     plans: tuple[Plan, ...] = ()
     if isinstance(kernel, (Callback, Collective)):
         return True
@@ -157,13 +157,13 @@ class _Fusion:
             self.last_effect = group
 
     def _is_awaited(self, group: _Group) -> bool:
-        """Whether who reads what a group makes comes after a large exchange, which others need not wait for."""
+        """Whether a group's readers wait for a large exchange that other kernels need not wait for."""
         exchange = group.kernel
         large = isinstance(exchange, Collective) and exchange.output.buffer.nbytes >= self.least_overlap
         return large or group.awaits
 
     def _hard_dependencies(self, step: Step, writes: Set[Buffer]) -> set[_Group]:
-        """Groups that must have finished, whatever index maps say."""
+        """Groups that must have finished, regardless of index maps."""
         hard: set[_Group] = set()
         if isinstance(step, Nest) and step.ordered:
             for buffer in writes:
@@ -209,13 +209,13 @@ class _Fusion:
             others = [d for d in soft | hard if d is not group]
             needed = 1 + max((d.rank for d in others), default=-1)
             if group.nest is not None and group.nest.epoch != step.epoch:
-                reason = "a barrier lies between"
+                reason = "there is a barrier between them"
                 continue
             if needed > group.rank and group.consumed:
                 reason = "it would have to run before its operands"
                 continue
             if group.awaits != awaits:
-                reason = "one of the two can run while an exchange goes on"
+                reason = "one of the two can overlap an exchange"
                 continue
             outcome = self._serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
             if isinstance(outcome, str):
@@ -231,7 +231,7 @@ class _Fusion:
         return None
 
     def _serial_cost(self, first: Nest | None, second: Nest) -> str | None:
-        """Why two nests stay apart of which one scatters, and the other has much to compute, or sums to share."""
+        """Why two nests stay separate if one scatters, and the other computes much or has sums to share."""
         assert first is not None
         if first.scatters == second.scatters:
             return None
@@ -247,7 +247,7 @@ class _Fusion:
         if isinstance(outcome, str):
             return outcome
         if outcome.row and not self.limits.mixed_sums and any(_adds_in_rows(s, outcome.row) for s in outcome.stores):
-            return "one sums rows, the other elements of them"
+            return "one sums rows, the other sums elements of rows"
         return self._within_limits(group, outcome)
 
     def _within_limits(self, group: _Group, outcome: Merged) -> Merged | str:
@@ -283,6 +283,7 @@ class _Fusion:
             ordered=old.ordered or step.ordered,
             origins=tuple(dict.fromkeys((*old.origins, *step.origins))),
             label=tuple(dict.fromkeys((*old.label, *step.label))),
+            equations=old.equations + step.equations,
         )
         if outcome.rebuilt:
             group.depths = dict(outcome.depths)
@@ -309,7 +310,7 @@ class _Fusion:
             other.parent, other.nest = group, None
 
     def ordered(self) -> list[Step]:
-        """The merged steps, each as late as its last member was."""
+        """The merged steps, each at the position of its last member."""
         roots = [g for g in self.groups if g.parent is None]
         users: dict[_Group, list[_Group]] = {g: [] for g in roots}
         waiting: dict[_Group, int] = {}
@@ -340,7 +341,7 @@ def _adds_in_rows(store: NestStore, row: int) -> bool:
 
 
 def fuse(nests: Nests, options: LoweringOptions) -> Nests:
-    """Merge the nests that can be, leave out what nothing needs, and note what was decided."""
+    """Merge nests where possible, remove dead steps, and record the decisions."""
     steps = without_dead(nests.steps, nests.outputs)
     if not options.fuse:
         steps = [_alone(nests.table, step) if isinstance(step, Nest) else step for step in steps]
@@ -353,12 +354,12 @@ def fuse(nests: Nests, options: LoweringOptions) -> Nests:
 
 
 def fuse_chunks(nests: Nests, options: LoweringOptions) -> Nests:
-    """Merge what combines chunks with what reads the combination."""
+    """Merge nests that combine chunks with the readers of the result."""
     chunked = any(isinstance(step, Nest) and step.chunks > 1 for step in nests.steps)
     return fuse(nests, options) if chunked else nests
 
 
 def _alone(table: NodeTable, nest: Nest) -> Nest:
-    """A nest in the form it has where it is not merged: its accumulations over a row are reductions."""
+    """A nest in its unmerged form: its accumulations over a row are reductions."""
     form = alone(table, nest)
     return replace(nest, sizes=form.sizes, stores=form.stores, row=form.row, preferred_row=0)

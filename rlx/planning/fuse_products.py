@@ -1,7 +1,7 @@
-"""Matrix products take in the nests that only make their operands, and the one that only reads their result.
+"""Fuse matrix products with the nests that only produce their operands and the nest that only reads their result.
 
-The windows of a convolution never exist then: the product reads what they are made of. Biases and activations are
-computed where the result is stored. Each group is a RowTiles of one tile (see ir.fused_products).
+The windows of a convolution are then never stored: the product reads their source. Biases and activations are
+computed when the result is stored. Each group is a RowTiles of one tile (see ir.fused_products).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _POSITION = np.dtype(np.int64)
 
 
 def fuse_products(plan: Plan, options: LoweringOptions) -> Plan:
-    """The plan with products of at least `options.products.fused` rows and columns and their neighbours as groups.
+    """The plan with products of at least `options.products.fused` rows and columns grouped with their neighbours.
 
-    Thinner ones are made so where the nest of an operand writes more than it reads, as that of windows does.
-    A plan in which a barrier holds work back stays as it is where groups would take more memory.
+    Thinner products are grouped if the nest of an operand writes more than it reads, like the windows of a convolution.
+    A plan with barriers stays unchanged if groups would take more memory.
     """
     least = options.products.fused
     if not least:
@@ -54,7 +54,7 @@ def fuse_products(plan: Plan, options: LoweringOptions) -> Plan:
 
 
 def _uses(kernels: Sequence[Kernel]) -> Counter[Buffer]:
-    """How many kernels touch each buffer."""
+    """The number of kernels that touch each buffer."""
     return Counter(buffer for kernel in kernels for buffer in {*kernel.reads, *kernel.writes})
 
 
@@ -83,7 +83,7 @@ def _parts(kernel: Kernel, operands: set[Buffer], options: LoweringOptions) -> l
 
 
 def _is_cheap(kernel: Loops, options: LoweringOptions) -> bool:
-    """Whether what a map computes may be computed again."""
+    """Whether a map is cheap enough to be computed again."""
     cheap = sum(operation_cost(i.op) for i in kernel.instructions if _is_value(i)) <= options.products.fused_cost
     near = not any(_reads(kernel, n) for i in kernel.instructions if i.op == "load" for n in i.args)
     return is_map(kernel) and cheap and near and {*kernel.reads}.isdisjoint(kernel.writes)
@@ -95,7 +95,7 @@ def _is_value(instruction: Instruction) -> bool:
 
 
 def _reads(kernel: Loops, number: int) -> bool:
-    """Whether an instruction depends on what lies in memory, and not on indices alone."""
+    """Whether an instruction depends on memory, and not only on indices."""
     instruction = kernel.instructions[number]
     return instruction.op == "load" or any(_reads(kernel, n) for n in instruction.args)
 
@@ -103,7 +103,7 @@ def _reads(kernel: Loops, number: int) -> bool:
 def _members(
     number: int, kernels: Sequence[Kernel], uses: Mapping[Buffer, int], taken: set[int], options: LoweringOptions
 ) -> list[int]:
-    """A product and the kernels that it takes in, by their numbers in order; they run where the last one is."""
+    """A product and the kernels fused with it, by their numbers in order; they run at the position of the last one."""
     product = kernels[number]
     assert isinstance(product, Contract)
     found = [number]
@@ -123,7 +123,7 @@ def _members(
 
 
 def _stays(kernel: Kernel, number: int, later: int, kernels: Sequence[Kernel], members: Sequence[int]) -> bool:
-    """Whether nothing that a kernel reads is written between it and a later one."""
+    """Whether no operand of a kernel is written between it and a later one."""
     between = (k for n, k in enumerate(kernels) if number < n < later and n not in members)
     written = {buffer for k in between for buffer in k.writes}
     return written.isdisjoint(kernel.reads)

@@ -22,7 +22,7 @@ __all__ = ["KernelRows", "carries_in_place"]
 
 
 def carries_in_place(body: Plan, constants: int, carries: int) -> Plan:
-    """The body with copies of carries left out; `held` says which carries it now updates in place."""
+    """The body with copies of carries left out; `held` lists the carries that it now updates in place."""
     rows = KernelRows(body.kernels)
     pairs = zip(body.inputs[constants : constants + carries], body.outputs, strict=False)
     held = tuple(number for number, (old, new) in enumerate(pairs) if rows.join(old, new))
@@ -32,10 +32,10 @@ def carries_in_place(body: Plan, constants: int, carries: int) -> Plan:
 
 
 class KernelRows:
-    """Kernels in order, in which buffers become one: a join looks only at kernels that touch the two.
+    """Kernels in order, in which buffers are joined; a join visits only kernels that touch the two buffers.
 
-    A row is what has become of one kernel: itself, nothing, or a few kernels. `temporaries` are the buffers
-    that joins have taken.
+    A row holds the replacement of one kernel: itself, nothing, or a few kernels. `temporaries` are the buffers
+    that joins have added.
     """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
@@ -53,12 +53,12 @@ class KernelRows:
     def join(self, old: Buffer, new: Buffer) -> bool:
         """Let `new`, a copy of `old` at first, take the place of both.
 
-        False, and nothing is changed, where that saves no copy, or `old` is needed after `new` has changed.
+        Returns False without a change if that saves no copy, or if `old` is needed after `new` has changed.
         """
         of_old = self._touching.get(old, [])
         if not of_old or new not in self._touching:
             return False
-        # what comes after the last use of `old` sees no difference
+        # kernels after the last use of `old` are not affected
         of_new = self._touching[new][: bisect_right(self._touching[new], of_old[-1])]
         joining = _Joining(old, new, self.rows)
         for position in sorted({*of_old, *of_new}):
@@ -98,7 +98,7 @@ class _Joining:
         self.first_write: tuple[int, int] | None = None  # of `new`: a row, and a kernel in it
 
     def take(self, kernel: Kernel, position: int) -> bool:
-        """Go on with the next kernel, of a row; False where it would see what it must not."""
+        """Continue with the next kernel of a row; False if it would read a value that has changed."""
         writes, reads = self.new in kernel.writes, self.old in kernel.reads
         if self.old in kernel.writes and (self.saved or self.first_write is not None):
             return False
@@ -114,7 +114,7 @@ class _Joining:
         return bool(parts)
 
     def changed_until(self, position: int) -> set[Buffer]:
-        """What is written from the first write of `new` to a row."""
+        """The buffers written from the first write of `new` to a row."""
         assert self.first_write is not None
         row, place = self.first_write
         kernels = list(self.rows[row][place:])
@@ -123,7 +123,7 @@ class _Joining:
         return {buffer for kernel in kernels for buffer in kernel.writes}
 
     def loaded_early(self, kernel: Kernel, position: int) -> tuple[Loops, ...]:
-        """The kernel, of a row, with what it loads of `old` loaded before `new` changed."""
+        """A row's kernel with its loads of `old` moved before the first write of `new`."""
         if not isinstance(kernel, Loops) or not self.is_small(kernel) or self.first_write is None:
             return ()
         instructions = list(kernel.instructions)
@@ -149,7 +149,7 @@ class _Joining:
         return whole and 2 * prod(kernel.sizes) <= self.new.size
 
     def computed_first(self, kernel: Kernel) -> tuple[Loops, ...]:
-        """The kernel in two, of which the first computes and the second updates the carry."""
+        """The kernel split in two: the first computes, the second updates the carry."""
         if not isinstance(kernel, Loops) or not self.is_small(kernel):
             return ()
         strides = _dense(kernel.sizes)
@@ -219,7 +219,7 @@ def _copies(kernel: Loops, store: Store, old: Buffer, new: Buffer) -> bool:
 
 
 def _with_stores(kernel: Loops, stores: tuple[Store, ...]) -> Loops:
-    """The kernel with these stores only, and what they need."""
+    """The kernel with these stores only, and the instructions that they need."""
     needed: set[int] = set()
     pending = [n for s in stores for n in (s.value, s.address, s.guard) if n is not None]
     while pending:
@@ -274,7 +274,7 @@ def _loads_before_storing(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
     """Whether the kernel may read and write one buffer in place of the two.
 
     A backend may keep a value of an early pass over a row in the place that a later pass writes,
-    so that kernels with reductions may not.
+    so kernels with reductions may not.
     """
     if not isinstance(kernel, Loops):
         return _is_updating_loop(kernel, old, new)

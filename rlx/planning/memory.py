@@ -1,4 +1,4 @@
-"""Memory planning: copies that need not be, what shares its place with a dying operand, and lifetimes."""
+"""Memory planning: removal of copies, reuse of a dying operand's memory, and lifetimes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
-    """The plan with a place for each of its temporaries in an arena, and no buffers that nothing uses."""
+    """The plan with a place for each of its temporaries in an arena, and no unused buffers."""
     used = {b for k in plan.kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
     used |= {b for k in plan.kernels if isinstance(k, RowTiles) for b in k.local}
     offsets, arena = offsets_of(blocks_of(plan.kernels, alignment))
@@ -34,12 +34,12 @@ def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
 
 
 def arena_bytes(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
-    """What the temporaries of these kernels would take."""
+    """The bytes that the temporaries of these kernels need."""
     return place(blocks_of(kernels, alignment)).size
 
 
 def offsets_of(blocks: Sequence[Block]) -> tuple[dict[Buffer, int], int]:
-    """Where each buffer of the blocks lies, and the bytes of the arena."""
+    """The offset of each buffer of the blocks, and the bytes of the arena."""
     placement = place(blocks)
     pairs = zip(blocks, placement.offsets, strict=True)
     return {buffer: offset for block, offset in pairs for buffer in block.buffers}, placement.size
@@ -63,7 +63,7 @@ def remove_copies(plan: Plan) -> Plan:
         if fits and last_use[source] == position and first_write[target] == position:
             alias[source] = target
             dropped.add(position)
-            # the copy's life now starts where the source's did
+            # the copy's life now starts when the source's did
             first_write[target] = first_write[source]
     if not alias:
         return plan
@@ -98,9 +98,9 @@ def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
 
 
 def update_in_place(plan: Plan) -> Plan:
-    """Drop copies that are written in part, where the original is not needed after that."""
+    """Drop copies that are partly overwritten, if the original is not needed afterwards."""
     rows = KernelRows(plan.kernels)
-    # from the last copy to the first: of a chain of them, each join then looks at its own kernels only
+    # from the last copy to the first: in a chain of copies, each join then visits its own kernels only
     for position in reversed(range(len(plan.kernels))):
         pair = _plain_copy(rows.rows[position][0]) if len(rows.rows[position]) == 1 else None
         if pair is None or pair[0].role != "temporary" or pair[0].dtype != pair[1].dtype:
@@ -111,7 +111,7 @@ def update_in_place(plan: Plan) -> Plan:
 
 
 def update_carries_in_place(plan: Plan, constants: int, carries: int) -> Plan:
-    """The plan of a loop's body that updates carries where they lie, if it writes a part of them only.
+    """The plan of a loop's body that updates carries in place, if it writes only part of each.
 
     Its inputs are `constants` constants, then carries; its outputs begin with the next ones.
     """
@@ -158,9 +158,9 @@ def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[B
 
 
 def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None) -> list[Block]:
-    """What needs memory, from its first kernel to its last: temporaries, and chains of them in one place.
+    """The blocks of memory with their first and last kernels: temporaries, and chains of temporaries that share memory.
 
-    element_bytes: what an element takes, if not the bytes of its dtype.
+    element_bytes: the size of an element; by default the size of its dtype.
     """
     last = _last_uses(kernels)
     blocks: dict[Buffer, Block] = {}

@@ -1,4 +1,4 @@
-"""The memory plan of a compiled call as an object: what lives when and where, in text and as a picture."""
+"""The memory plan of a compiled call as an object: lifetimes and offsets, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _COLOURS = "#4e79a7 #f28e2b #59a14f #e15759 #76b7b2 #edc948 #b07aa1 #ff9da7 #9c7
 class MemoryPlanOptions:
     """How temporaries would be placed.
 
-    alignment: what every offset is a multiple of, in bytes. element_bytes: what each element takes;
-    None for the bytes of its dtype.
+    alignment: every offset is a multiple of this number of bytes. element_bytes: the size of an element;
+    None for the size of its dtype.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -46,9 +46,9 @@ class MemoryPlanOptions:
 
 
 class Lifetime(NamedTuple):
-    """A temporary: where it lies in the arena, and from which kernel to which it is needed.
+    """A temporary: its offset in the arena, and the first and last kernel that need it.
 
-    `alias` names the temporary whose place it takes over in the kernel that makes it.
+    `alias` names the temporary whose memory it reuses in the kernel that writes it.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -72,10 +72,10 @@ class Lifetime(NamedTuple):
 class MemoryPlan:
     """Bytes of one call. Print it, or see `report()`, `svg()` and `save_svg(path)`.
 
-    arguments, outputs, constants: bytes outside the arena. arena: bytes of the arena. peak: bytes
-    that are live at once where most are (in the kernel numbered peak_kernel), which is what any
-    arena has to hold. kernels: their labels. nested: the plans inside loops and branches, by
-    the kernels that hold them; each has an arena of its own behind this one.
+    arguments, outputs, constants: bytes outside the arena. arena: bytes of the arena. peak: the largest
+    number of bytes that are live at once (in the kernel numbered peak_kernel), a lower bound for any
+    arena. kernels: their labels. nested: the plans inside loops and branches, by
+    the kernels that contain them; each has its own arena after this one.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -98,7 +98,7 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, plan: Plan, options: MemoryPlanOptions | None = None) -> MemoryPlan:
-        """The memory of a plan as it is; or, with options, as it would be placed with them."""
+        """The memory of a plan; with options, as these would place it."""
         chosen = options or MemoryPlanOptions()
         blocks = blocks_of(plan.kernels, chosen.alignment, chosen.element_bytes)
         offsets, arena = plan.offsets, plan.arena

@@ -26,7 +26,7 @@ __all__ = ["Merged", "alone", "merge"]
 
 @dataclass(slots=True)
 class Merged:
-    """A nest made of two. rebuilt: the first one's expressions are new nodes as well."""
+    """A nest merged from two. rebuilt: the first one's expressions are new nodes as well."""
 
     sizes: tuple[int, ...]
     row: int
@@ -102,13 +102,13 @@ def _align(table: NodeTable, base: Nest, nest: Nest, related: bool, limits: RowL
 
 
 def _row_size(nest: Nest) -> int:
-    """Elements of a row, 0 where the nest has none."""
+    """Elements of a row, 0 if the nest has none."""
     row = nest.row or nest.preferred_row
     return prod(nest.sizes[len(nest.sizes) - row :]) if row else 0
 
 
 def _trailing(sizes: Sequence[int], size: int) -> int | None:
-    """How many last dimensions have `size` elements."""
+    """The number of last dimensions with `size` elements in total."""
     count, product = 0, 1
     while product < size and count < len(sizes):
         count += 1
@@ -154,7 +154,7 @@ def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str 
 
 
 def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
-    """`nest` works on what base has one of for each row."""
+    """Align a nest that has one element for each row of base."""
     if not base.row or nest.row:
         return "its loops have other sizes"
     outer = base.sizes[: len(base.sizes) - base.row]
@@ -194,10 +194,10 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimit
 
 
 def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: Set[Buffer]) -> list[NestStore] | None:
-    """`second` with loads of what `first` stores replaced by the values, if all can be."""
+    """`second` with loads of the results of `first` replaced by their values; None if any cannot be replaced."""
     values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
     second = aligned.second
-    if base.ordered:  # a later iteration may overwrite what an earlier one stored
+    if base.ordered:  # a later iteration may overwrite the result of an earlier one
         values = {}
     blocked = False
 

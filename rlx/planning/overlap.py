@@ -1,4 +1,4 @@
-"""Exchanges between processes that go on while kernels run: each is awaited where its result is first needed."""
+"""Exchanges between processes that overlap kernels: each is awaited before its result is first needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["overlap_exchanges"]
 
 
 def overlap_exchanges(plan: Plan, least: int) -> Plan:
-    """The plan with an Await for every exchange of at least so many bytes that other kernels can go on beside."""
+    """The plan with an Await for every exchange of at least `least` bytes that other kernels can overlap."""
     if not any(isinstance(kernel, Collective) for kernel in plan.kernels):
         return plan
     kernels: list[Kernel] = [*plan.kernels]
@@ -22,13 +22,17 @@ def overlap_exchanges(plan: Plan, least: int) -> Plan:
             end = _first_in_need(kernels, number)
             if not all(isinstance(k, (Collective, Await)) for k in kernels[number + 1 : end]):
                 kernels[number] = replace(kernel, awaited=True)
-                kernels.insert(end, Await(kernel.input, kernel.output, kernel.origins))
+                kernels.insert(end, _await(kernel))
         number += 1
     return replace(plan, kernels=tuple(kernels))
 
 
+def _await(exchange: Collective) -> Await:
+    return Await(exchange.input, exchange.output, exchange.origins, equations=exchange.equations)
+
+
 def _first_in_need(kernels: list[Kernel], number: int) -> int:
-    """The first kernel that cannot run before the exchange of this number is over, or how many there are."""
+    """The number of the first kernel that must wait for this exchange, or the number of kernels."""
     exchange = kernels[number]
     assert isinstance(exchange, Collective)
     used, read = exchange.output.buffer, exchange.input.buffer
@@ -44,5 +48,5 @@ def _changes(kernel: Kernel, buffers: tuple[Buffer, ...]) -> bool:
 
 
 def _calls(kernel: Kernel) -> bool:
-    """Whether a kernel has effects that come after the exchange; other exchanges wait for it by themselves."""
+    """Whether a kernel has effects that must follow the exchange; other exchanges wait for it automatically."""
     return isinstance(kernel, Callback) or (not isinstance(kernel, Collective) and has_effect(kernel))

@@ -1,10 +1,10 @@
 """Rematerialisation: values that wait long in memory are computed again where they are needed.
 
-Given a budget for temporaries, the plan is made, the values that live through its peak are found, and
-those whose memory is worth most for the work of computing them again get a second computation, behind
-a barrier, in front of their late users. That is repeated until the plan fits.
-After Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), with values chosen by what
-the plan says instead of by layers.
+Given a budget for temporaries, planning finds the values that live through the plan's peak. The values with the
+best ratio of memory to the work of computing them again get a second computation, after a barrier and
+before their late users. This repeats until the plan fits.
+After Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), with values chosen from
+the plan instead of by layers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def temporary_bytes(plan: Plan) -> int:
 def plan_within(program: Program, limit: int, plan_program: PlanProgram, alignment: int = ALIGNMENT) -> Plan:
     """The plan of a closed MIR program whose temporaries take at most `limit` bytes.
 
-    plan_program gives the plan of a program, and what became of its variables; temporaries begin at multiples of
+    plan_program returns the plan of a program, and the buffers of its variables; temporaries begin at multiples of
     `alignment` bytes.
 
     Raises:
@@ -80,7 +80,7 @@ def _holdings(values: Mapping[Var, LoweredValue]) -> dict[Var, set[Buffer]]:
 def _relieved(
     program: Program, plan: Plan, holdings: dict[Var, set[Buffer]], excess: int, alignment: int
 ) -> Program | None:
-    """The program with some of what lives through the plan's peak computed again; None if nothing can be."""
+    """The program with some values that live through the plan's peak computed again; None if there are none."""
     rewriting = _Rewriting(program)
     readers: dict[Buffer, list[Var]] = {b: [] for b in _waiting_at_peak(plan, alignment)}
     for variable in rewriting.defined:
@@ -119,7 +119,7 @@ def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
 
 @dataclass(slots=True)
 class _Chain:
-    """Equations that compute values again, from what is there anyway, in front of equation `position`."""
+    """Equations that compute values again, from values that are live anyway, before equation `position`."""
 
     position: int
     equations: list[Equation] = field(default_factory=list)
@@ -137,7 +137,7 @@ class _Rewriting:
         self._index()
 
     def _index(self) -> None:
-        """Where values are defined and used; what a barrier hands on is the value that it got."""
+        """Index definitions and uses of values; a barrier's results are the values of its operands."""
         self.defined: dict[Var, int] = {}
         self.uses: dict[Var, list[int]] = {}
         self.source: dict[Var, Var] = {}
@@ -159,7 +159,7 @@ class _Rewriting:
         return self.source.get(variable, variable)
 
     def _waiting(self, variables: Sequence[Var]) -> tuple[int, list[Var]] | None:
-        """The end of the longest stretch in which none of the variables is used, and those used behind it."""
+        """The end of the longest stretch in which none of the variables is used, and the variables used after it."""
         events = sorted({n for v in variables for n in (self.defined[v], *self.uses.get(v, ()))})
         if len(events) < 2:
             return None
@@ -170,7 +170,7 @@ class _Rewriting:
         return end, late
 
     def chain(self, variables: Sequence[Var]) -> _Chain | None:
-        """How to compute values again behind their gap; None where that cannot be done or takes too much."""
+        """How to compute values again after their gap; None if that is impossible or too expensive."""
         waiting = self._waiting(variables)
         if waiting is None:
             return None
@@ -179,7 +179,7 @@ class _Rewriting:
         return chain if all(self._extend(chain, v, seen) for v in waiting[1]) else None
 
     def _extend(self, chain: _Chain, variable: Var, seen: set[Equation]) -> bool:
-        """Add what computes `variable`, unless it is there; False where that cannot be done."""
+        """Add the equations that compute `variable`, unless it is live; False if that is impossible."""
         equation = self.equations[self.defined[variable]]
         if equation in seen:
             return True
@@ -199,7 +199,7 @@ class _Rewriting:
         return True
 
     def _is_there(self, variable: Var, position: int) -> bool:
-        """Whether a value is needed behind a position anyway."""
+        """Whether a value is needed after a position anyway."""
         return self.uses[variable][-1] >= position
 
     def compute_again(self, variables: Sequence[Var]) -> bool:
@@ -224,7 +224,7 @@ class _Rewriting:
         return True
 
     def program(self) -> Program:
-        """The program as it is now."""
+        """The current program."""
         return self.original.replace(equations=self.equations)
 
 

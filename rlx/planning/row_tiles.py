@@ -1,6 +1,6 @@
-"""Kernels that work along one dimension run tile by tile: what one leaves in cache the next one finds.
+"""Kernels along one dimension run tile by tile, so that the next kernel finds each tile in cache.
 
-A product and what is done to its result, a softmax between two products, a whole layer: each tile of
+A product and the operations on its result, a softmax between two products, a whole layer: each tile of
 rows passes through all of them on one thread. Values that only these kernels need never exist as a whole.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles
+from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
 from rlx.planning.arena import Block, place
@@ -20,14 +20,14 @@ from rlx.planning.memory import arena_bytes
 
 __all__ = ["group_row_tiles", "row_tiles_of"]
 
-_MOST_KERNELS = 64  # of one group, and kernels that are looked past: what keeps grouping linear in time
+_MOST_KERNELS = 64  # in one group; with the most kernels that are skipped, it keeps grouping linear in time
 _MOST_PASSED = 12
 
 
 def group_row_tiles(plan: Plan, options: LoweringOptions) -> Plan:
     """The plan with every worthwhile run of kernels as one RowTiles of at least `options.least_row_tiles` row tiles.
 
-    RowTiles may move work that a barrier holds back, and take more memory then; such a plan stays as it is.
+    RowTiles may move work across a barrier, and then take more memory; such a plan stays unchanged.
     """
     if not options.least_row_tiles:
         return plan
@@ -61,7 +61,7 @@ def _grouped(kernels: Sequence[Kernel], options: LoweringOptions, uses: Counter[
 def _gather(group: _Group, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
     """Let waiting kernels join; the others: those that run before the group, and those that run after it.
 
-    All that are looked at move from `waiting` to `seen`.
+    All visited kernels move from `waiting` to `seen`.
     """
     before: list[Kernel] = []
     after: list[Kernel] = []
@@ -129,7 +129,7 @@ class _Group:
         return True
 
     def begin_with(self, kernel: Kernel) -> bool:
-        """Take in a kernel that the group reads results of, in the row tiles as they are."""
+        """Add a kernel whose results the group reads, without changing the row tiles."""
         if not isinstance(kernel, (Loops, Contract)) or self.read.isdisjoint(kernel.writes):
             return False
         if iterations(kernel) % self.count or any(b in kernel.reads for b in kernel.writes):
@@ -142,7 +142,7 @@ class _Group:
         return True
 
     def _form(self, kernel: Loops | Contract) -> tuple[int, set[Buffer]] | None:
-        """Into how many row tiles the group can be cut with the kernel, and what it writes in none."""
+        """The number of row tiles that the group with the kernel can be cut into, and its untiled outputs."""
         bound = {b for b in kernel.reads if b in self.written}
         bound |= {b for b in kernel.writes if b in kernel.reads}
         free = set(kernel.writes) - bound
@@ -159,7 +159,7 @@ class _Group:
         return None
 
     def _counts(self, most: int) -> Iterator[int]:
-        """Numbers of row tiles to try: wider ones hold more of what a kernel reads together."""
+        """Numbers of row tiles to try: wider tiles contain more of the elements that a kernel reads together."""
         while most >= self.options.least_row_tiles:
             yield most
             if most % 2:
@@ -167,7 +167,7 @@ class _Group:
             most //= 2
 
     def is_apart(self, kernel: Kernel) -> bool:
-        """Whether the kernel may run before the group although it came later."""
+        """Whether the kernel may run before the group although it follows it."""
         touched = {*kernel.reads, *kernel.writes}
         return not (touched & self.written) and not (set(kernel.writes) & self.read)
 
@@ -192,7 +192,8 @@ def row_tiles_of(
     offsets, scratch = _place_local(members, {*local}, count, alignment)
     label = "+".join(dict.fromkeys(k.label.split("+")[0] for k in members))
     origins = dict.fromkeys(origin for k in members for origin in k.origins)
-    return RowTiles(count, tuple(members), local, scratch, offsets, tuple(origins), label)
+    equations = merged_numbers(*(k.equations for k in members))
+    return RowTiles(count, tuple(members), local, scratch, offsets, tuple(origins), label, equations=equations)
 
 
 def _work(kernel: Loops | Contract) -> int:

@@ -8,7 +8,7 @@ from math import isqrt, prod
 
 import numpy as np
 
-from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, merged_numbers
 from rlx.ir.options import ChunkLimits, LoweringOptions
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
@@ -20,8 +20,8 @@ _LABEL_NAMES = 4
 
 
 def schedule(nests: Nests) -> Plan:
-    """The plan of the nests as they are, in order; its temporaries have no places yet."""
-    kernels = tuple(_loops(nests.table, step) if isinstance(step, Nest) else step for step in nests.steps)
+    """The plan of the nests, in order; its temporaries have no places yet."""
+    kernels = tuple(_loops(nests, step) if isinstance(step, Nest) else step for step in nests.steps)
     return Plan(
         nests.inputs,
         nests.outputs,
@@ -30,6 +30,7 @@ def schedule(nests: Nests) -> Plan:
         barriers=nests.barriers,
         name=nests.name,
         report=nests.report,
+        unplaced=nests.unplaced,
     )
 
 
@@ -39,7 +40,7 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
 
     Each chunk accumulates into a part of a partial buffer, which a small nest combines. The
     number of chunks depends on sizes only, so that results do not depend on the machine. Long
-    sums are cut in more of them than threads want: partial sums are more accurate.
+    sums are cut in more chunks than threads need, because partial sums are more accurate.
     """
     steps: list[Step] = []
     buffers = list(nests.buffers)
@@ -56,7 +57,7 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
 
 
 def _cut_first(table: NodeTable, nest: Nest, options: LoweringOptions) -> Nest:
-    """The nest with that outer dimension first which is cut in most chunks, where no row tiles want another order."""
+    """The nest with the outer dimension first that is cut in most chunks, unless row tiles need another order."""
     outer, rank = len(nest.sizes) - nest.row, len(nest.sizes)
     summed = [d for d in range(1, outer) if any(s.accumulate and not s.strides[d] for s in nest.stores)]
     if options.least_row_tiles or nest.chunks > 1 or nest.ordered or not summed:
@@ -96,14 +97,14 @@ def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
 
 
 def _adds(nest: Nest) -> bool:
-    """Whether the nest adds up floats, whose error grows with the terms that are added in turn."""
+    """Whether the nest adds up floats, whose error grows with the number of terms added one after another."""
     return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
 
 
 def _chunked(
     table: NodeTable, nest: Nest, chunks: int, limits: ChunkLimits
 ) -> tuple[list[Step], list[Buffer]]:
-    """The nest in chunks and what combines them, and the buffers of partial results."""
+    """The nest in chunks, the nests that combine them, and the buffers of partial results."""
     partials: dict[Buffer, Buffer] = {}
     combined: list[NestStore] = []
     stores = list(nest.stores)
@@ -141,7 +142,9 @@ def _combinations(
     for size, group in groups.items():
         sizes = (size, chunks // limits.group) if not few else (size,) if size > 1 else ()
         sizes, row, group = collapse(table, sizes, group, 0 if few else 1)
-        nests.append(Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch))
+        equations = tuple(sorted({s.equation for s in combined if s.equation is not None and s.buffer.size == size}))
+        made = Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch)
+        nests.append(replace(made, equations=equations))
     return nests
 
 
@@ -180,7 +183,7 @@ def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: in
 
 
 def _part(store: NestStore) -> tuple[Buffer, int]:
-    """What a combination covers: a buffer, or one part of complex elements."""
+    """The target of a combination: a buffer, or one part of complex elements."""
     return store.buffer, store.offset % 2 if store.buffer.dtype.kind == "c" else 0
 
 
@@ -189,16 +192,19 @@ def _real_size(buffer: Buffer) -> int:
 
 
 # ---------------------------------------------------------------- kernels
-def _loops(table: NodeTable, nest: Nest) -> Loops:
+def _loops(nests: Nests, nest: Nest) -> Loops:
+    table = nests.table
     if nest.chunks == 1:
         sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
-    else:  # dimension 0 is cut: it stays as it is
+    else:  # dimension 0 is cut: it is not changed
         sizes, row, stores = nest.sizes, nest.row, nest.stores
     emitter = _Emitter(table)
     lir_stores = tuple(emitter.store(store) for store in stores)
     names = nest.label[:_LABEL_NAMES]
     more = "+..." if len(nest.label) > _LABEL_NAMES else ""
-    origins = tuple(dict.fromkeys(e.origin for e in nest.origins if e.origin is not None))
+    equations = merged_numbers(nest.equations)
+    wrote = (*nest.origins, *(nests.equations[number] for number in equations))
+    origins = tuple(dict.fromkeys(e.origin for e in wrote if e.origin is not None))
     return Loops(
         sizes,
         len(sizes) - row,
@@ -209,11 +215,12 @@ def _loops(table: NodeTable, nest: Nest) -> Loops:
         nest.chunks,
         origins,
         "+".join(names) + more,
+        equations=equations,
     )
 
 
 def _parallel(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> int:
-    """How many leading outer dimensions are independent: every store walks along them."""
+    """The number of independent leading outer dimensions: every store moves along them."""
     if prod(sizes) == 0:
         return 0
     for store in stores:

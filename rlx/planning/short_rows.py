@@ -1,4 +1,4 @@
-"""Rows of a few elements become straight-line code: the dimension outside of them is the vectors'."""
+"""Rows of a few elements become straight-line code: vectors run along the dimension outside the rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Unrolled:
         self._at: dict[Node, tuple[Node, ...]] = {}
 
     def stores(self, store: NestStore) -> list[NestStore]:
-        """What one store does over the last dimension, as stores without it."""
+        """One store over the last dimension, unrolled into stores without it."""
         values = self._values(store.value)
         step, strides = store.strides[-1], store.strides[:-1]
         if step:

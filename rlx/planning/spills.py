@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from rlx.errors import short_name
 from rlx.ir.kernels import (
     Branch,
     Buffer,
@@ -31,7 +31,7 @@ __all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
 
 
 class SpillReason(Enum):
-    """Why an array is written to memory and read again. `hint` says what would change that.
+    """Why an array is written to memory and read again. `hint` says how to avoid it.
 
     >>> from rlx import fusion
     >>> all(reason.hint for reason in fusion.SpillReason)
@@ -62,28 +62,28 @@ class SpillReason(Enum):
 
 _HINTS = {
     SpillReason.MADE_BY_PRODUCT: "Products write whole matrices. A small one written as jnp.sum(a * b, axis) fuses with"
-    " what follows.",
-    SpillReason.READ_BY_PRODUCT: "A product wants its operands in memory. What can as well be done to the smaller"
-    " operand, or to the result, moves fewer bytes: (c * x) @ y is c * (x @ y) for a scalar c.",
-    SpillReason.MADE_BY_SORT: "A sort writes whole rows. Where only extremes are used, jnp.max and jnp.min fuse.",
-    SpillReason.READ_BY_SORT: "A sort wants its rows in memory: nothing fuses into it.",
+    " the operations that follow.",
+    SpillReason.READ_BY_PRODUCT: "A product reads its operands from memory. Work on the smaller"
+    " operand, or on the result, moves fewer bytes: (c * x) @ y is c * (x @ y) for a scalar c.",
+    SpillReason.MADE_BY_SORT: "A sort writes whole rows. If only extremes are used, jnp.max and jnp.min fuse.",
+    SpillReason.READ_BY_SORT: "A sort reads its rows from memory: nothing fuses into it.",
     SpillReason.MADE_BY_ROUTINE: "Library routines (factorisations, transforms) write whole arrays: nothing fuses into"
     " them.",
-    SpillReason.READ_BY_ROUTINE: "Library routines (factorisations, transforms) want whole arrays: nothing fuses into"
+    SpillReason.READ_BY_ROUTINE: "Library routines (factorisations, transforms) read whole arrays: nothing fuses into"
     " them.",
-    SpillReason.MADE_BY_LOOP: "A scan's or while loop's results are complete when it ends: move what follows into the"
-    " body, where it fuses with each step.",
-    SpillReason.READ_BY_LOOP: "A scan's or while loop's operands exist before it begins: move what makes them into the"
-    " body, where it fuses with each step.",
-    SpillReason.MADE_BY_BRANCH: "A branch of lax.cond is a plan of its own: for cheap branches jnp.where fuses.",
-    SpillReason.READ_BY_BRANCH: "A branch of lax.cond is a plan of its own: for cheap branches jnp.where fuses.",
+    SpillReason.MADE_BY_LOOP: "The results of a scan or while loop are complete when it ends: move the computation that"
+    " follows into the body, where it fuses with each step.",
+    SpillReason.READ_BY_LOOP: "The operands of a scan or while loop exist before it begins: move their computation into"
+    " the body, where it fuses with each step.",
+    SpillReason.MADE_BY_BRANCH: "A branch of lax.cond is a separate plan: for cheap branches jnp.where fuses.",
+    SpillReason.READ_BY_BRANCH: "A branch of lax.cond is a separate plan: for cheap branches jnp.where fuses.",
     SpillReason.MADE_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
     SpillReason.READ_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
-    SpillReason.MADE_BY_EXCHANGE: "What other processes send arrives in memory.",
-    SpillReason.READ_BY_EXCHANGE: "What other processes get is sent from memory.",
-    SpillReason.NESTS_APART: "The reason stands with the nest that did not fuse.",
+    SpillReason.MADE_BY_EXCHANGE: "Data from other processes arrives in memory.",
+    SpillReason.READ_BY_EXCHANGE: "Data for other processes is sent from memory.",
+    SpillReason.NESTS_APART: "The fusion report gives the reason at the nest that did not fuse.",
 }
-# the kind of kernel that makes or reads an array, and what to say of it
+# the kind of kernel that writes or reads an array -> the reason
 _KINDS: tuple[tuple[tuple[type[Kernel], ...], SpillReason, SpillReason], ...] = (
     ((Callback,), SpillReason.MADE_BY_HOST, SpillReason.READ_BY_HOST),
     ((Collective,), SpillReason.MADE_BY_EXCHANGE, SpillReason.READ_BY_EXCHANGE),
@@ -96,10 +96,10 @@ _KINDS: tuple[tuple[tuple[type[Kernel], ...], SpillReason, SpillReason], ...] = 
 
 
 class Spill(NamedTuple):
-    """An array that one kernel writes and others read: its bytes, who makes and reads it, and why.
+    """An array that one kernel writes and others read: its bytes, its writer and readers, and the reason.
 
-    moved: bytes that fusing would save, one write and a read by each reader. line: where the maker
-    stands in the user's program.
+    moved: bytes that fusing would save, one write and a read by each reader. line: the writer's
+    line in the user's program.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import fusion
@@ -122,7 +122,7 @@ class Spill(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would keep it out of memory."""
+        """How to keep it out of memory."""
         return self.reason.hint
 
     def __str__(self) -> str:
@@ -179,5 +179,5 @@ def first_line(kernel: Kernel) -> str:
     for origin in getattr(kernel, "origins", ()):
         found = origin.origin if isinstance(origin, Equation) else origin
         if isinstance(found, Origin):
-            return f"{os.path.basename(found.file)}:{found.line}"
+            return f"{short_name(found.file)}:{found.line}"
     return ""

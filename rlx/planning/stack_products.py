@@ -1,17 +1,17 @@
-"""Products that differ only in where their operands lie, evenly apart, become one product."""
+"""Products that differ only in the evenly spaced addresses of their operands become one product."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from rlx.ir.kernels import Contract, Operand
+from rlx.ir.kernels import Contract, Operand, merged_numbers
 from rlx.lowering.nest import Nests, Step
 
 __all__ = ["stack_products"]
 
 
 def stack_products(nests: Nests) -> Nests:
-    """The nests with every run of such products as one product over a stack of batches."""
+    """The nests with every run of matching products merged into one product over a stack of batches."""
     result: list[Step] = []
     run: list[Contract] = []
     for step in nests.steps:
@@ -55,4 +55,5 @@ def _stacked(run: list[Contract]) -> Contract:
         for operand, step in zip(_operands(run[0]), _steps(run[0], run[1]), strict=True)
     )
     origins = tuple(dict.fromkeys(origin for kernel in run for origin in kernel.origins))
-    return replace(run[0], lhs=lhs, rhs=rhs, out=out, origins=origins)
+    equations = merged_numbers(*(kernel.equations for kernel in run))
+    return replace(run[0], lhs=lhs, rhs=rhs, out=out, origins=origins, equations=equations)

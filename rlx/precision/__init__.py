@@ -1,4 +1,4 @@
-"""Mixed precision: which operations compute in 16 bits, and loss scaling for gradients of float16."""
+"""Mixed precision: computation in 16 bits by kind of operation, and loss scaling for float16 gradients."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _LEAST_EXPONENT, _GREATEST_EXPONENT = -127, 127  # of an E8M0 scale
 
 
 class BlockScaled(NamedTuple):
-    """Elements of eight bits in the shape of what they stand for, and float32 scales, one for each block.
+    """Elements of eight bits in the original shape, and one float32 scale per block.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -41,13 +41,13 @@ class BlockScaled(NamedTuple):
 
 @dataclass(frozen=True)
 class CastConfig:
-    """How float32 becomes eight bits: the dtype, how many elements share a scale, and of what kind it is.
+    """A cast from float32 to eight bits: the dtype, the block size, and the kind of scale.
 
     Args:
       dtype: name of a float of eight bits.
-      block: how many neighbours along an axis share a scale; the last block may be shorter.
-      power_of_two: scales are powers of two (MX), and what exceeds the range then saturates; otherwise the
-        largest element of a block becomes the largest of the dtype.
+      block: the number of neighbours along an axis that share a scale; the last block may be shorter.
+      power_of_two: scales are powers of two (MX), and elements out of range saturate; otherwise the
+        largest element of a block becomes the largest number of the dtype.
 
     Raises: RlxError for another dtype or a block below 1.
 
@@ -84,13 +84,13 @@ class CastConfig:
         return BlockScaled(jnp.moveaxis(elements, -1, axis), jnp.moveaxis(scales, -1, axis))
 
     def dequantize(self, cast: BlockScaled, axis: int = -1) -> Array:
-        """The float32 array that elements and scales stand for."""
+        """The float32 array that elements and scales represent."""
         moved = jnp.moveaxis(cast.elements, axis, -1).astype(jnp.float32)
         scales = jnp.repeat(jnp.moveaxis(cast.scales, axis, -1), self.block, axis=-1)[..., : moved.shape[-1]]
         return jnp.moveaxis(moved * scales, -1, axis)
 
     def rounded(self, x: Any, axis: int = -1) -> Array:
-        """The float32 array after a cast and back. Its derivative is that of the identity (straight through)."""
+        """The float32 array after a cast and back. Its derivative is the identity's (straight-through)."""
 
         @custom_jvp
         def through(value: Any) -> Any:
@@ -100,7 +100,7 @@ class CastConfig:
         return through(x)
 
     def _blocks(self, value: Array) -> Array:
-        """The last axis cut into blocks, with zeros behind a short one."""
+        """The last axis split into blocks; a short one is padded with zeros."""
         missing = -value.shape[-1] % self.block
         padded = jnp.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, missing)]) if missing else value
         return padded.reshape((*value.shape[:-1], padded.shape[-1] // self.block, self.block))
@@ -113,5 +113,5 @@ class CastConfig:
             scales = jnp.ldexp(jnp.ones_like(largest), exponents)
         else:
             scales = largest / self.largest
-        scales = jnp.where(scales > 0, scales, 1.0)  # of zeros, and of elements too small to scale
+        scales = jnp.where(scales > 0, scales, 1.0)  # for zeros, and for elements too small to scale
         return jnp.where(jnp.isfinite(largest), scales, jnp.nan)

@@ -1,7 +1,7 @@
 """Dynamic loss scaling: float16 gradients that neither vanish nor overflow.
 
 Small gradients round to zero in float16. The loss is multiplied by a large power of two before it is
-differentiated, and the gradients divided by it; where they overflow, the step is skipped and the scale
+differentiated, and the gradients divided by it; if they overflow, the step is skipped and the scale
 halved, and after a run of good steps it is doubled (Micikevicius et al., Mixed Precision Training,
 ICLR 2018, section 3.2). bfloat16, with the range of float32, needs none of this.
 """
@@ -22,7 +22,7 @@ __all__ = ["LossScale", "LossScaler", "Unscaled", "all_finite", "choose"]
 
 
 class LossScale(NamedTuple):
-    """The state: the scale (float32), and how many steps in a row were finite (int32).
+    """The state: the scale (float32), and the number of consecutive finite steps (int32).
 
     >>> import rlx
     >>> rlx.precision.LossScaler(initial=8.0).init().scale.item()
@@ -34,7 +34,7 @@ class LossScale(NamedTuple):
 
 
 class Unscaled(NamedTuple):
-    """Gradients with the scale taken out, and whether all of them are finite (a bool array).
+    """Unscaled gradients, and whether all are finite (a bool array).
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -50,11 +50,11 @@ class Unscaled(NamedTuple):
 
 @dataclass(frozen=True)
 class LossScaler:
-    """Rules of a dynamic loss scale; every method is a pure function, fit for jit.
+    """The rules of a dynamic loss scale; every method is a pure function and works under jit.
 
     Args:
-      initial: the first scale. factor: what it is multiplied or divided by; powers of two lose nothing.
-      interval: after how many finite steps in a row it grows. least, greatest: its bounds.
+      initial: the first scale. factor: multiplies or divides the scale; powers of two are exact.
+      interval: the number of consecutive finite steps after which it grows. least, greatest: its bounds.
 
     >>> import rlx, rlx.numpy as jnp
     >>> scaler = rlx.precision.LossScaler(initial=1024.0)
@@ -75,7 +75,7 @@ class LossScaler:
     def __post_init__(self) -> None:
         if not (self.factor > 1 and self.interval >= 1 and 0 < self.least <= self.initial <= self.greatest):
             raise RlxError(
-                f"{self} is not a rule for a loss scale.",
+                f"{self} is not a valid loss scale rule.",
                 "It needs factor > 1, interval >= 1 and 0 < least <= initial <= greatest.",
             )
 
@@ -90,7 +90,7 @@ class LossScaler:
         return wide * state.scale.astype(wide.dtype)
 
     def unscale(self, state: LossScale, gradients: Any) -> Unscaled:
-        """A tree of gradients divided by the scale, and whether all are finite. Integer leaves stay."""
+        """A tree of gradients divided by the scale, and whether all are finite. Integer leaves are unchanged."""
 
         def divided(leaf: Any) -> Any:
             value = as_array(leaf, "a gradient")

@@ -1,4 +1,4 @@
-"""Precision policies: kinds of operations, and the float that each kind computes in."""
+"""Precision policies: the float in which each kind of operation computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["OperationKind", "Precision", "PrecisionPolicy", "operation_kind"]
 
 
 class Precision(Enum):
-    """A float that an operation may compute in, in float32's place.
+    """A float in which an operation may compute instead of float32.
 
     >>> import rlx
     >>> rlx.precision.Precision("bfloat16").dtype
@@ -35,13 +35,13 @@ class Precision(Enum):
 
 
 class OperationKind(Enum):
-    """What an operation is to a precision policy.
+    """The kinds of operations that a precision policy distinguishes.
 
-    COMPUTE: products (matrix products, convolutions). ELEMENTWISE: sums, products, choices and
-    bounded functions of elements. REDUCTION: sums, maxima and running ones. SENSITIVE: functions that
-    lose or overflow in 16 bits (exp, log, powers, square roots, special functions).
-    DATA_MOVEMENT: elements moved, not changed. BOUNDARY: all else (comparisons, casts, bits, sorting,
-    library routines, control flow, callbacks), which computes in the dtypes that the program says.
+    COMPUTE: products (matrix products, convolutions). ELEMENTWISE: sums, products, selection and bounded functions of
+    elements. REDUCTION: sums, maxima and cumulative ones. SENSITIVE: functions that lose precision or overflow in 16
+    bits (exp, log, powers, square roots, special functions). DATA_MOVEMENT: elements moved, not changed. BOUNDARY: all
+    else (comparisons, casts, bits, sorting, library routines, control flow, callbacks), which computes in the
+    program's dtypes.
 
     >>> import rlx
     >>> rlx.precision.operation_kind("reduce_sum")
@@ -83,17 +83,16 @@ def operation_kind(primitive: str) -> OperationKind:
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """The precision of each kind of operation; only float32 values are ever narrowed.
+    """The precision of each kind of operation; only float32 values are narrowed.
 
-    movement: None moves elements in the precision that they have. overrides: precisions of single
-    primitives, by name. Where reductions and sensitive functions keep float32, so do the elementwise
-    operations on the way into one or into a library routine (from a product on, for instance), and those
-    that take its result: softmax, normalisations, losses and solves are float32 as a whole. Products of
-    16-bit operands are summed in float32. cast: operands of matrix products are rounded to eight bits
-    with a scale for each block along the contracted axis (the last one, of several), instead of to
-    `compute`; convolutions are not.
+    movement: None keeps the precision of moved elements. overrides: precisions of single primitives, by name. If
+    reductions and sensitive functions keep float32, so do the elementwise operations that lead to one or to a library
+    routine (from a product on, for instance), and those that take its result: softmax, normalisations, losses and
+    solves are float32 as a whole. Products of 16-bit operands are summed in float32. cast: operands of matrix products
+    are rounded to eight bits with a scale for each block along the (last) contracted axis, instead of to `compute`;
+    this does not apply to convolutions.
 
-    Make one with a class method, or say everything:
+    Create one with a class method, or specify everything:
 
     >>> PrecisionPolicy.mixed().elementwise
     <Precision.BFLOAT16: 'bfloat16'>
@@ -111,7 +110,7 @@ class PrecisionPolicy:
 
     @classmethod
     def float32(cls) -> PrecisionPolicy:
-        """The program as it is."""
+        """No change."""
         return cls()
 
     @classmethod
@@ -148,13 +147,13 @@ class PrecisionPolicy:
         overrides: Mapping[str, Precision | str] | None = None,
         cast: CastConfig | None = None,
     ) -> PrecisionPolicy:
-        """A policy of your own. Raises RlxError for names that are not there."""
+        """A custom policy. Raises RlxError for unknown names."""
         given = {name: _precision(value) for name, value in (overrides or {}).items()}
         for name in given:
             if name not in registry:
-                raise RlxError(f"A precision policy names {name!r}, which is no primitive.", _KNOWN)
+                raise RlxError(f"A precision policy names {name!r}, which is not a primitive.", _KNOWN)
             if operation_kind(name) is OperationKind.BOUNDARY:
-                raise RlxError(f"A precision policy names {name!r}, which computes in the dtypes it is given.", _KNOWN)
+                raise RlxError(f"A precision policy names {name!r}, which computes in its operands' dtypes.", _KNOWN)
         return cls(
             _precision(compute),
             _precision(elementwise),
@@ -166,7 +165,7 @@ class PrecisionPolicy:
         )
 
     def precision(self, primitive: str) -> Precision | None:
-        """What a primitive computes in; None for the precision of its operands, or of a boundary."""
+        """The precision of a primitive; None for the precision of its operands, or for a boundary."""
         found = self.overrides.get(primitive)
         if found is not None:
             return found

@@ -1,9 +1,8 @@
 """Automatic mixed precision: a program rewritten so that its operations compute in a policy's precisions.
 
-Types at the edges stay: inputs, outputs, and what regions (loops, branches, calls) are given and
-return. Integers, bools, complex numbers, float64, and floats of 16 bits that the program itself
-asks for are never touched; an equation with any float but float32 is left as it is. After
-Micikevicius et al., Mixed Precision Training, ICLR 2018.
+Types at the edges stay: inputs, outputs, and the operands and results of regions (loops, branches, calls). Integers,
+bools, complex numbers, float64, and 16-bit floats of the program itself are never changed; an equation with any float
+but float32 is left as it is. After Micikevicius et al., Mixed Precision Training, ICLR 2018.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import origins_of
 from rlx.trace.lower import inline_blocks, map_regions
 from rlx.trace.primitive import type_of
-from rlx.trace.tracing import finish, known_value, trace_program
+from rlx.trace.tracing import finish, trace_program
 
 __all__ = ["AutoMixedPrecision", "mixed_precision", "mixed_program"]
 
 _SINGLE = np.dtype(np.float32)
-# regions in which the policy holds too; other primitives with programs (solvers, reducers) keep theirs
+# regions to which the policy also applies; other primitives with programs (solvers, reducers) are kept
 _ENTERED = frozenset("call checkpoint cond custom_jvp_call custom_vjp_call custom_vjp_tangent scan while_loop".split())
-# boundaries that compute nothing; comparisons, rounding and bits are the family NonDifferentiable
+# boundaries without arithmetic; comparisons, rounding and bits are the family NonDifferentiable
 _NEUTRAL = _ENTERED | frozenset("complex conj convert imag iota optimization_barrier real".split())
 _KEPT_KINDS = (OperationKind.REDUCTION, OperationKind.SENSITIVE)
 _FLOWING = (OperationKind.ELEMENTWISE, OperationKind.DATA_MOVEMENT)
 
 
 def mixed_precision(fun: Callable[..., Any], policy: PrecisionPolicy | None = None) -> Callable[..., Any]:
-    """A function that computes as `fun` does, in the precisions of a policy.
+    """Transform `fun` to compute in the precisions of a policy.
 
     Args:
       fun: a function of arrays, or trees of them.
-      policy: a PrecisionPolicy; PrecisionPolicy.mixed() (bfloat16 products and elementwise operations,
-        float32 reductions) if left out.
+      policy: a PrecisionPolicy; the default is PrecisionPolicy.mixed() (bfloat16 products and elementwise operations,
+        float32 reductions).
 
     Returns: a function of the same arguments, with results of the same shapes and dtypes. It may be
       jitted, differentiated and batched, in any order: `rlx.grad(rlx.mixed_precision(loss))` runs the
@@ -62,15 +61,15 @@ def mixed_precision(fun: Callable[..., Any], policy: PrecisionPolicy | None = No
     def mixed(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = flatten_call(args, kwargs, "an argument of a mixed_precision function")
         flat = FlatFunction(fun, in_tree)
-        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = trace_program(flat, types, known, flat.name, leaves)
+        types = [x.type for x in leaves]
+        program, captured = trace_program(flat, types, leaves, flat.name, leaves)
         return flat.unflatten(_Rewriter(chosen).outputs(program, [*captured, *leaves]))
 
     return mixed
 
 
 def mixed_program(program: Program, policy: PrecisionPolicy) -> Program:
-    """The program with the same inputs and outputs, computed in a policy's precisions.
+    """Rewrite a program to compute in a policy's precisions, with the same inputs and outputs.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -104,7 +103,7 @@ class AutoMixedPrecision:
 
 
 class _Rewriter:
-    """One policy at work; regions met several times are rewritten once."""
+    """Applies one policy; repeated regions are rewritten once."""
 
     def __init__(self, policy: PrecisionPolicy) -> None:
         self.policy = policy
@@ -121,7 +120,7 @@ class _Rewriter:
         return found[1]
 
     def outputs(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        """The program's outputs for the given inputs, recorded where we stand."""
+        """The program's outputs for the given inputs, recorded in the current trace."""
         program = inline_blocks(program)
         values = _Values(program, args)
         kept = self._kept(program)
@@ -154,7 +153,7 @@ class _Rewriter:
         return equation.primitive.bind(*operands, **params)
 
     def _precision(self, equation: Equation, values: _Values, kept: bool) -> Precision | None:
-        """What an equation computes in; None: as the program says."""
+        """The precision of an equation; None: the program's dtypes."""
         kind = operation_kind(equation.primitive.name)
         floats = [a for a in (*equation.inputs, *equation.outputs) if is_inexact(a.type.dtype)]
         if kind is OperationKind.BOUNDARY or not floats or any(a.type.dtype != _SINGLE for a in floats):
@@ -165,14 +164,14 @@ class _Rewriter:
         return precision or values.common_precision(equation.inputs)
 
     def _kept(self, program: Program) -> set[Equation]:
-        """Elementwise equations on the way into something kept in float32, or that take its result."""
+        """Elementwise equations that lead to an equation kept in float32, or that take its result."""
         taken: set[Var] = set()  # flows into a kept equation, elementwise or moved
         for e in reversed(program.equations):
             flows = operation_kind(e.primitive.name) in _FLOWING and not taken.isdisjoint(e.outputs)
             if flows or self._is_guarded(e):
                 taken.update(_variables(e))
-        given: set[Var] = set()  # made of results of kept equations alone, like a mean of a sum
-        fixed: set[Var] = set()  # made of literals
+        given: set[Var] = set()  # computed only from results of kept equations, like a mean from a sum
+        fixed: set[Var] = set()  # computed from literals
         kept: set[Equation] = set()
         for e in program.equations:
             kind, operands = operation_kind(e.primitive.name), set(_variables(e))
@@ -185,7 +184,7 @@ class _Rewriter:
         return kept
 
     def _is_guarded(self, equation: Equation) -> bool:
-        """Whether an equation computes something that wants float32, and the policy lets it."""
+        """Whether an equation needs float32, and the policy allows it."""
         primitive = equation.primitive
         kind = operation_kind(primitive.name)
         if kind is OperationKind.BOUNDARY:  # a routine, a special function: as a sensitive one
@@ -195,7 +194,7 @@ class _Rewriter:
 
 
 class _Values:
-    """Values of variables, each in the precisions that something asked for."""
+    """Values of variables, each in the precisions that were requested."""
 
     def __init__(self, program: Program, args: Sequence[Any]) -> None:
         self._made: dict[Var, Any] = dict(zip(program.inputs, args, strict=True))
@@ -203,20 +202,20 @@ class _Values:
         self._converted: dict[tuple[Var, np.dtype], Any] = {}
 
     def define(self, equation: Equation, out: Any) -> None:
-        """Keep what an equation gave."""
+        """Store an equation's result."""
         outs = out if equation.primitive.multiple else (out,)
         self._made.update(zip(equation.outputs, outs, strict=True))
 
     def declared(self, atom: Atom) -> Any:
-        """The value in the dtype that the program says."""
+        """The value in the program's dtype."""
         return self._as(atom, atom.type.dtype)
 
     def narrowed(self, atom: Atom, precision: Precision) -> Any:
-        """The value for an operation that computes in `precision`: float32 in that, all else as it is."""
+        """The value for an operation that computes in `precision`: float32 is converted, all else is unchanged."""
         return self._as(atom, precision.dtype if atom.type.dtype == _SINGLE else atom.type.dtype)
 
     def common_precision(self, atoms: Sequence[Atom]) -> Precision | None:
-        """The 16-bit precision that all float32 operands happen to have; None if there is none."""
+        """The 16-bit precision that all float32 operands have in common; None if there is none."""
         found = {type_of(self._made[a]).dtype for a in atoms if isinstance(a, Var) and a.type.dtype == _SINGLE}
         return next((p for p in Precision if {p.dtype} == found and p is not Precision.FLOAT32), None)
 

@@ -1,4 +1,4 @@
-"""How long each kernel of a function takes, and how long it would take at the machine's best."""
+"""The time of each kernel of a function, and the least time that the machine's peaks allow."""
 
 from __future__ import annotations
 

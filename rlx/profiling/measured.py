@@ -1,12 +1,12 @@
-"""What was measured of a profiled call: each kernel's time and work, and those of the whole."""
+"""The measurements of a profiled call: time and work of each kernel and of the call."""
 
 from __future__ import annotations
 
 import linecache
-import os
 from dataclasses import dataclass
 
 from rlx.backends.timing import TimedRun, TimedStep
+from rlx.errors import short_name
 from rlx.ir.program import Origin
 from rlx.ir.work import Work
 from rlx.profiling.roofline import Peaks
@@ -19,11 +19,11 @@ __all__ = ["KernelProfile", "Measured"]
 class KernelProfile:
     """One kernel of a profiled call.
 
-    path: its number in the plan, or the way to it ("3.body.0": the first kernel of the loop that is
-    kernel 3). seconds: the median over several calls; a loop's is what the kernels in it do not
-    tell. runs: how often it ran in one call. work: what all these runs compute and move. origins: the user's lines.
-    roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it; 0 and "" where that
-    is not known, as for work that is counted in full and was done in part (a gather of one element many times).
+    path: its number in the plan, or its path ("3.body.0": the first kernel of the loop that is kernel 3). seconds: the
+    median over several calls; a loop's time excludes its inner kernels. runs: the number of runs in one call. work: the
+    computation and memory traffic of all these runs. origins: the user's lines. roofline: the least time that the
+    machine's peaks allow, in seconds, and `bound` its limiting resource; 0 and "" if it is not known, as for work that
+    is counted in full but may be done in part (a gather that reads one element many times).
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -45,33 +45,41 @@ class KernelProfile:
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """Compulsory bytes over time; None where they are not known or nothing ran."""
+        """Compulsory bytes over time; None if they are not known or nothing ran."""
         return self.work.bytes / self.seconds / 1e9 if self.seconds and self.work.exact else None
 
     @property
     def gigaflops(self) -> float | None:
-        """Billions of floating-point operations a second; None where they are not known."""
+        """Billions of floating-point operations per second; None if they are not known."""
         operations = self.work.flops + self.work.transcendentals
         return operations / self.seconds / 1e9 if self.seconds and self.work.exact else None
 
     @property
     def efficiency(self) -> float | None:
-        """The roofline's time as a part of the time taken; 1 is the machine's best, and nothing is more."""
+        """The roofline's time divided by the measured time; 1, the maximum, is the machine's peak."""
         return self.roofline / self.seconds if self.roofline else None
 
     @property
     def source(self) -> str:
-        """The first of the user's lines: file, line and text."""
+        """The user's line that made its result: file, line and text."""
         if not self.origins:
             return ""
         first = self.origins[0]
         text = linecache.getline(first.file, first.line).strip()
-        return f"{os.path.basename(first.file)}:{first.line}" + (f"  {text}" if text else "")
+        return f"{short_name(first.file)}:{first.line}" + (f"  {text}" if text else "")
+
+
+    @property
+    def title(self) -> str:
+        """The user's line that it is named after and the number of its other lines; without a line, its operations."""
+        more = len(self.origins) - 1
+        also = f" (+{more} {'line' if more == 1 else 'lines'})" if more > 0 else ""
+        return f"{self.source}{also}" if self.source else f"{self.kind} {self.label}".strip()
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The times of a call and of its kernels; what the fields are, `Profile` says."""
+    """The times of a call and of its kernels; `Profile` documents the fields."""
 
     name: str
     device: str
@@ -87,14 +95,14 @@ class Measured:
 
     @property
     def agrees(self) -> bool:
-        """Whether the kernels' times together are those of a call, to a fifth of it."""
+        """Whether the total time of the kernels is within a fifth of the call's time."""
         return not self.kernels or not disagree(self.seconds, self.call_seconds)
 
     @property
     def work(self) -> Work:
-        """What a call computes and moves."""
+        """The work of a call."""
         return sum((kernel.work for kernel in self.kernels), Work())
 
     def slowest(self, count: int = 10) -> list[KernelProfile]:
-        """The kernels that took longest, longest first."""
+        """The slowest kernels, slowest first."""
         return sorted(self.kernels, key=lambda kernel: -kernel.seconds)[:count]

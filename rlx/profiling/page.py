@@ -9,13 +9,13 @@ from rlx.profiling.measured import KernelProfile, Measured
 
 __all__ = ["profile_markup", "profile_table", "profile_warnings"]
 
-_HEADINGS = ("#", "kernel", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "line")
+_HEADINGS = ("#", "line", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "kernel")
 _TEXT_COLUMNS = (0, 1, 8, 9)
 _LABEL_WIDTH, _SOURCE_WIDTH = 34, 60
 
 
 def profile_table(profile: Measured) -> str:
-    """A head, a line for each kernel, the sums, and what speaks against them."""
+    """A header, a line for each kernel, the totals, and warnings."""
     rows = [_HEADINGS, *(_row(kernel, profile) for kernel in profile.kernels)]
     lines = [_head(profile), f"peaks: {profile.peaks}"]
     lines += aligned(rows, _TEXT_COLUMNS)
@@ -23,7 +23,7 @@ def profile_table(profile: Measured) -> str:
 
 
 def profile_markup(profile: Measured) -> str:
-    """The table as HTML; the bar behind a time is its share."""
+    """The table as HTML; the bar in a time's cell is its fraction of the total."""
     parts = [f"<p><b>{html.escape(_head(profile))}</b><br>{html.escape(str(profile.peaks))}</p>", "<table><thead><tr>"]
     parts += [f"<th>{html.escape(heading)}</th>" for heading in _HEADINGS]
     parts.append("</tr></thead><tbody>")
@@ -41,7 +41,7 @@ def profile_markup(profile: Measured) -> str:
 
 
 def profile_warnings(profile: Measured) -> tuple[str, ...]:
-    """A sentence for each thing that speaks against the times."""
+    """A warning for each reason to doubt the times."""
     found = []
     if not profile.steady:
         found.append("not steady: times change from run to run (the machine may be busy), so medians may be far off")
@@ -50,7 +50,7 @@ def profile_warnings(profile: Measured) -> tuple[str, ...]:
             f"kernels and call disagree by more than a fifth: the kernels took {_time(profile.seconds)},"
             f" a whole call without clocks {_time(profile.call_seconds)}; "
             + (
-                "no call is shorter than its kernels, so profile again on a quieter machine"
+                "a call cannot be shorter than its kernels, so profile again on an idle machine"
                 if profile.seconds > profile.call_seconds
                 else "the rest is the call itself (Python, memory for results, waking threads)"
             )
@@ -77,7 +77,7 @@ def _row(kernel: KernelProfile, profile: Measured) -> tuple[str, ...]:
     share = kernel.seconds / profile.seconds if profile.seconds else 0.0
     return (
         kernel.path,
-        _cut(f"{kernel.kind} {kernel.label}".strip(), _LABEL_WIDTH),
+        _cut(kernel.title, _SOURCE_WIDTH),
         _time(kernel.seconds),
         f"{share:.1%}",
         str(kernel.runs),
@@ -85,7 +85,7 @@ def _row(kernel: KernelProfile, profile: Measured) -> tuple[str, ...]:
         _number(kernel.gigaflops),
         "" if kernel.efficiency is None else f"{kernel.efficiency:.0%}",
         kernel.bound,
-        _cut(kernel.source, _SOURCE_WIDTH),
+        _cut(f"{kernel.kind} {kernel.label}".strip(), _LABEL_WIDTH),
     )
 
 

@@ -1,4 +1,4 @@
-"""The peaks of this machine: measured, kept in the user's folder, and raised by what surpasses them."""
+"""The peaks of this machine: measured, cached in the user's folder, and raised by kernels that exceed them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from rlx.version import __version__
 __all__ = ["Peaks", "machine_peaks", "measure_peaks", "peaks_for"]
 
 _known: dict[tuple[str, int], Peaks] = {}
-_doubted: set[tuple[str, int]] = set()  # those measured again, in this process, since a kernel beat them
+_doubted: set[tuple[str, int]] = set()  # measured again in this process because a kernel exceeded them
 _lock = threading.Lock()
 reopen_after_fork(sys.modules[__name__])
 
 
 def machine_peaks(threads: int | None = None, again: bool = False) -> Peaks:
-    """The peaks of the default device with `threads` threads (None: as many as are in use).
+    """The peaks of the default device with `threads` threads (None: the current number).
 
-    They are the best of several tries, which take one or two seconds, and kept in the folder of rlx's
-    cache; each process that finds them there tries once more, and keeps what is better. RLX_CACHE=0
-    keeps them for this process only. `again` measures now, and keeps the better numbers.
+    They are the best of several tries, which take one or two seconds, and are stored in rlx's cache folder. Each
+    process that reads them tries once more, and stores better numbers. RLX_CACHE=0 keeps them in this process only.
+    `again` measures now, and keeps the better numbers.
 
     >>> import rlx
     >>> peaks = rlx.profiling.machine_peaks()
@@ -60,10 +60,10 @@ def machine_peaks(threads: int | None = None, again: bool = False) -> Peaks:
 
 
 def peaks_for(evidence: Sequence[Evidence]) -> Peaks:
-    """The peaks of the default device, none of which was certainly surpassed.
+    """The peaks of the default device, which no certain work exceeds.
 
-    Where more work is counted than they allow, they are measured again, but for work that is not certain once in
-    a process. What still surpasses them and was certainly done raises them: it shows what the machine can do.
+    If the counted work exceeds them, they are measured again; for uncertain work, only once per process. Certain work
+    that still exceeds them raises them, as the machine evidently can do it.
     """
     peaks = machine_peaks()
     key = (peaks.device, peaks.threads)
@@ -80,20 +80,20 @@ def peaks_for(evidence: Sequence[Evidence]) -> Peaks:
 
 
 # ------------------------------------------------------------------ the file
-_LARGEST = 1 << 16  # bytes that peaks take
-# what files of peaks are called, and those that are still being written
+_LARGEST = 1 << 16  # bytes of a file of peaks
+# file names of peaks, and of unfinished files
 FILES = re.compile(r"peaks-[0-9a-f]{24}\.json"), re.compile(r"\.peaks-[0-9a-f]{24}\.json\.[0-9a-f]+")
 
 
 class _Place(NamedTuple):
-    """A file of this user's folder."""
+    """A file in the user's folder."""
 
     folder: Folder
     name: str
 
 
 def _file(device: str, threads: int) -> _Place | None:
-    """Where the peaks of a device are kept; None without a folder that nobody else can change."""
+    """The file of a device's peaks; None without a folder that only this user can write to."""
     folder = user_folder()
     if folder is None:
         return None
@@ -114,7 +114,7 @@ def _processor() -> str:
 
 
 def _load(file: _Place | None) -> Peaks | None:
-    """What a file holds; None if it is not there, or holds something else."""
+    """The peaks in a file; None if it does not exist or is invalid."""
     content = file.folder.read(file.name) if file is not None else None
     if content is None or len(content) > _LARGEST:
         return None
@@ -129,7 +129,7 @@ def _load(file: _Place | None) -> Peaks | None:
 
 
 def _read_rates(points: Iterable[tuple[int, float]]) -> Rates:
-    """Rates as a file holds them. Raises ValueError if they are none."""
+    """Parse the rates in a file. Raises ValueError if they are invalid."""
     rates = front((int(size), float(rate)) for size, rate in points)
     if not rates or not all(size > 0 and 0 < rate < math.inf for size, rate in rates):
         raise ValueError("no rates")
@@ -137,7 +137,7 @@ def _read_rates(points: Iterable[tuple[int, float]]) -> Rates:
 
 
 def _keep(peaks: Peaks) -> Peaks:
-    """Remember them, here and in the file, where another process may have left better ones; -> the best of all."""
+    """Store them here and in the file, in which another process may have stored better ones; -> the best."""
     key = (peaks.device, peaks.threads)
     file = _file(*key)
     there = _load(file)
@@ -148,7 +148,7 @@ def _keep(peaks: Peaks) -> Peaks:
 
 
 def _save(file: _Place | None, peaks: Peaks) -> None:
-    """Write atomically, readable by this user only; without a place to write, nothing is kept."""
+    """Write atomically, readable by this user only; without a writable folder, nothing is stored."""
     if file is not None:
         with contextlib.suppress(OSError):
             file.folder.write(file.name, json.dumps(asdict(peaks)).encode())

@@ -1,4 +1,4 @@
-"""Profiles as pictures by matplotlib: a timeline, a roofline, and two profiles beside each other."""
+"""Plots of profiles with matplotlib: a timeline, a roofline, and a comparison of two profiles."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlx.profiling.trace_file import trace_events
 
 __all__ = ["beside", "roofline_picture", "timeline"]
 
-_LABEL = 28
+_LABEL = 44
 _BESIDE = 16  # rows of the largest differences
 
 
 def axes_or_new(axes: Any, height: float) -> Any:
-    """The axes that were given, or those of a new figure; UnsupportedError without matplotlib."""
+    """The given axes, or the axes of a new figure. Raises UnsupportedError without matplotlib."""
     if axes is not None:
         return axes
     try:
@@ -25,12 +25,12 @@ def axes_or_new(axes: Any, height: float) -> Any:
     except ModuleNotFoundError:
         pyplot = None
     if pyplot is None:
-        raise UnsupportedError("Pictures of profiles need matplotlib.", "pip install matplotlib; tables do without it.")
+        raise UnsupportedError("Plots of profiles need matplotlib.", "pip install matplotlib; tables work without it.")
     return pyplot.subplots(figsize=(8.0, height), layout="constrained")[1]
 
 
 def timeline(profile: Measured, axes: Any = None) -> Any:
-    """The median run: a bar for each run of a kernel from its begin to its end, a row for each kernel."""
+    """The median run: a bar for each run of a kernel, a row for each kernel."""
     events = [event for event in trace_events(profile) if event["ph"] == "X"]
     axes = axes_or_new(axes, 1.0 + 0.25 * len(profile.kernels))
     rows = {kernel.path: number for number, kernel in enumerate(profile.kernels)}
@@ -44,7 +44,7 @@ def timeline(profile: Measured, axes: Any = None) -> Any:
 
 
 def roofline_picture(profile: Measured, axes: Any = None) -> Any:
-    """Each kernel by its operations a byte and its GFLOP/s, under what the machine's peaks allow."""
+    """Each kernel by its operations per byte and its GFLOP/s, under the machine's roofline."""
     axes = axes_or_new(axes, 4.0)
     shown = [k for k in profile.kernels if k.gigaflops and k.work.bytes]
     intensities = [k.work.intensity for k in shown]
@@ -65,7 +65,7 @@ def roofline_picture(profile: Measured, axes: Any = None) -> Any:
 
 
 def beside(before: Measured, after: Measured, axes: Any = None) -> Any:
-    """The times of two profiles' kernels by their names: those that changed most, and the sums."""
+    """The times of two profiles' kernels by the text of their lines: the largest changes, and the totals."""
     times = [_by_name(profile.kernels) for profile in (before, after)]
     names = sorted(times[0] | times[1], key=lambda n: -abs(times[1].get(n, 0.0) - times[0].get(n, 0.0)))[:_BESIDE]
     rows = [("all kernels", before.seconds, after.seconds)]
@@ -84,10 +84,10 @@ def beside(before: Measured, after: Measured, axes: Any = None) -> Any:
 def _by_name(kernels: Sequence[KernelProfile]) -> dict[str, float]:
     found: dict[str, float] = {}
     for kernel in kernels:
-        name = kernel.label or kernel.kind
+        name = kernel.source.partition("  ")[2] or kernel.title  # line numbers change with the program
         found[name] = found.get(name, 0.0) + kernel.seconds
     return found
 
 
 def _name(kernel: KernelProfile) -> str:
-    return f"{kernel.path} {kernel.label or kernel.kind}"[:_LABEL]
+    return f"{kernel.path} {kernel.title}"[:_LABEL]

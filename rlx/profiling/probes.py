@@ -1,4 +1,4 @@
-"""Measuring peaks: kernels of rlx's own, run by its own threads, each tried until it gets no faster."""
+"""Measurement of peaks: rlx's own kernels on its own threads, repeated until they get no faster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlx.profiling.timed_call import TimedCall
 
 __all__ = ["best_of_tries", "measure_peaks"]
 
-TRAFFIC = tuple(1 << n for n in range(15, 28))  # bytes that a copy or a sum moves
+TRAFFIC = tuple(1 << n for n in range(15, 28))  # bytes moved by a copy or a sum
 ORDER = 1024  # of the matrices whose product is timed
-# a try is a turn through all probes: it goes on until so many tries in a row have found nothing better
+# a try runs all probes; tries stop after this number of consecutive tries without an improvement
 STILL_TRIES = 2
 BETTER = 1.03
 MOST_TRIES = 12
@@ -30,13 +30,13 @@ LEAST_RUNS = 2
 
 
 class Probe(NamedTuple):
-    """A call, and the bytes or operations of which its rate is."""
+    """A call, and its number of bytes or operations."""
 
     call: TimedCall
     amount: float
 
     def rate(self) -> float:
-        """The best of some runs."""
+        """The best rate of several runs."""
         start, times = time.perf_counter(), []
         while len(times) < LEAST_RUNS or (time.perf_counter() - start < PROBE_SECONDS and len(times) < MOST_RUNS):
             times.append(sum(step.nanoseconds for step in self.call.run().times))
@@ -46,7 +46,7 @@ class Probe(NamedTuple):
 def best_of_tries(
     attempt: Callable[[], Sequence[float]], most: int | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """The best of each figure over several tries: until STILL_TRIES in a row have made none better by BETTER.
+    """The best of each figure over several tries: until STILL_TRIES in a row improve none by BETTER.
 
     >>> best_of_tries(iter([(1.0, 5.0), (2.0, 4.0), (2.0, 5.0), (1.5, 5.1)]).__next__)
     [2.0, 5.1]
@@ -65,9 +65,9 @@ def best_of_tries(
 
 
 def measure_peaks(threads: int | None = None, tries: int | None = None) -> Peaks:
-    """Measure, whatever is kept. While it measures, all of this process uses `threads` threads.
+    """Measure, regardless of stored peaks. Meanwhile the whole process uses `threads` threads.
 
-    tries: turns through all figures at most; None goes on until they get no better, which takes about a second.
+    tries: the maximum number of tries; None continues until there is no improvement, about a second.
 
     >>> import rlx
     >>> rlx.profiling.measure_peaks(threads=1, tries=1).threads
@@ -90,7 +90,7 @@ def _rates(rates: Sequence[float]) -> Rates:
 
 
 def _traffic(function: Callable[..., Any], passes: int) -> list[Probe]:
-    """Probes of a function that moves each byte of its operand, and as much again for each further pass."""
+    """Probes of a function that moves each byte of its operand once per pass."""
     operand = np.ones(max(TRAFFIC) // passes // 4, np.float32)
     return [Probe(TimedCall(function, (operand[: size // passes // 4],), {}), size) for size in TRAFFIC]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rlx.backends.timing import StepTime, TimedStep
 from rlx.config import scoped
 from rlx.errors import RlxError
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, RowTiles
-from rlx.ir.program import Equation, Origin
+from rlx.ir.program import Origin
 from rlx.ir.work import Work, certain_work, kernel_work
 from rlx.profiling.measured import KernelProfile, Measured
 from rlx.profiling.page import profile_markup, profile_table, profile_warnings
@@ -30,10 +30,10 @@ __all__ = ["KernelProfile", "Profile", "profile"]
 class Profile(Measured):
     """The kernels of a call with their times. Print it for a table; see also `slowest` and `save_trace`.
 
-    calls: how many runs were looked at; medians are over the quicker half of them. seconds: the kernels'
-    times together. call_seconds: a whole run without clocks, from Python: what it takes longer than the
-    kernels is the call itself; quickest_seconds: the least of these times. steady: whether the times
-    stayed the same over the runs. median_run: the run in the middle.
+    calls: the number of runs; medians are over the quicker half. seconds: the total time of the kernels. call_seconds:
+    the time of a whole run without timers, measured in Python; the part that exceeds the kernels is the overhead of the
+    call. quickest_seconds: the least of these times. steady: whether the times were stable over the runs. median_run:
+    the median run.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -44,7 +44,7 @@ class Profile(Measured):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against these times; tables and pages say it, too."""
+        """Reasons to doubt these times; tables and pages also show them."""
         return profile_warnings(self)
 
     def save_trace(self, path: str | Path) -> Path:
@@ -52,22 +52,22 @@ class Profile(Measured):
         return write_trace(Path(path), self)
 
     def timeline(self, axes: Any = None) -> Any:
-        """Draw the median run with matplotlib, a row for each kernel; -> the axes, new ones if none are given.
+        """Draw the median run with matplotlib, a row for each kernel; -> the axes, by default new ones.
 
         Raises UnsupportedError without matplotlib.
         """
         return timeline(self, axes)
 
     def roofline(self, axes: Any = None) -> Any:
-        """Draw each kernel's GFLOP/s over its operations a byte, under what the machine's peaks allow; -> the axes."""
+        """Draw each kernel's GFLOP/s over its operations per byte, under the machine's roofline; -> the axes."""
         return roofline_picture(self, axes)
 
     def beside(self, before: Measured, axes: Any = None) -> Any:
-        """Draw the times of kernels before a change beside these; -> the axes."""
+        """Draw the kernels' times before a change next to these; -> the axes."""
         return beside(before, self, axes)
 
     def table(self) -> str:
-        """A line for each kernel, in the order in which they run."""
+        """A line for each kernel, in execution order."""
         return profile_table(self)
 
     def __str__(self) -> str:
@@ -81,16 +81,18 @@ class Profile(Measured):
 
 
 def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
-    """A function of the same arguments as `fun` that runs it compiled and returns a Profile.
+    """Return a function with the arguments of `fun` that runs it compiled and returns a Profile.
 
     Args:
-      fun: a plain function or a jitted one. Its effects (callbacks, prints) happen at every run.
-      runs: at least so many runs, of the quicker half of which the medians are. As many without clocks come in
-        between, some before to warm up, and more, for about two seconds at most, where times are not steady.
+      fun: a plain function or a jitted one. Its side effects (callbacks, prints) happen in every run.
+      runs: the minimum number of runs; medians are over the quicker half. The same number of runs without timers
+        alternates with them. There are a few warm-up runs, and more runs, for about two seconds at most, until steady.
+        A function that exchanges arrays with other processes is profiled by all of them; its number of runs then
+        depends on `runs` only.
 
-    Returns: a function of arrays that gives the time of each kernel, the bytes and floating-point
-      operations that it needs, what part of the machine's measured peak that is, and the user's
-      line. Timing costs other calls nothing: the kernels are the same, run by a table of their own.
+    Returns: a function of arrays that returns the time of each kernel, the bytes and floating-point operations that it
+      needs, its fraction of the machine's measured peak, and the user's line. Profiling does not slow other calls down:
+      it runs the same kernels from a separate table.
     Raises: RlxError if runs < 1; InputTypeError for arguments without values; UnsupportedError on a
       device whose kernels cannot be timed.
 
@@ -104,11 +106,12 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
     def profiled(*args: Any, **kwargs: Any) -> Profile:
         call = TimedCall(fun, args, kwargs)
-        sample = steady_sample(call.round, runs)
+        sample = steady_sample(call.round, runs, counted=call.exchanges)
         timed = sorted(_timed(call.steps, [run.times for run in sample.runs]), key=lambda found: _order(found.path))
+        lines = call.lines()
         with scoped(device=call.device):
             peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
-        kernels = tuple(found.profile(peaks) for found in timed)
+        kernels = tuple(found.profile(peaks, lines) for found in timed)
         return Profile(
             call.name, call.device, len(sample.rounds), kernels, sum(kernel.seconds for kernel in kernels),
             sample.call_seconds, sample.quickest_seconds, peaks, call.steps, sample.median_run, sample.steady,
@@ -119,7 +122,7 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
 @dataclass(frozen=True)
 class _Timed:
-    """A kernel, and what a sample of runs tells of it; work: of one of its runs."""
+    """A kernel and its times in a sample of runs; work: the work of a single run."""
 
     path: str
     kernel: Kernel
@@ -128,13 +131,13 @@ class _Timed:
     work: Work
 
     def evidence(self) -> Evidence | None:
-        """What it tells about the machine; None where its time or its work is not known."""
+        """The kernel as evidence of the machine's peaks; None if its time or its work is not known."""
         if not (self.seconds and self.runs and self.work.exact):
             return None
         return Evidence(self.work, certain_work(self.kernel), self.seconds / self.runs, _itemsize(self.kernel))
 
-    def profile(self, peaks: Peaks) -> KernelProfile:
-        """Its row of the table; its roofline is not known where more is counted than can have been done."""
+    def profile(self, peaks: Peaks, lines: Mapping[int, tuple[Origin, ...]]) -> KernelProfile:
+        """Its row of the table; its roofline is not known if the counted work exceeds the possible work."""
         evidence = self.evidence()
         known = evidence is not None and peaks.allow(evidence)
         computing, moving = peaks.seconds(self.work, _itemsize(self.kernel)) if known else (0.0, 0.0)
@@ -148,13 +151,13 @@ class _Timed:
             self.work.repeated(self.runs),
             min(roofline, self.seconds),  # they may differ by the rounding of a division
             "" if not roofline else "operations" if computing > moving else "bytes",
-            _origins(self.kernel),
+            lines.get(id(self.kernel), ()),
         )
 
 
 def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> Iterator[_Timed]:
-    """What several runs tell of each kernel."""
-    # what a loop does is counted where it is timed: at the kernels inside, if those are
+    """The times of each kernel in several runs."""
+    # a loop's work is counted where it is timed: at its inner kernels, if these are timed
     holders = {step.path.rsplit(".", 2)[0] for step in steps if "." in step.path}
     for number, (path, kernel) in enumerate(steps):
         if kernel is not None:
@@ -164,12 +167,12 @@ def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> I
 
 
 def _order(path: str) -> tuple[tuple[int, str], ...]:
-    """Kernels by number, and what is inside one behind it."""
+    """Sort key: kernels by number, inner kernels after their loop."""
     return tuple((int(part), "") if part.isdigit() else (0, part) for part in path.split("."))
 
 
 def _itemsize(kernel: Kernel) -> int:
-    """Bytes of the real floats that the kernel computes with: the widest, but of several products the narrowest."""
+    """Bytes of the real floats that the kernel computes with: the widest, but the narrowest of several products."""
     if isinstance(kernel, Loops):
         return max((i.dtype.itemsize for i in kernel.instructions if i.dtype.kind == "f"), default=4)
     products = [k for k in kernel.kernels if isinstance(k, Contract)] if isinstance(kernel, RowTiles) else []
@@ -179,11 +182,6 @@ def _itemsize(kernel: Kernel) -> int:
 
 
 def _float_size(buffer: Buffer) -> int:
-    """Bytes of a buffer's real floats; 4 if it holds something else."""
+    """Bytes of a buffer's real floats; 4 for other dtypes."""
     kind, size = buffer.dtype.kind, buffer.dtype.itemsize
     return {"f": size, "c": size // 2}.get(kind, 4)
-
-
-def _origins(kernel: Kernel) -> tuple[Origin, ...]:
-    found = [o.origin if isinstance(o, Equation) else o for o in getattr(kernel, "origins", ())]
-    return tuple(dict.fromkeys(o for o in found if o is not None))

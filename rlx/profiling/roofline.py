@@ -1,4 +1,4 @@
-"""What a machine can do at its best, and the least time that this allows for some work."""
+"""The peak rates of a machine, and the least time that they allow for some work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rlx.ir.work import Work
 
 __all__ = ["Evidence", "Peaks", "Rates", "front"]
 
-# a transcendental function counts as so many products: about what its polynomial takes
+# the products that a transcendental function counts as: about the cost of its polynomial
 TRANSCENDENTAL_FLOPS = 12.0
-LEAST_EVIDENCE = 2e-6  # seconds: what is shorter, the clock tells too roughly to prove a rate
-ROUNDING = 1 + 1e-12  # so that a rate that was raised to what a kernel did allows it for sure
+LEAST_EVIDENCE = 2e-6  # seconds: the clock is too coarse for shorter times
+ROUNDING = 1 + 1e-12  # so that a rate raised to a kernel's rate certainly allows the kernel
 
 Rates = tuple[tuple[int, float], ...]
 
 
 class Evidence(NamedTuple):
-    """One run of a kernel: all the work that is counted for it, the part of it that was done for certain, the
-    seconds that it took, and the bytes of the numbers that it computes with."""
+    """One run of a kernel: its counted work, the part that was certainly done, the time in seconds, and the bytes of
+    the numbers that it computes with."""
 
     work: Work
     certain: Work
@@ -31,9 +31,9 @@ class Evidence(NamedTuple):
 
 
 def front(points: Iterable[tuple[int, float]]) -> Rates:
-    """The points (bytes, bytes in a second) that no larger one surpasses, by size.
+    """The Pareto front of points (bytes, bytes per second), by size.
 
-    What is as fast with more bytes is so with fewer, too: so rates fall with the size.
+    A rate reached with more bytes also holds for fewer, so rates decrease with the size.
 
     >>> front([(1024, 2e9), (512, 1e9), (4096, 1e9)])
     ((1024, 2000000000.0), (4096, 1000000000.0))
@@ -46,7 +46,7 @@ def front(points: Iterable[tuple[int, float]]) -> Rates:
 
 
 def _rate(rates: Rates, nbytes: int) -> float:
-    """The rate at a size: between two points by its logarithm, outside that of the nearest."""
+    """The rate at a size, interpolated over the logarithm of the size; constant outside the points."""
     for (low, fast), (high, slow) in pairwise(rates):
         if low <= nbytes <= high:
             part = math.log(nbytes / low) / math.log(high / low)
@@ -58,9 +58,9 @@ def _rate(rates: Rates, nbytes: int) -> float:
 class Peaks:
     """Peaks of a device with a number of threads.
 
-    copies: pairs of the bytes that a copy reads and writes, and bytes in a second at that size, which
-    falls from cache to cache. reads: the same of a sum, which only reads. products: floating-point
-    operations in a second of a large matrix product, float32 and float64.
+    copies: pairs of the bytes that a copy reads and writes, and the bytes per second at that size, which decrease from
+    cache to cache. reads: the same for a sum, which only reads. products: floating-point operations per second of a
+    large matrix product, float32 and float64.
 
     >>> import rlx
     >>> peaks = rlx.profiling.machine_peaks()
@@ -76,17 +76,17 @@ class Peaks:
     float64_products: float
 
     def bandwidth(self, nbytes: int) -> float:
-        """Bytes in a second of a copy that moves so many."""
+        """Bytes per second of a copy that moves `nbytes` bytes."""
         return _rate(self.copies, nbytes)
 
     def reading_bandwidth(self, nbytes: int) -> float:
-        """Bytes in a second of a kernel that only reads, and so many."""
+        """Bytes per second of a kernel that only reads `nbytes` bytes."""
         return _rate(self.reads, nbytes)
 
     def seconds(self, work: Work, itemsize: int = 4) -> tuple[float, float]:
         """The least time for the operations of some work, and for its bytes; the larger one is the roofline.
 
-        What is read beyond as much as is written counts at the speed of reading, the rest at that of copies.
+        Bytes read in excess of bytes written count at the speed of reads, the rest at the speed of copies.
         """
         products = self.float64_products if itemsize >= 8 else self.float32_products
         operations = work.flops + TRANSCENDENTAL_FLOPS * work.transcendentals
@@ -95,7 +95,7 @@ class Peaks:
         return operations / products, copied + beyond / self.reading_bandwidth(work.bytes)
 
     def allow(self, evidence: Evidence) -> bool:
-        """Whether all the work that is counted can be done in the time that it took."""
+        """Whether the peaks allow all counted work in the measured time."""
         return max(self.seconds(evidence.work, evidence.itemsize)) <= evidence.seconds
 
     def or_better(self, other: Peaks) -> Peaks:
@@ -109,7 +109,7 @@ class Peaks:
         )
 
     def raised_to(self, evidence: Evidence) -> Peaks:
-        """Peaks that allow what a kernel has done for certain; these ones where they do."""
+        """Peaks raised, if necessary, to allow the certain work of a kernel."""
         work, seconds = evidence.certain, evidence.seconds
         if seconds < LEAST_EVIDENCE:
             return self

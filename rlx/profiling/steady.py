@@ -1,4 +1,4 @@
-"""Rounds of runs until their times are steady: what a profile's medians are taken of."""
+"""Rounds of runs until their times are steady: the samples for a profile's medians."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from rlx.backends.timing import TimedRun
 __all__ = ["Round", "Sample", "disagree", "steady_sample"]
 
 WARM_UP = 2  # rounds before the sample, at least
-LEAST_COMPARED = 4  # rounds: fewer say nothing about each other
+LEAST_COMPARED = 4  # rounds: fewer cannot be compared
 TOLERANCE = 0.1  # between the two halves of a sample
 SPREAD = 0.3  # from the quickest run to the medians
-DISAGREEMENT = 0.2  # between the time of a call and that of its kernels, as a part of the call's
-# rounds are made until they are steady, but not for longer than both of these allow
-MOST_ROUNDS = 20  # for each round that is asked for
+DISAGREEMENT = 0.2  # between the times of a call and its kernels, relative to the call
+# rounds continue until they are steady, but within both of these limits
+MOST_ROUNDS = 20  # for each requested round
 MOST_SECONDS = 2.0
 
 
 class Round(NamedTuple):
-    """A run with clocks, and next to it one without."""
+    """A run with clocks, and the run without clocks next to it."""
 
     run: TimedRun
-    kernels: float  # seconds of the kernels together, in the run with clocks
-    call: float  # seconds of the run without
+    kernels: float  # total seconds of the kernels, in the run with clocks
+    call: float  # seconds of the run without clocks
 
 
 class _Times(NamedTuple):
-    """Seconds of the kernels together, and of a call."""
+    """Total seconds of the kernels, and seconds of a call."""
 
     kernels: float
     call: float
 
 
 class Sample(NamedTuple):
-    """The latest rounds of several.
+    """The latest of several rounds.
 
-    Medians are over the quicker half of the runs with clocks, and of those without: on a busy machine a run is either
-    left alone or takes several times as long, and where half of them are disturbed the median of all is one or the
-    other by chance.
+    Medians are over the quicker half of the runs with clocks, and of the runs without. On a busy machine a run is
+    either undisturbed or takes several times as long. If half of the runs are disturbed, the median of all is one or
+    the other by chance.
     """
 
     rounds: tuple[Round, ...]
     made: int
     steady: bool
-    quickest_seconds: float  # of a call without clocks, of all rounds that were made
+    quickest_seconds: float  # of a call without clocks, over all rounds
 
     @property
     def runs(self) -> list[TimedRun]:
@@ -72,12 +72,12 @@ def _half(count: int) -> int:
 
 
 def _median(seconds: Sequence[float]) -> float:
-    """Of the quicker half."""
+    """The median of the quicker half."""
     return statistics.median(sorted(seconds)[: _half(len(seconds))])
 
 
 def disagree(kernels: float, call: float) -> bool:
-    """Whether the kernels' times together are not the call's, by more than a fifth of it.
+    """Whether the kernels' total time differs from the call's by more than a fifth.
 
     >>> disagree(0.9, 1.0), disagree(1.3, 1.0), disagree(0.7, 1.0)
     (False, True, True)
@@ -86,15 +86,22 @@ def disagree(kernels: float, call: float) -> bool:
 
 
 def steady_sample(
-    make_round: Callable[[], Round], least: int, clock: Callable[[], float] = time.perf_counter
+    make_round: Callable[[], Round],
+    least: int,
+    clock: Callable[[], float] = time.perf_counter,
+    counted: bool = False,
 ) -> Sample:
-    """Make rounds until the later half of them, `least` at least, is steady, or no more are allowed.
+    """Run rounds until the later half of them, at least `least` rounds, is steady, or the limits are reached.
 
-    Steady are rounds whose first and second half have the same medians, which are near the quickest of all, and whose
-    kernels take no longer than the call that they are parts of. As the sample is always the later half, what is slow
-    at first (fresh memory, threads that start, clocks of processors that rise) leaves it.
+    counted: run a number of rounds that depends on `least` only, as runs that exchange arrays need it: every
+    process has its own clock, and all of them must make the same number of exchanges.
+
+    Rounds are steady if their first and second half have the same medians, the medians are near the quickest of all,
+    and the kernels take no longer than their call. The sample is always the later half, so effects of the start
+    (fresh memory, threads that start, rising processor clocks) are excluded.
     """
     start = clock()
+    needed = (2 if counted else 1) * (max(least, LEAST_COMPARED - WARM_UP) + WARM_UP)
     made = 0
     latest: list[Round] = []
     quickest = _Times(math.inf, math.inf)
@@ -103,12 +110,12 @@ def steady_sample(
         quickest = _Times(min(quickest.kernels, latest[-1].kernels), min(quickest.call, latest[-1].call))
         made += 1
         kept = max(least, made // 2)
-        # of few rounds some more are looked at, but not counted
+        # if there are few rounds, some more are compared, but not counted
         del latest[: -max(kept, LEAST_COMPARED)]
-        if made < max(least, LEAST_COMPARED - WARM_UP) + WARM_UP:
+        if made < needed:
             continue
         steady = _is_steady(latest, quickest)
-        if steady or made >= MOST_ROUNDS * least or clock() - start >= MOST_SECONDS:
+        if steady or counted or made >= MOST_ROUNDS * least or clock() - start >= MOST_SECONDS:
             return Sample(tuple(latest[-kept:]), made, steady, quickest.call)
 
 

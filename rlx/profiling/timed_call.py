@@ -1,4 +1,4 @@
-"""A traced call made ready for runs that take the time of each kernel."""
+"""A traced call, prepared for runs that time each kernel."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import numpy as np
 
 from rlx.array import ConcreteArray
 from rlx.backends.timing import Events, TimedRun, TimedStep
+from rlx.call.attribution import compiled_program, lines_of
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
 from rlx.config import config
 from rlx.errors import InputTypeError
+from rlx.ir.kernels import Collective, all_kernels, nested_plans
+from rlx.ir.program import Origin
 from rlx.profiling.steady import Round
 
 __all__ = ["TimedCall"]
@@ -24,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class TimedCall:
-    """A function and its arguments, compiled with a clock."""
+    """A function and its arguments, compiled with timers."""
 
     def __init__(self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
@@ -37,19 +40,31 @@ class TimedCall:
         for leaf in leaves:
             if not isinstance(leaf, ConcreteArray):
                 raise InputTypeError(
-                    f"profile runs {self.name}, and was given {leaf.type!r} without values.",
-                    "Give arrays; rlx.inspect takes shapes and dtypes alone.",
+                    f"profile runs {self.name}, but got {leaf.type!r} without values.",
+                    "Give arrays; rlx.inspect works with shapes and dtypes only.",
                 )
         self._executable = compiled.executable
+        self._program = lambda: compiled_program(compiled.core, backend, jitted.memory_limit)
         self._storages = [leaf.storage() for leaf in compiled.brought(leaves)]
         self._timed = None if self._executable is None else self._executable.timed()
-        self._call_seconds = math.inf  # of the latest round
+        self._call_seconds = math.inf  # in the latest round
         self._clock_first = False
 
     @property
     def steps(self) -> tuple[TimedStep, ...]:
-        """The kernels whose times are taken; none where nothing is computed."""
+        """The timed kernels; none if nothing is computed."""
         return () if self._timed is None else self._timed.steps
+
+    def lines(self) -> dict[int, tuple[Origin, ...]]:
+        """The user's lines of each kernel, by the kernel's id."""
+        return {} if self._executable is None else lines_of(self._program(), self._executable.plan)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether a run exchanges arrays with other processes."""
+        own = [step.kernel for step in self.steps if step.kernel is not None]
+        inner = [kernel for outer in own for plan in nested_plans(outer) for kernel in all_kernels(plan)]
+        return any(isinstance(kernel, Collective) for kernel in (*own, *inner))
 
     def run(self) -> TimedRun:
         """One run, with the time of each kernel."""
@@ -58,7 +73,7 @@ class TimedCall:
         return self._timed.run(self._storages)
 
     def plain_seconds(self) -> float:
-        """How long a run takes without a clock, from Python."""
+        """The time of a run without timers, measured in Python."""
         start = time.perf_counter()
         if self._executable is not None:
             for storage in self._executable.run(self._storages):
@@ -66,10 +81,11 @@ class TimedCall:
         return time.perf_counter() - start
 
     def round(self) -> Round:
-        """A run with clocks and one without, which take turns to be the first. Neither keeps its results: memory for
-        them is there after the first run.
+        """A run with timers and one without, in alternating order. Neither keeps its results: the memory for them is
+        allocated by the first run.
 
-        Where calls are short, each comes right behind another one, as in a loop, so that both find threads awake.
+        Short calls follow another call directly, as in a loop, so that both find the threads awake. Runs
+        that exchange arrays always do, since processes may not agree on which calls are short.
         """
         self._clock_first = not self._clock_first
         if self._clock_first:
@@ -82,6 +98,6 @@ class TimedCall:
         return self.run()._replace(outputs=[])
 
     def _led_in(self, measure: Callable[[], _T]) -> _T:
-        if self._call_seconds < SHORT_SECONDS:
+        if self.exchanges or self._call_seconds < SHORT_SECONDS:
             self.plain_seconds()
         return measure()

@@ -33,7 +33,7 @@ def trace_events(profile: Measured) -> Iterator[dict[str, Any]]:
     by_path = {kernel.path: kernel for kernel in profile.kernels}
     events = list(profile.median_run.events)
     origin = events[0].begin if events else 0
-    opened: dict[str, int] = {}  # loops and branches some kernel of which has run: when the first one began
+    opened: dict[str, int] = {}  # loops and branches -> when their first kernel started
     for step, begin, end in events:
         path = profile.steps[step].path
         for holder in _holders(path):
@@ -43,7 +43,7 @@ def trace_events(profile: Measured) -> Iterator[dict[str, Any]]:
 
 
 def _holders(path: str) -> Iterator[str]:
-    """The loops and branches that a kernel lies in, outermost first."""
+    """The loops and branches that contain a kernel, outermost first."""
     parts = path.split(".")
     for count in range(1, len(parts) - 1, 2):
         yield ".".join(parts[:count])
@@ -51,11 +51,11 @@ def _holders(path: str) -> Iterator[str]:
 
 def _complete(kernel: KernelProfile, begin: int, duration: int) -> dict[str, Any]:
     arguments: dict[str, Any] = {"kernel": kernel.path, "bytes": kernel.work.bytes, "flops": kernel.work.flops}
-    if kernel.source:
-        arguments["line"] = kernel.source
+    if kernel.label:
+        arguments["operations"] = kernel.label
     return {
         "ph": "X",
-        "name": kernel.label or kernel.kind,
+        "name": kernel.title,
         "cat": kernel.kind,
         "pid": 1,
         "tid": 1,

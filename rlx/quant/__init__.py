@@ -1,4 +1,4 @@
-"""Quantised weights: few bits a number, with scales for blocks of them.
+"""Quantised weights: a few bits per number, with a scale per block.
 
 Everything is made of rlx's public functions, and of one block, the product with a weight that stays packed, which
 backends may claim. `import rlx` does not load this package.

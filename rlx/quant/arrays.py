@@ -38,7 +38,7 @@ _MIXED = {
 
 @dataclass(frozen=True)
 class QuantizedArray:
-    """A matrix, or a stack of them, in few bits: what `quantize` makes, and `dequant_matmul` multiplies by.
+    """A quantised matrix or stack of matrices: the result of `quantize` and an operand of `dequant_matmul`.
 
     It is a node of pytrees whose leaves are arrays, so that it can be an argument of compiled functions.
 
@@ -106,12 +106,12 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
       array: floating numbers of shape [..., k] or, with axis -2, [..., k, n]; it may be traced, for
         GGUF's types Q8_0 and Q4_0, and all that are not GGUF's.
       scheme: a QuantScheme or its name.
-      axis: the axis that blocks lie along: the one that products sum over. 0 is taken for -2 of a matrix.
+      axis: the axis of the blocks, which is the contracted axis of products. For a matrix, 0 means -2.
 
     Returns a QuantizedArray. Scales are max|x| / q_max of a block, at least 1e-6, and codes are rounded to the nearest,
     ties to even.
 
-    Raises OptionError for another scheme, ShapeError where the axis is no whole number of blocks, DtypeError for an
+    Raises OptionError for an unknown scheme, ShapeError if the axis is not a multiple of the block, DtypeError for an
     array that is not floating.
 
     >>> import numpy as np
@@ -128,7 +128,7 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
     block = scheme.block_size
     if value.shape[axis] % block:
         raise ShapeError(
-            f"Axis {axis} of {list(value.shape)} is no whole number of blocks of {block}, as {scheme} has them.",
+            f"Axis {axis} of {list(value.shape)} is not a multiple of {block}, the block of {scheme}.",
             "Pad the axis with zeros, or choose another block.",
         )
     if scheme.storage in _TRACED and isinstance(value, Tracer):
@@ -161,7 +161,7 @@ def dequantize(array: QuantizedArray) -> Array:
 
 
 def double_quantize(array: QuantizedArray, block: int = 256) -> QuantizedArray:
-    """A quantised array whose scales are in eight bits, as QLoRA has those of "nf4/64": 4.127 bits a number, not 4.5.
+    """A quantised array with 8-bit scales, as in QLoRA for "nf4/64": 4.127 bits per number instead of 4.5.
 
     Products decode the scales first, and take the codes as they are.
 
@@ -237,7 +237,7 @@ def _half_bytes(scales: Array) -> Array:
 
 
 def _q8_0(blocks: Array) -> Array:
-    """Blocks [..., 32] as bytes [..., 34]; rlx.gguf.quantize makes the same ones of what is not traced."""
+    """Blocks [..., 32] as bytes [..., 34]; rlx.gguf.quantize computes the same bytes for concrete arrays."""
     scale = jnp.max(jnp.abs(blocks), axis=-1, keepdims=True) / np.float32(127)
     scaled = blocks * _inverse(scale)
     whole = jnp.trunc(scaled)

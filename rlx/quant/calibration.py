@@ -21,11 +21,11 @@ METHODS = ("max", "moving_average", "percentile", "entropy", "mse")
 
 
 class Calibrator:
-    """The threshold of values that come batch by batch: what the greatest code stands for.
+    """The threshold of values from several batches: the value of the largest code.
 
     Args:
-      method: "max": max|x|; "moving_average": of the batches' max|x|; "percentile": what `percentile` of all |x| do not
-        exceed; "entropy": where rounding loses the least by the divergence of histograms; "mse": where it loses the
+      method: "max": max|x|; "moving_average": of the batches' max|x|; "percentile": the `percentile` of
+        all |x|; "entropy": minimises the divergence of the histograms; "mse": minimises the
         least by squares.
       bins: of the histogram of |x|, or for "entropy" of x, that the first batch makes; an even number. There are more
         as the range grows, and where these are too many, wider ones.
@@ -89,7 +89,7 @@ class Calibrator:
         return there + (int(beyond // self.width) + 1 if beyond > 0 else 0)
 
     def threshold(self) -> float:
-        """What the greatest code stands for. Raises OptionError where no batch came."""
+        """The value of the largest code. Raises OptionError without batches."""
         if self.largest is None:
             raise OptionError("Calibration has seen no values.", "Give at least one batch.")
         if self.method in ("max", "moving_average") or not self.counts.any():
@@ -121,8 +121,8 @@ class Calibrator:
 def _by_entropy(counts: np.ndarray) -> int:
     """After how many bins the histogram of x, as 128 codes see it, is nearest to itself by divergence.
 
-    As onnxruntime has it: a range reaches one bin further up than down, codes have equally many bins and what is left
-    over counts to the last one, and what a code has is shared out in whole numbers.
+    As in onnxruntime: a range extends one bin further up than down, codes have the same number of bins, the remainder
+    belongs to the last code, and a code's count is distributed in whole numbers.
     """
     there = counts.shape[1]
     whole = np.concatenate([counts[1, ::-1], counts[0]])

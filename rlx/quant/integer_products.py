@@ -16,7 +16,7 @@ from rlx.quant.schemes import QuantScheme
 
 __all__ = ["check_integer", "integer_product"]
 
-# Codes of a block as int8 [n, block], the scale [n, 1] that they are multiplied with, and what is added, or None.
+# Codes of a block as int8 [n, block], their scale [n, 1], and their offset or None.
 Codes = tuple[Array, Array, Array | None]
 LARGEST = np.iinfo(np.int32).max // (127 * 128)  # numbers of a block whose products int32 can always sum
 
@@ -24,7 +24,7 @@ LARGEST = np.iinfo(np.int32).max // (127 * 128)  # numbers of a block whose prod
 def integer_product(x: Any, weight: QuantizedArray) -> Array:
     """x @ decoded.T of x float32 [m, k] in int8, in a scale for each block of the weight.
 
-    Block after block, so that sums of m times n numbers are all that there is beside the operands.
+    Block after block, so the only temporaries are sums of m times n numbers.
     """
     scheme = weight.scheme
     block = scheme.block_size
@@ -52,10 +52,10 @@ def integer_product(x: Any, weight: QuantizedArray) -> Array:
 
 
 def check_integer(scheme: QuantScheme) -> None:
-    """OptionError for a scheme whose codes are no integers, and for blocks that int32 might not sum."""
+    """OptionError for a scheme without integer codes, and for blocks whose sums might overflow int32."""
     if _reader(scheme) not in _READERS:
         raise OptionError(
-            f"The codes of {scheme} are no integers of up to eight bits that share a scale.",
+            f"The codes of {scheme} are not integers of up to eight bits with a shared scale.",
             f"Leave activations out, or quantise the weight as one of {', '.join(_READERS)}.",
         )
     if scheme.block_size > LARGEST:

@@ -25,7 +25,7 @@ __all__ = ["dequant_matmul", "dequantized_product"]
 def _batched_rows(
     function: Callable[..., Any], inputs: Sequence[Any], dims: Sequence[int | None], attributes: Mapping[str, Any]
 ) -> Any:
-    """How the product takes a batch of x: as more rows of it."""
+    """The batching rule: a batch of x is more rows."""
     if dims[0] is None or any(dim is not None for dim in dims[1:]):
         return None
     x = jnp.moveaxis(inputs[0], dims[0], 0)
@@ -41,8 +41,8 @@ def dequantized_product(
 ) -> Array:
     """x @ decoded.T: a backend that claims it decodes rows piece by piece.
 
-    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; global_scale: float32 [],
-    which results are multiplied with; scheme: its name.
+    Args: x: float32 [m, k]; elements, scales, zeros: of a QuantizedArray with n rows; global_scale: float32 [],
+    a factor of the results; scheme: its name.
 
     Returns float32 [m, n].
     """
@@ -76,15 +76,15 @@ def dequant_matmul(x: Any, weight: QuantizedArray, activations: str | None = Non
     Args:
       x: floating numbers of shape [..., k].
       weight: a QuantizedArray of shape [k, n] with axis -2, or [n, k] with axis -1.
-      activations: None, or "int8" to round x to int8, too, a scale max|x| / 127 for each of the weight's blocks, and to
-        sum the products of a block as int32, exactly: for weights of int8, int8a, int4, gguf_q8_0, gguf_q4_0 and
+      activations: None, or "int8" to also round x to int8, with a scale max|x| / 127 per block of the weight, and to
+        sum the products of a block exactly in int32: for weights of int8, int8a, int4, gguf_q8_0, gguf_q4_0 and
         gguf_q4_1. The derivative passes through the rounding.
 
     Returns an array of shape [..., n] and of x's dtype; sums are in float32. It is differentiable in x, and the
     processor's backend computes it from the packed bytes, decoded tile by tile.
 
-    Raises InputTypeError where the weight is not quantised, DtypeError where x is not floating, ShapeError where the
-    lengths differ, OptionError for other activations, and where the weight's codes are no integers.
+    Raises InputTypeError if the weight is not quantised, DtypeError if x is not floating, ShapeError if the
+    lengths differ, and OptionError for other activations or if the weight's codes are not integers.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -115,12 +115,12 @@ def dequant_matmul(x: Any, weight: QuantizedArray, activations: str | None = Non
 
 
 def _check_parts(weight: QuantizedArray) -> None:
-    """ShapeError for rows that are no whole blocks, and for scales and zero points that are not one for each."""
+    """ShapeError if rows are not whole blocks, or if the number of scales or zero points differs from the blocks."""
     scheme = weight.scheme
     last = weight.elements.shape[-1]
     if scheme.row_bytes(weight.length) != last * np.dtype(weight.elements.dtype).itemsize:
         raise ShapeError(
-            f"A QuantizedArray of {scheme} has rows of {last} bytes, which are no whole blocks of"
+            f"A QuantizedArray of {scheme} has rows of {last} bytes, which is not a multiple of"
             f" {scheme.row_bytes(scheme.block_size)}.",
             "Make it with rlx.quant.quantize, or give all bytes of each row.",
         )

@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 class _Grid(NamedTuple):
-    """What numbers a value's elements are among: those that a rounding with fixed scales gives.
+    """The set of values that an element can have after a rounding with fixed scales.
 
     kind: of the rounding and its static arguments; scales: its operands, to be compared; axis: of scales, or None.
     """
@@ -31,15 +31,15 @@ class _Grid(NamedTuple):
 
 
 def quant_propagate(subject: S) -> tuple[S, int]:
-    """A program or graph without roundings of what is rounded to the same codes already, and how many went.
+    """A program or graph without redundant roundings, and the number of removed roundings.
 
     Args: subject: a Program, as rlx.make_program makes it, or an rlx.Graph; of `fake_quantize` with a scale and
     `quantize_dequantize`.
 
-    Roundings are seen through what moves elements (reshapes, transpositions, slices, and what picks the greatest or
-    zero): with one scale always, with scales along an axis where the axis stays whole. All other operations stay, and
-    results are the same to the bit. Scales that follow from the values themselves are left alone: what is between
-    changes them. So are roundings whose derivative is that of tanh.
+    Roundings are tracked across operations that move elements (reshapes, transpositions, slices, maxima and relu): with
+    one scale always, with scales along an axis if the axis stays whole. All other operations stay, and the results are
+    bit-for-bit equal. Roundings with scales computed from the values are kept, and so are roundings with the derivative
+    of tanh.
 
     Returns: the program or graph, and the number of roundings. Raises InputTypeError for anything else.
 
@@ -85,7 +85,8 @@ def _program_of(subject: Any) -> Program:
     program = getattr(subject, "program", None)
     if not isinstance(program, Program) or not hasattr(subject, "with_program"):
         raise InputTypeError(
-            f"{type(subject).__name__} is no program and no graph.", "Make one: rlx.make_program(function)(*arguments)."
+            f"{type(subject).__name__} is neither a program nor a graph.",
+            "Make one: rlx.make_program(function)(*arguments).",
         )
     return program
 

@@ -20,7 +20,7 @@ __all__ = ["dequant_ragged_dot"]
 class _Tiles(NamedTuple):
     """Rows cut into tiles of one group each; the last one of a group may reach beyond it.
 
-    starts, ends: the first row of each group, and the first one behind it; first, last: the same of its tiles.
+    starts, ends: the first row of each group, and the first row after it; first, last: the same for its tiles.
     """
 
     size: int
@@ -35,14 +35,14 @@ def dequant_ragged_dot(x: Any, weight: QuantizedArray, group_sizes: Any) -> Arra
     """Products of groups of rows with a quantised matrix for each, as rlx.lax.ragged_dot's: mixtures of experts.
 
     Args:
-      x: floating numbers of shape [m, k]: the rows of the first group, then those of the second, and so on.
+      x: floating numbers of shape [m, k]: the rows of the first group, then the rows of the second group, and so on.
       weight: a QuantizedArray of shape [groups, k, n] with axis -2, or [groups, n, k] with axis -1.
       group_sizes: integers [groups]: how many rows each group has.
 
-    Returns an array of shape [m, n] and of x's dtype; rows behind the last group are 0. It is differentiable in x.
+    Returns an array of shape [m, n] and of x's dtype; rows after the last group are 0. It is differentiable in x.
 
-    Raises InputTypeError where the weight is not quantised, ShapeError where the shapes do not fit, DtypeError for
-    sizes that are no integers, and what dequant_matmul raises.
+    Raises InputTypeError if the weight is not quantised, ShapeError for incompatible shapes, DtypeError for
+    sizes that are not integers, and the errors of dequant_matmul.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -60,7 +60,7 @@ def dequant_ragged_dot(x: Any, weight: QuantizedArray, group_sizes: Any) -> Arra
         raise ShapeError(
             f"dequant_ragged_dot got x of {list(rows.shape)}, a weight of {list(weight.shape)} and sizes of"
             f" {list(sizes.shape)}.",
-            "x is a matrix, the weight a stack of them, and each of these has a size.",
+            "x must be a matrix, and the weight a stack with one matrix per size.",
         )
     if sizes.dtype.kind not in "iu":
         raise DtypeError(f"dequant_ragged_dot got sizes of {sizes.dtype}.", "Give integers.")
@@ -80,7 +80,7 @@ def _tiles(rows: int, sizes: Array) -> _Tiles:
 
 
 def _products(x: Array, weight: QuantizedArray, tiles: _Tiles) -> Array:
-    """Of each tile's rows [tiles * size, n]; of tiles that no group has, and of rows behind a group, anything."""
+    """The products of each tile's rows [tiles * size, n]; undefined for unused tiles and rows after a group."""
     parts = [None if p is None else jnp.asarray(p) for p in (weight.elements, weight.plain_scales, weight.zeros)]
 
     def product(number: Any) -> Array:
@@ -101,7 +101,7 @@ def _products(x: Array, weight: QuantizedArray, tiles: _Tiles) -> Array:
 
 
 def _rows_of_groups(found: Array, rows: int, tiles: _Tiles) -> Array:
-    """Where each row's product lies among those of tiles."""
+    """The index of each row's product in the tiles' products."""
     row = jnp.arange(rows, dtype=np.int32)
     group = _group_of(row, tiles.ends)
     place = tiles.size * tiles.first[group] + row - tiles.starts[group]

@@ -1,4 +1,4 @@
-"""What calibration finds: scales and zero points for values, of the whole or along an axis; and schemes for weights."""
+"""Results of calibration: scales and zero points for values, per array or along an axis; and schemes for weights."""
 
 from __future__ import annotations
 

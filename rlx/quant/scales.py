@@ -1,4 +1,4 @@
-"""Scales that are quantised themselves: eight bits each, with a scale for blocks of them and one mean.
+"""Quantised scales: eight bits each, with a scale per block and one mean.
 
 Dettmers, Pagnoni, Holtzman, Zettlemoyer: QLoRA, section 3; the levels are the dynamic tree of Dettmers, Lewis,
 Shleifer, Zettlemoyer: 8-bit Optimizers via Block-wise Quantization, section 2.
@@ -39,7 +39,7 @@ class QuantizedScales:
 
     Attributes:
       codes: uint8, of the scales' shape.
-      largest: float32 [blocks], for so many neighbours of the flattened scales.
+      largest: float32 [blocks], one per block of the flattened scales.
       mean: float32 number, of all scales.
 
     >>> import numpy as np
@@ -56,7 +56,7 @@ class QuantizedScales:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the scales."""
+        """The shape of the scales."""
         return self.codes.shape
 
     @property
@@ -75,7 +75,7 @@ register_dataclass(QuantizedScales)
 
 
 def quantized_scales(scales: Array, block: int) -> QuantizedScales:
-    """Float32 scales in eight bits, so many of which share one of theirs."""
+    """Float32 scales in eight bits; `block` scales share one scale."""
     flat = scales.reshape(-1)
     mean = jnp.mean(flat)
     rest = jnp.pad(flat - mean, (0, -flat.size % block)).reshape(-1, block)

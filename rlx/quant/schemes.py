@@ -39,8 +39,8 @@ class QuantScheme:
         "int8a/32": the same with a zero point for each block;
         "int4/32": (code - 8) * scale, two codes in a byte, the first in the low bits;
         "nf4/64": sixteen levels of a normal distribution, two in a byte, the first in the high bits;
-        "mxfp4", "nvfp4/16": floats of four bits with scales of eight; "nvfp4" has a float32 scale over all, too;
-        "fp8e4m3", "fp8e5m2": floats of eight bits, without scales;
+        "mxfp4", "nvfp4/16": 4-bit floats with 8-bit scales; "nvfp4" also has a float32 scale for the whole array;
+        "fp8e4m3", "fp8e5m2": 8-bit floats, without scales;
         "gguf_q4_0", "gguf_q4_k", ...: a storage type of GGUF files.
 
     Raises OptionError for another name.
@@ -64,7 +64,7 @@ class QuantScheme:
         if kind not in _KINDS or (slash and not (block.isascii() and block.isdecimal() and int(block) > 0)):
             raise OptionError(
                 f"There is no quantisation scheme {self.name!r}.",
-                did_you_mean(kind, known) or f"There are: {', '.join(known)}; a block follows behind a slash: int8/32.",
+                did_you_mean(kind, known) or f"Supported: {', '.join(known)}; write the block after a slash: int8/32.",
             )
         if slash and (_KINDS[kind][1] == 1 or int(block) != _FIXED.get(kind, int(block))):
             raise OptionError(f"{kind} has no blocks of {block}.", f"Write {kind}.")
@@ -132,7 +132,7 @@ class QuantScheme:
         return self.code_bits + (scale + 32 * self.has_zero_point) / self.block_size
 
     def row_bytes(self, length: int) -> int:
-        """How many bytes the codes of so many neighbours take."""
+        """The number of bytes of `length` neighbouring codes."""
         if self.storage is not None:
             return length // self.block_size * LAYOUTS[self.storage].nbytes
         return length * self.code_bits // 8

@@ -1,4 +1,4 @@
-"""Values that a function names: handed out for calibration, or rounded by what calibration found."""
+"""Named values of a function: returned for calibration, or rounded with the calibrated scales."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def taps_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
         def keep(name: str, value: Any) -> Any:
             if name in found:
-                raise OptionError(f"Two values are called {name!r}.", "Give each a name of its own.")
+                raise OptionError(f"Two values are called {name!r}.", "Give each a different name.")
             found[name] = value
             return value
 
@@ -55,9 +55,9 @@ def insert_q_dq(function: Any, record: Mapping[Any, CalibrationEntry]) -> Any:
     """A function or graph whose chosen values are rounded to int8 and back wherever they are read, results included.
 
     Args:
-      function: names values by rlx.ad_checkpoint.checkpoint_name, in jitted functions that it calls, too; of arrays.
-        Or an rlx.Graph.
-      record: what calibration found, by name, or of a graph by node; other values stay as they are.
+      function: of arrays; it names values with rlx.ad_checkpoint.checkpoint_name, also in jitted functions that it
+        calls. Or an rlx.Graph.
+      record: the calibration's results by name, or for a graph by node; other values are not changed.
 
     The new function can be compiled. Raises OptionError, when it is called, for names in the record that no value has.
 
@@ -121,7 +121,7 @@ def _rounded_graph(graph: Any, record: Mapping[Any, CalibrationEntry]) -> Any:
 
 
 def _run(function: Callable[..., Any], args: Sequence[Any], visit: Visit) -> Any:
-    """The function's result, each named value replaced by what `visit` makes of it."""
+    """The function's result, with each named value replaced by `visit` of it."""
     leaves, structure = tree.flatten(args)
     values = [as_array(leaf) for leaf in leaves]
     given: Any = None

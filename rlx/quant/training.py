@@ -24,7 +24,7 @@ STRAIGHT_THROUGH = ("identity", "clipped", "tanh", "hard_tanh")
 
 
 def range_of(bits: int) -> int:
-    """The greatest code of so many bits: 1, 7, 127. Raises OptionError for other numbers of bits.
+    """The largest code of `bits` bits: 1, 7, 127. Raises OptionError for other numbers of bits.
 
     >>> range_of(4)
     7
@@ -39,8 +39,8 @@ def observed_scale(x: Any, bits: int = 8, axis: int | None = None, before: Any =
 
     Args:
       x: floating numbers; bits, axis: as fake_quantize's.
-      before: scales of what was seen until now, or None. What comes back is then a moving average:
-        decay * before + (1 - decay) * that of x, which fake_quantize takes for a scale and the next call for `before`.
+      before: the previous result, or None. The result is then a moving average:
+        decay * before + (1 - decay) * scale of x, a scale for fake_quantize and `before` of the next call.
       decay: in [0, 1).
 
     Raises OptionError for other bits, another decay, and scales before that are not positive and finite where they are
@@ -73,12 +73,12 @@ def fake_quantize(
 
     Args:
       x: floating numbers.
-      scale: of the whole array, or one for each position along `axis`; None: observed_scale(x, bits, axis). A moving
-        average of what was seen is observed_scale's, too.
+      scale: of the whole array, or one for each position along `axis`; None: observed_scale(x, bits, axis), which
+        also computes moving averages.
       bits: 2, 4 or 8.
       axis: of scales.
-      straight_through: what the derivative is, where rounding has none: "identity", "clipped" (1 inside the range, else
-        0), "tanh" (that of tanh(x / (q_max scale))) or "hard_tanh" (of its straight form).
+      straight_through: the derivative used for rounding: "identity", "clipped" (1 inside the range, else
+        0), "tanh" (the derivative of tanh(x / (q_max scale))) or "hard_tanh" (its piecewise linear form).
 
     Raises OptionError for other bits or another name, and for scales that are not positive and finite where they are
     known, ShapeError for scales that do not fit the axis.
@@ -116,7 +116,7 @@ def _rounded(value: Array, step: Array, top: int, straight_through: str) -> Arra
     elif straight_through in ("clipped", "hard_tanh"):
         inside = jnp.abs(scaled) <= top if straight_through == "hard_tanh" else jnp.abs(jnp.rint(scaled)) <= top
         surrogate = jnp.where(inside, value, lax.stop_gradient(value))
-    # the value is what is rounded, to the bit; the derivative is the surrogate's
+    # exactly the rounded value, with the surrogate's derivative
     return lax.stop_gradient(rounded) + (surrogate - lax.stop_gradient(surrogate))
 
 
@@ -162,7 +162,7 @@ def lsq(x: Any, scale: Any, bits: int = 8, axis: int | None = None, gradient_sca
 
 
 def _refuse(scale: Any) -> None:
-    """OptionError for scales that are no positive, finite numbers, where their values are known."""
+    """OptionError for known scales that are not positive and finite."""
     if isinstance(scale, Tracer):
         return
     known = np.asarray(scale)
@@ -175,7 +175,7 @@ def _along(scale: Array, value: Array, axis: int | None) -> Array:
     if axis is None:
         if scale.ndim and scale.size != 1:
             raise ShapeError(
-                f"A scale of {list(scale.shape)} without an axis.", "Say which axis it goes along: axis=0."
+                f"A scale of {list(scale.shape)} without an axis.", "Pass its axis: axis=0."
             )
         return scale.reshape(())
     axis = canonical_axis(axis, value.ndim, "quant")
@@ -184,6 +184,6 @@ def _along(scale: Array, value: Array, axis: int | None) -> Array:
     if scale.size != value.shape[axis]:
         raise ShapeError(
             f"Scales of {list(scale.shape)} for axis {axis} of {list(value.shape)}.",
-            f"Give {value.shape[axis]} of them.",
+            f"Pass {value.shape[axis]} scales.",
         )
     return scale.reshape(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.habits import refuse_unknown as _refuse_unknown
+from rlx.offered_names import offer_names as _offer_names
 from rlx.random.continuous import (
     cauchy,
     exponential,
@@ -117,4 +117,4 @@ __all__ = [
     "wrap_key_data",
 ]
 
-_refuse_unknown(globals())
+_offer_names(globals())

@@ -88,7 +88,7 @@ def _without_replacement(key: Any, values: Array, axis: int, prefix: Any, sizes:
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The Poisson distribution of mean lam.
 
-    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    method: only "exact" is supported; another value raises UnsupportedError.
 
     >>> import rlx
     >>> bool((rlx.random.poisson(rlx.random.key(0), 4.0, (10,)) >= 0).all())
@@ -301,8 +301,12 @@ def _binomial_large(key: Array, count: Array, chance: Array, shape: tuple[int, .
     return lax.while_loop(unfinished, attempt, start)[0]
 
 
-def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
+def multinomial(
+    key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None, unroll: int | bool = 1
+) -> Array:
     """How often each outcome occurs in n trials with probabilities p along the last axis.
+
+    unroll: as of lax.scan, for the loop over the outcomes.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -323,5 +327,5 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None,
         drawn = binomial(own, rest, jnp.clip(ratio, 0, 1), dtype=rest.dtype)
         return rest - drawn, drawn
 
-    counts = lax.scan(draw, count, (ratios, keys))[1]
+    counts = lax.scan(draw, count, (ratios, keys), unroll=unroll)[1]
     return lax.convert_element_type(jnp.moveaxis(counts, 0, -1), found)

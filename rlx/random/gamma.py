@@ -88,7 +88,7 @@ def _gamma_number(key: Array, alpha: Array, log_space: bool) -> Array:
     return lax.add(lax.add(log(d), log(cube)), boost)
 
 
-# ------------------------------------------------------------- arrays of them
+# ------------------------------------------------------------- arrays
 def _sample(key: Any, alpha: Any, log_space: bool) -> Array:
     count = alpha.size
     keys = split_key(key, (count,))
@@ -127,7 +127,7 @@ _gamma_samples, _log_gamma_samples = _sampler(False), _sampler(True)
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The gamma distribution of parameter a and scale 1; differentiable in a.
 
-    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    method: only "exact" is supported; another value raises UnsupportedError.
 
     >>> import rlx
     >>> bool((rlx.random.gamma(rlx.random.key(0), 2.0, (10,)) > 0).all())
@@ -143,7 +143,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The logarithm of gamma numbers, which does not underflow for small parameters.
 
-    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    method: only "exact" is supported; another value raises UnsupportedError.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -160,7 +160,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The beta distribution of parameters a and b.
 
-    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    method: only "exact" is supported; another value raises UnsupportedError.
 
     >>> import rlx
     >>> x = rlx.random.beta(rlx.random.key(0), 2.0, 3.0, (10,))
@@ -203,7 +203,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The chi-square distribution of df degrees of freedom.
 
-    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    method: only "exact" is supported; another value raises UnsupportedError.
 
     >>> import rlx
     >>> round(rlx.random.chisquare(rlx.random.key(0), 3.0, (10000,)).mean().item(), 1)

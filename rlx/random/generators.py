@@ -1,4 +1,4 @@
-"""Generators: how the words of a key become those of other keys, and random bits.
+"""Generators: functions from the words of a key to new keys and random bits.
 
 The first four hash counters with Threefry or Philox (Salmon et al., Parallel random numbers: as easy as 1, 2, 3,
 SC 2011); "rbg" draws with lax.rng_bit_generator and makes keys with Threefry, "unsafe_rbg" makes keys of drawn bits.
@@ -15,7 +15,9 @@ import numpy as np
 
 from rlx import lax
 from rlx.array import Array, ConcreteArray, wrap
+from rlx.config import config
 from rlx.ops.random_bits import philox2x32, philox4x32, threefry2x32, threefry4x32
+from rlx.random.counters import original_bits, original_split
 from rlx.trace.builder import state
 
 __all__ = ["GENERATORS", "Generator", "generator_named"]
@@ -27,7 +29,7 @@ Words = Sequence[Any]
 
 
 class Generator(NamedTuple):
-    """What is drawn for a key, given and returned as arrays of words along the last axis.
+    """The functions of a generator. Keys and results are arrays with words along the last axis.
 
     seed(high, low): the key of a seed of 64 bits. split(key, shape): keys, fold_in(key, number): a key,
     bits(key, shape, width): unsigned integers of that many bits.
@@ -74,7 +76,7 @@ def _joined(high: Any, low: Any) -> Array:
 
 # ------------------------------------------------------------- hashes of counters
 class _Hash:
-    """A hash of counters as a generator. Keys are made with counters that end as those of bits begin."""
+    """A hash of counters as a generator. The counters for keys end where the counters for bits begin."""
 
     def __init__(self, hashed: Any) -> None:
         self.hashed = hashed
@@ -140,7 +142,7 @@ def _hashing(hashed: Any, seed: Callable[[Any, Any], Array]) -> Generator:
 
 # ------------------------------------------------------------- lax.rng_bit_generator
 _threefry = _Hash(threefry2x32)
-_REPEATS = 10  # of every so many draws one is a key
+_REPEATS = 10  # one draw in this number is a key
 
 
 def _rbg_seed(high: Any, low: Any) -> Array:
@@ -151,8 +153,17 @@ def _pair(key: Array) -> list[Array]:
     return [lax.slice_in_dim(key, 0, 2), lax.slice_in_dim(key, 2, 4)]
 
 
+def _threefry_split(key: Array, shape: tuple[int, ...]) -> Array:
+    return _threefry.split(key, shape) if config.threefry_partitionable else original_split(key, shape)
+
+
+def _threefry_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
+    bits = _threefry.bits if config.threefry_partitionable else original_bits
+    return bits(key, shape, width)
+
+
 def _rbg_split(key: Array, shape: tuple[int, ...]) -> Array:
-    return lax.concatenate([_threefry.split(half, shape) for half in _pair(key)], len(shape))
+    return lax.concatenate([_threefry_split(half, shape) for half in _pair(key)], len(shape))
 
 
 def _rbg_fold_in(key: Array, number: Any) -> Array:
@@ -174,7 +185,7 @@ def _unsafe_fold_in(key: Array, number: Any) -> Array:
 
 
 GENERATORS = {
-    "threefry2x32": _hashing(threefry2x32, _threefry2_seed),
+    "threefry2x32": Generator(_threefry2_seed, _threefry_split, _threefry.fold_in, _threefry_bits),
     "threefry4x32": _hashing(threefry4x32, _threefry4_seed),
     "philox2x32": _hashing(philox2x32, _philox2_seed),
     "philox4x32": _hashing(philox4x32, _philox4_seed),

@@ -1,7 +1,7 @@
 """Keys: where random numbers come from, and how one key becomes several.
 
-Inside of this package a key is a typed one, an array of a KeyDtype; raw ones, arrays of words, are wrapped on the way
-in, and keys made of them unwrapped on the way out.
+Inside this package a key is a typed one, an array of a KeyDtype; raw ones, arrays of words, are wrapped on the way
+in, and the resulting keys are unwrapped on the way out.
 """
 
 from __future__ import annotations
@@ -162,14 +162,14 @@ def _chosen(impl: Any, dtype: Any) -> KeyDtype:
     return _dtype_named(dtype if impl is None else impl)
 
 
-def key_dtype(impl: Any = None) -> KeyDtype:
+def key_dtype(impl_spec: Any = None) -> KeyDtype:
     """The dtype of typed keys of a generator: see `key`.
 
     >>> import rlx
     >>> rlx.random.key_dtype(), rlx.random.key_dtype("rbg")
     (key<fry>, key<rbg>)
     """
-    return _dtype_named(impl)
+    return _dtype_named(impl_spec)
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
@@ -179,14 +179,14 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     compared, but nothing else is computed with them.
 
     Args:
-      seed: an integer, of which the low 32 bits count where default integers are 32 bits wide, else 64.
+      seed: an integer. Its low 32 bits are used if default integers have 32 bits, otherwise its low 64 bits.
       impl: the generator: "threefry2x32" (unless rlx.config.default_prng_impl says otherwise), "threefry4x32",
         "philox2x32", "philox4x32", "rbg" or "unsafe_rbg"; or the dtype of a key.
       dtype: the same, as another name.
 
-    Raises OptionError for an unknown generator, DtypeOverflowError for a seed beyond 64 bits, TypeErrors for what is no
-    seed. The bits of each generator are those of jax.random on a CPU; under vmap each key of "rbg" or "unsafe_rbg"
-    draws what it draws alone, which in JAX holds for the others only.
+    Raises OptionError for an unknown generator, DtypeOverflowError for a seed beyond 64 bits, and TypeError if the seed
+    is not an integer. The bits of each generator equal jax.random's on a CPU. Under vmap, each key of "rbg" or
+    "unsafe_rbg" draws the same bits as alone; in JAX this is true only for the other generators.
 
     >>> import rlx
     >>> rlx.random.key(0)
@@ -216,7 +216,7 @@ def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Array:
 
     Args:
       key: a key.
-      num: how many, or the shape of the array of them.
+      num: the number of keys, or the shape of the result.
 
     >>> import rlx
     >>> first, second = rlx.random.split(rlx.random.key(0))
@@ -261,7 +261,7 @@ def key_data(keys: Any) -> Array:
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys from their uint32 words, which lie along the last axis; impl and dtype as in `key`.
+    """Typed keys from their uint32 words, along the last axis; impl and dtype as in `key`.
 
     >>> import rlx
     >>> rlx.random.wrap_key_data(rlx.random.PRNGKey(0)).shape
@@ -281,7 +281,7 @@ def key_impl(keys: Any) -> str:
     return dtype.generator
 
 
-def clone(key: Any) -> Any:
+def clone(key: Any) -> Array:
     """The key itself, for deliberate reuse.
 
     >>> import rlx

@@ -60,8 +60,8 @@ def multivariate_normal(
       key: a key.
       mean: of shape (..., n).
       cov: of shape (..., n, n), symmetric and positive semidefinite.
-      shape: of the array of vectors; by default what the leading axes of mean and cov broadcast to.
-      dtype: a floating dtype; by default that of mean and cov.
+      shape: of the array of vectors; by default the broadcast leading axes of mean and cov.
+      dtype: a floating dtype; by default the dtype of mean and cov.
       method: the factorisation of cov: "cholesky", or "eigh" or "svd" for singular ones.
 
     Returns an array of shape (*shape, n). A covariance that is not positive definite makes NaNs with "cholesky".

@@ -1,4 +1,4 @@
-"""The normal distribution and what is made from it."""
+"""The normal distribution and distributions derived from it."""
 
 from __future__ import annotations
 

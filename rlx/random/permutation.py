@@ -50,7 +50,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """An array with its slices along an axis in random order; an integer n stands for arange(n).
 
     Args:
-      independent: shuffle each row along the axis by itself.
+      independent: shuffle each row along the axis independently.
 
     >>> import rlx
     >>> sorted(rlx.random.permutation(rlx.random.key(0), 5).tolist())

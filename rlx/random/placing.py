@@ -1,4 +1,4 @@
-"""Where random numbers lie: what out_sharding= says of a sampler's result."""
+"""The sharding of random numbers: out_sharding= of samplers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import Any
 
 from rlx.array import Array
 from rlx.numpy.placement import check_placement, placed
+from rlx.refused_calls import advise
 
 __all__ = ["placeable"]
 
 
 def placeable(sampler: Callable[..., Array]) -> Callable[..., Array]:
-    """The sampler, which puts its result where `out_sharding=` says, by default where others lie."""
+    """The sampler with an `out_sharding=` argument; by default the result is on the default device."""
 
     @wraps(sampler)
     def draw(*args: Any, out_sharding: Any = None, **options: Any) -> Array:
         if out_sharding is None:
-            return sampler(*args, **options)
+            try:
+                return sampler(*args, **options)
+            except TypeError as error:
+                advise(error)
+                raise
         check_placement(None, out_sharding)
         return placed(sampler(*args, **options), None, out_sharding)
 

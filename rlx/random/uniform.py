@@ -45,7 +45,7 @@ def integer_dtype(name: str, dtype: Any) -> np.dtype:
 
 
 def sample_shape(name: str, shape: Any, *parameters: Any) -> tuple[int, ...]:
-    """A sampler's shape argument, or for None that of its parameters, which must broadcast to it."""
+    """A sampler's shape argument, or for None its parameters' shape; the parameters must broadcast to it."""
     shapes = [p.shape if isinstance(p, Array) else np.shape(p) for p in parameters]
     joint = lax.broadcast_shapes(*shapes) if shapes else ()
     if shape is None:
@@ -89,7 +89,7 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
 
 @compiled_when_large
 def random_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
-    """Random bits, `width` of them in each element."""
+    """Random bits, `width` bits per element."""
     return generator_of(key).bits(random_unwrap(key), shape, width)
 
 

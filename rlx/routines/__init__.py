@@ -1,15 +1,15 @@
 """Library routines on host memory: NumPy's and SciPy's, batched over leading axes.
 
-What `Library.routine` names, and what the primitives of linear algebra mean; a backend may compute them
-in other ways. Matrices are the last two axes. A matrix for which a factorisation fails gives NaN, as the
-rest of its batch does not.
+These implement the names in `Library.routine`, and define the primitives of linear algebra; a backend may compute them
+in other ways. Matrices are the last two axes. If a factorisation fails for a matrix, its result is NaN; the rest of the
+batch is not affected.
 Attributes with their defaults:
 
 - cholesky(a) -> l: lower triangular; reads the lower triangle
 - lu(a) -> (lu, pivots, permutation): as LAPACK packs it, pivots from 0; both are int32, and
   a[permutation] == l @ u
 - lu_solve(lu, permutation, b) -> x: op(a) x = b; transpose_a=False, conjugate_a=False
-- pivots_to_permutation(pivots) -> permutation: rows, their number
+- pivots_to_permutation(pivots) -> permutation: rows, the number of rows
 - qr(a) -> (q, r): full_matrices=False
 - pivoted_qr(a) -> (q, r, permutation): a[:, permutation] == q @ r; full_matrices=False
 - packed_qr(a) -> (h, taus): as LAPACK packs it, r above the reflectors
@@ -26,7 +26,7 @@ Attributes with their defaults:
 - sylvester(a, b, c) -> x: a x + x b = c
 - matrix_sqrt(a) -> the principal square root
 - fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
-  are those of the transform (of the real side for rfft and irfft)
+  are the transform's (of the real side for rfft and irfft)
 """
 
 from __future__ import annotations

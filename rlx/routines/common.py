@@ -1,4 +1,4 @@
-"""What routines share: their signature, and factorisations of batches some of which fail."""
+"""Shared by routines: their signature, and factorisations of batches with failing matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def vectorises_across_batch(batch: Sequence[int], order: int) -> bool:
 
 
 def nan_where_it_fails(factorise: Callable[[np.ndarray], Arrays], matrices: np.ndarray) -> Arrays:
-    """Factorise a batch; a matrix that fails does not spoil the others."""
+    """Factorise a batch; a failing matrix gives NaN and does not affect the others."""
     try:
         return factorise(matrices)
     except (np.linalg.LinAlgError, ValueError):

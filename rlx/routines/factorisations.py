@@ -19,7 +19,7 @@ def cholesky(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
         return (np.linalg.cholesky(matrices),)
 
     (factor,) = nan_where_it_fails(factorise, inputs[0])
-    # of a matrix with NaN NumPy says nothing: its first columns may have numbers
+    # NumPy does not report NaN in a matrix: its first columns may have numbers
     failed = np.any(np.isnan(np.diagonal(factor, axis1=-2, axis2=-1))[..., None], axis=-2, keepdims=True)
     return (np.where(failed, np.tril(np.full_like(factor, np.nan)), factor),) if failed.any() else (factor,)
 
@@ -54,7 +54,7 @@ def _eliminate_across_batch(packed: np.ndarray, pivots: np.ndarray) -> None:
     real = packed.dtype.kind == "f"
     for column in range(pivots.shape[1]):
         below = packed[:, column:, column]
-        # LAPACK's measure of a complex pivot; its search passes over NaN
+        # LAPACK's measure of a complex pivot; its search skips NaN
         measure = np.abs(below) if real else np.abs(below.real) + np.abs(below.imag)
         chosen = column + np.argmax(np.where(np.isnan(measure), -1, measure), axis=1)
         pivots[:, column] = chosen
@@ -69,7 +69,7 @@ def _eliminate_across_batch(packed: np.ndarray, pivots: np.ndarray) -> None:
 
 
 def _permutation(pivots: np.ndarray, rows: int) -> np.ndarray:
-    """Where the interchanges of all matrices put their rows."""
+    """The row permutations of the interchanges of all matrices."""
     batch, steps = pivots.shape[:-1], pivots.shape[-1]
     flat = pivots.reshape(prod(batch), steps)
     order = np.tile(np.arange(rows, dtype=np.int32), (len(flat), 1))
@@ -83,7 +83,7 @@ def _permutation(pivots: np.ndarray, rows: int) -> np.ndarray:
 
 
 def pivots_to_permutation(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """The permutation of rows that interchanges make."""
+    """The row permutation of interchanges."""
     return (_permutation(inputs[0], attributes["rows"]),)
 
 
@@ -100,7 +100,7 @@ def packed_qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def pivoted_qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """As qr of the matrix with its columns ordered so that the diagonal of r decreases."""
+    """QR of the matrix with its columns ordered so that the diagonal of r decreases."""
     from scipy.linalg import qr as factorise
 
     (matrices,) = inputs
@@ -121,7 +121,7 @@ def pivoted_qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def householder_product(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """The first columns of the unitary matrix that elementary reflectors make."""
+    """The first columns of the unitary product of elementary reflectors."""
     from scipy.linalg import get_lapack_funcs
 
     packed, factors = inputs

@@ -28,7 +28,7 @@ def fft(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def _empty_transform(signal: np.ndarray, kind: str, lengths: tuple[int, ...]) -> np.ndarray:
-    """Zeros: the transform of nothing, which NumPy refuses."""
+    """Zeros: the transform of an empty signal, for which NumPy raises an error."""
     single = signal.dtype in (np.float32, np.complex64)
     last = lengths[-1] // 2 + 1 if kind == "rfft" else lengths[-1]
     real, complex_ = (np.float32, np.complex64) if single else (np.float64, np.complex128)

@@ -29,7 +29,7 @@ def triangular_solve(inputs: Sequence[np.ndarray], attributes: Attributes) -> Ar
 
 
 def _solve(matrices: np.ndarray, right_sides: np.ndarray, lower: bool, transposed: bool, unit: bool) -> np.ndarray:
-    """Triangular solves from the left, across the batch where that is faster."""
+    """Triangular solves from the left, across the batch if that is faster."""
     if vectorises_across_batch(right_sides.shape[:-2], right_sides.shape[-2]):
         if transposed:
             matrices, lower = matrices.swapaxes(-1, -2), not lower
@@ -98,7 +98,7 @@ def tridiagonal_solve(inputs: Sequence[np.ndarray], attributes: Attributes) -> A
 
 
 def sylvester(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """x with a x + x b = c; NaN where a and -b have an eigenvalue in common."""
+    """x with a x + x b = c; NaN if a and -b share an eigenvalue."""
     from scipy.linalg import get_lapack_funcs
     from scipy.linalg import schur as factorise
 

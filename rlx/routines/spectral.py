@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values and what is made from Schur forms, on the host."""
+"""Eigenvalues, singular values and functions of Schur forms, on the host."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def svd(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     full, vectors = attributes.get("full_matrices", False), attributes.get("compute_uv", True)
 
     def factorise(a: np.ndarray) -> Arrays:
-        if not np.isfinite(a).all():  # of an infinity LAPACK may never return
-            raise np.linalg.LinAlgError("a matrix holds infinities or NaN")
+        if not np.isfinite(a).all():  # LAPACK may not terminate on infinities
+            raise np.linalg.LinAlgError("a matrix contains infinities or NaN")
         return tuple(np.linalg.svd(a, full_matrices=full)) if vectors else (np.linalg.svd(a, compute_uv=False),)
 
     return nan_where_it_fails(factorise, inputs[0])
@@ -50,7 +50,7 @@ def _eig_both(matrices: np.ndarray) -> Arrays:
     import scipy.linalg
 
     if not np.isfinite(matrices).all():
-        raise np.linalg.LinAlgError("a matrix holds infinities or NaN")
+        raise np.linalg.LinAlgError("a matrix contains infinities or NaN")
     dtype = np.result_type(matrices.dtype, np.complex64)
     values = np.zeros(matrices.shape[:-1], dtype)
     left, right = np.zeros(matrices.shape, dtype), np.zeros(matrices.shape, dtype)
@@ -62,7 +62,7 @@ def _eig_both(matrices: np.ndarray) -> Arrays:
 
 
 def schur(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """The (quasi) upper triangular form of matrices, and the unitary matrices that make it."""
+    """The (quasi) upper triangular form of matrices, and the unitary transformations."""
     import scipy.linalg
 
     (matrices,) = inputs
@@ -75,7 +75,7 @@ def schur(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def hessenberg(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """Hessenberg form above the reflectors that make it, and their factors."""
+    """Hessenberg form above the transforming reflectors, and their factors."""
     from scipy.linalg import get_lapack_funcs
 
     (matrices,) = inputs
@@ -90,7 +90,7 @@ def hessenberg(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def tridiagonal(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """The tridiagonal form of Hermitian matrices, with the reflectors that make it."""
+    """The tridiagonal form of Hermitian matrices, with the transforming reflectors."""
     from scipy.linalg import get_lapack_funcs
 
     (matrices,) = inputs
@@ -111,7 +111,7 @@ def tridiagonal(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
 
 def matrix_sqrt(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
-    """Principal square roots of complex matrices; NaN where there is none."""
+    """Principal square roots of complex matrices; NaN if there is none."""
     import warnings
 
     import scipy.linalg

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rlx.habits import missing_name
+from rlx.offered_names import offer_names
 
-# imported on first use
-_SUBMODULES = (
-    "cluster",
-    "fft",
-    "integrate",
-    "interpolate",
-    "linalg",
-    "ndimage",
-    "optimize",
-    "signal",
-    "sparse",
-    "spatial",
-    "special",
-    "stats",
-)
+if TYPE_CHECKING:  # imported on first use
+    from rlx.scipy import cluster as cluster
+    from rlx.scipy import fft as fft
+    from rlx.scipy import integrate as integrate
+    from rlx.scipy import interpolate as interpolate
+    from rlx.scipy import linalg as linalg
+    from rlx.scipy import ndimage as ndimage
+    from rlx.scipy import optimize as optimize
+    from rlx.scipy import signal as signal
+    from rlx.scipy import sparse as sparse
+    from rlx.scipy import spatial as spatial
+    from rlx.scipy import special as special
+    from rlx.scipy import stats as stats
 
 __all__ = [
     "cluster",
@@ -38,8 +35,4 @@ __all__ = [
     "stats",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"rlx.scipy.{name}")
-    raise missing_name(__name__, name, __all__)
+offer_names(globals(), {name: f"rlx.scipy.{name}" for name in __all__})

@@ -32,10 +32,10 @@ class RegularGridInterpolator:
 
     Args:
       points: for each of n axes the ascending coordinates of the grid, 1-d arrays of two numbers or more.
-      values: an array whose first n axes are those of the grid.
+      values: an array whose first n axes are the grid's axes.
       method: "linear" or "nearest".
-      bounds_error: False: what lies outside of the grid raises nothing.
-      fill_value: the result outside of the grid; None: the outermost cells go on.
+      bounds_error: False: points outside the grid do not raise.
+      fill_value: the result outside the grid; None: extrapolate the outermost cells.
 
     It is a pytree: it can be an argument and a result of transformed functions. Raises: ShapeError,
     DtypeError for a fill_value that does not fit, UnsupportedError for bounds_error=True.
@@ -82,8 +82,8 @@ class RegularGridInterpolator:
         """The function at points.
 
         Args: xi: (..., n), or a tuple of n arrays of coordinates, or (...) for a grid of one axis;
-        method: another one than that of the interpolator. Returns: an array of the shape of the points
-        and that of the values' axes behind those of the grid.
+        method: overrides the interpolator's method. Returns: an array with the shape of the points,
+        followed by the values' axes after the grid's axes.
         """
         method = self.method if method is None else method
         _check_method(method)
@@ -113,7 +113,7 @@ class RegularGridInterpolator:
         if len(found) != axes:
             raise ShapeError(
                 f"The points have {len(found)} coordinates; the grid has {axes} axes.",
-                "The last axis of an array of points is that of their coordinates.",
+                "The last axis of an array of points contains their coordinates.",
             )
         return found
 

@@ -21,7 +21,7 @@ from rlx.trace.flat import as_array
 __all__ = ["map_coordinates"]
 
 
-# ------------------------------------------------------------------ what lies outside of the image
+# ------------------------------------------------------------------ boundaries
 def _mirrored(index: Array, size: int) -> Array:
     """... 2 1 | 0 1 2 | 1 0 ...: the outermost points occur once."""
     if size == 1:
@@ -79,8 +79,8 @@ def map_coordinates(
       input: an array of n axes.
       coordinates: n arrays of equal shape, a coordinate along each axis; (n, ...) is as good.
       order: 0: the nearest point, 1: linear interpolation.
-      mode: what lies outside: "constant" (cval), "nearest" (the last point goes on), "wrap", "mirror"
-        or "reflect" (the latter repeats the outermost points).
+      mode: the values outside: "constant" (cval), "nearest" (the last point), "wrap", "mirror"
+        or "reflect" (which repeats the outermost points).
       cval: a number.
 
     Returns: an array of the coordinates' shape and the input's dtype, differentiable with respect to

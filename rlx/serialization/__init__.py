@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
 from rlx.errors import FileFormatError, TreeMismatchError
-from rlx.serialization import npz, safetensors, shards
+from rlx.serialization import npz, safetensors, shard_writing, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.trees import arrays_of, contents_of, name_of, tree_of
@@ -22,7 +22,7 @@ __all__ = ["load", "save"]
 
 
 class _Format(NamedTuple):
-    """How contents become a file, and a file's bytes contents; `read` raises Broken for other bytes."""
+    """Writing contents to a file, and reading them from its bytes; `read` raises Broken for other bytes."""
 
     title: str
     write: Callable[[BinaryIO, Contents], None]
@@ -36,26 +36,29 @@ _FORMATS = {
 
 
 _FOLDER = ".shards"
+_TRIES = 100  # attempts to read a folder that others write at the same time
 
 
 def save(path: str | os.PathLike[str], value: Any) -> None:
     """Write a tree of arrays and numbers to a file, or with several processes to a folder.
 
     Args:
-      path: where; ".safetensors" and ".npz" say which format. ".shards" is a folder that all processes, which all call
-        this, can reach: each writes its part of the arrays that span processes, the first one all others.
+      path: the file; ".safetensors" or ".npz" selects the format. ".shards" is a folder that all processes must be able
+        to access, and all must call this: each writes its part of the arrays that span processes, and they share the
+        writing of large arrays that are equal in all of them. The first process writes its own copy of other arrays.
       value: the tree. Its leaves are named by their path: {"layers": [{"w": ...}]} has the array "layers.0.w".
 
-    Structures of dicts with texts as keys, lists, tuples and None are kept in the file; for others give `load` a tree
-    of the same structure. Random keys are kept as their words.
+    Structures of dicts with string keys, lists, tuples and None are stored in the file; for others pass `load` a tree
+    of the same structure. Random keys are stored as their words.
 
-    A file that was there is replaced when the new one, written beside it, is whole and on the disk: after any failure
-    the old one is there as it was. The new one has its mode; a symbolic link goes on leading to it. The same holds of
-    what is in a folder, where a process fails, too.
+    An existing file is replaced when the new one, written next to it, is complete and on the disk: after any failure
+    the old file is unchanged. The new one gets its mode; a symbolic link still leads to it. A folder keeps its
+    last save if a process fails. Processes wait for each other for RLX_SAVE_TIMEOUT seconds (3600).
 
-    Raises FileFormatError for another ending, InputTypeError for a leaf that is no array, DtypeError for complex128 in
-    a safetensors file or a folder of them, CollectiveError where another process fails, TreeMismatchError where two
-    leaves have one name or a name holds what none can, OSError where the file or its folder cannot be written.
+    Raises FileFormatError for another extension, InputTypeError for a leaf that is not an array, DtypeError for
+    complex128 in a safetensors file or a folder, CollectiveError if another process fails, TreeMismatchError if two
+    leaves have one name or a name cannot be stored, OSError if the file or its folder cannot be written, and
+    its subclass BlockingIOError while another program saves to the folder.
 
     >>> import rlx, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +69,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     """
     target = Path(path)
     if target.suffix == _FOLDER:
-        shards.write(target, value)
+        shard_writing.write(target, value)
         return
     write = _format(target).write
     contents = contents_of(value)
@@ -77,18 +80,17 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """Read a tree of arrays from a file, or a folder of shards.
 
     Args:
-      path: a safetensors or .npz file, of rlx's or of anybody else's; or a folder that `save` has written.
-      like: a tree of arrays (or ShapeDtypeStructs) whose structure the result has. Arrays of a folder lie as those
-        lie, by their shardings, whoever has written it: each process reads what it needs. Others are whole.
+      path: a safetensors or .npz file, written by rlx or another program; or a folder that `save` has written.
+      like: a tree of arrays (or ShapeDtypeStructs) with the structure of the result. Arrays of a folder get the
+        shardings of its leaves, whichever processes wrote them: each process reads its parts. Others are whole.
 
-    Returns the tree; without `like` that which was saved, or, where the file does not say, a dict of arrays by name.
-    Nothing in the file is executed, and what its headers claim is checked before memory is taken for it: for an array
-    as many bytes as it has in the file, or up to 1032 times as many where it is compressed, which is the most that
-    compression reaches.
+    Returns the tree; without `like` the saved tree, or a dict of arrays by name if the file has no structure.
+    Nothing in the file is executed, and its headers are checked before memory is allocated: for each array at most
+    its bytes in the file, or 1032 times their number if they are compressed, the maximum of the compression.
 
-    Raises FileFormatError for every file that is broken or of another format (members of an archive that are no
-    numbers included), TreeMismatchError where names, shapes or dtypes differ from those of `like`, OSError where the
-    file cannot be read.
+    Raises FileFormatError for every file that is broken or of another format (also for members of an archive that are
+    not numbers) and for blocks of a folder with wrong checksums, TreeMismatchError if names, shapes or dtypes differ
+    from `like`, OSError if the file cannot be read.
 
     >>> import rlx, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,45 +109,54 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
         arrays = arrays_of(contents)
         saved = arrays if like is not None else tree_of(contents, arrays)
     except Broken as broken:
-        raise FileFormatError(f"{source} is no {title}: {broken}.") from None
+        raise FileFormatError(f"{source} is not a {title}: {broken}.") from None
     return saved if like is None else _matched(arrays, like)
 
 
 def _of_folder(folder: Path, like: Any) -> Any:
-    """As `load`, of a folder of shards."""
-    divided: dict[str, Array] = {}
+    """As `load`, for a folder of shards. If a writer replaces files meanwhile, the new index is read."""
     try:
-        found = shards.Shards(folder)
-        for path, leaf in tree.leaves_with_path(like):
-            name, sharding = name_of(path), getattr(leaf, "sharding", None)
-            if name in found.entries and sharding is not None and getattr(leaf, "committed", True):
-                entry = found.entries[name]
-                if entry.shape == tuple(leaf.shape):  # _matched tells of others
-                    read = partial(found.part, name)
-                    divided[name] = make_array_from_callback(entry.shape, sharding, read, entry.dtype)
-        whole = {name: found.part(name) for name in found.entries if name not in divided}
-        arrays = arrays_of(Contents(whole, found.texts)) | divided
-        saved = arrays if like is not None else tree_of(Contents(whole, found.texts), arrays)
+        for _ in range(_TRIES):
+            found = shards.Shards(folder)
+            try:
+                return _of_shards(found, like)
+            except FileNotFoundError:
+                if shards.index_of(folder) == found.index:
+                    raise
     except Broken as broken:
-        raise FileFormatError(f"{folder} is no folder of shards: {broken}.") from None
-    return saved if like is None else _matched(arrays, like)
+        raise FileFormatError(f"{folder} is not a folder of shards: {broken}.") from None
+    raise FileFormatError(f"{folder} was replaced {_TRIES} times while it was read.", "Load it between two saves.")
+
+
+def _of_shards(found: shards.Shards, like: Any) -> Any:
+    divided: dict[str, Array] = {}
+    for path, leaf in tree.leaves_with_path(like):
+        name, sharding = name_of(path), getattr(leaf, "sharding", None)
+        if name in found.entries and sharding is not None and getattr(leaf, "committed", True):
+            entry = found.entries[name]
+            if entry.shape == tuple(leaf.shape):  # _matched reports other shapes
+                read = partial(found.part, name)
+                divided[name] = make_array_from_callback(entry.shape, sharding, read, entry.dtype)
+    whole = {name: found.part(name) for name in found.entries if name not in divided}
+    arrays = arrays_of(Contents(whole, found.texts)) | divided
+    return _matched(arrays, like) if like is not None else tree_of(Contents(whole, found.texts), arrays)
 
 
 def _format(path: Path) -> _Format:
     if path.suffix not in _FORMATS:
         what = f"{path.name} ends in {path.suffix!r}."
-        raise FileFormatError(what, "Files are called .safetensors or .npz, folders of shards .shards.")
+        raise FileFormatError(what, "Files must end in .safetensors or .npz, folders of shards in .shards.")
     return _FORMATS[path.suffix]
 
 
 def _matched(arrays: dict[str, Array], like: Any) -> Any:
-    """The arrays in the structure of another tree."""
+    """The arrays as a tree with the structure of another one."""
     wanted, treedef = tree.flatten_with_path(like)
     names = [name_of(path) for path, _ in wanted]
     if missing := sorted(set(names) - set(arrays)):
         raise TreeMismatchError(f"The file has no array called {missing[0]!r}.", _known(arrays))
     if unknown := sorted(set(arrays) - set(names)):
-        raise TreeMismatchError(f"The tree has no place for the file's array {unknown[0]!r}.", _known(names))
+        raise TreeMismatchError(f"The tree has no leaf for the file's array {unknown[0]!r}.", _known(names))
     return tree.unflatten(treedef, list(_checked(arrays, names, [leaf for _, leaf in wanted])))
 
 

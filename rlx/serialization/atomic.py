@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all."""
+"""Replacing files atomically."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replace"]
+from rlx.owners import has_ended, own_mark
 
+__all__ = ["create", "rename", "replace"]
+
+_BESIDE = ".rlx-save-"
 _POSIX = os.name == "posix"  # elsewhere folders cannot be opened, and files have neither mode nor owner
 
 
 def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Put what `write` writes in the place of a file.
+    """Replace a file by the output of `write`.
 
-    It is written beside the file and moved there when it is whole and on the disk: after a failure before that the old
-    file is there as it was, and nothing else. The new file has the mode and, if that is permitted, the owner of the
-    old one; of a symbolic link, the file that it leads to is replaced. A pipe or a device is written to.
+    It is written next to the file and moved there when it is complete and on the disk: after an earlier failure the old
+    file is unchanged, and nothing else is left. The new file has the mode and, if permitted, the owner of the
+    old one. For a symbolic link, its target is replaced. A pipe or a device is written to directly.
     """
     real = Path(os.path.realpath(path))
     old = _status(real)
@@ -30,7 +33,8 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
             write(file)
         return
     with _kept(real.parent):
-        beside = real.with_name(f".rlx-save-{secrets.token_hex(8)}")
+        _clear(real.parent)
+        beside = real.with_name(f"{_BESIDE}{own_mark()}.{secrets.token_hex(8)}")
         try:
             _write_whole(beside, old, write)
             os.replace(beside, real)
@@ -39,8 +43,33 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
             raise
 
 
+def create(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Make a new file, which is on the disk at the end. After a failure it does not exist."""
+    with _kept(path.parent):
+        try:
+            _write_whole(path, None, write)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def rename(path: Path, new: Path) -> None:
+    """Rename a file or a folder, on the disk as well. Both names are in one folder."""
+    with _kept(new.parent):
+        os.rename(path, new)
+
+
+def _clear(folder: Path) -> None:
+    """Remove unfinished files of this user's processes that were killed."""
+    for left in folder.glob(f"{_BESIDE}*"):
+        if has_ended(left.name.removeprefix(_BESIDE).partition(".")[0]):
+            with suppress(OSError):  # another process has removed it
+                if not _POSIX or left.lstat().st_uid == os.geteuid():
+                    left.unlink()
+
+
 def _status(path: Path) -> os.stat_result | None:
-    """What the file is, None where there is none. Raises PermissionError for one that may not be written."""
+    """The file's status, None if there is none. Raises PermissionError for a file that may not be written."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -51,7 +80,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _write_whole(path: Path, old: os.stat_result | None, write: Callable[[BinaryIO], None]) -> None:
-    """Make a file that is on the disk at the end. Nobody but its owner can read it before it is like the old one."""
+    """Make a file that is on the disk at the end. Only its owner can read it before it has the old one's mode."""
     mode = 0o666 if old is None else 0o600
     with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         if old is not None and _POSIX:
@@ -62,14 +91,14 @@ def _write_whole(path: Path, old: os.stat_result | None, write: Callable[[Binary
 
 
 def _make_like(descriptor: int, old: os.stat_result) -> None:
-    with suppress(PermissionError):  # only root gives files away
+    with suppress(PermissionError):  # only root may change owners
         os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
 @contextmanager
 def _kept(folder: Path) -> Generator[None]:
-    """What happens to the names in a folder is on the disk at the end."""
+    """Flush changes to the names in a folder to the disk."""
     if not _POSIX:
         yield
         return
@@ -85,5 +114,5 @@ def _flush_folder(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # of file systems that write names at once
+        if error.errno != errno.EINVAL:  # of file systems that write names immediately
             raise

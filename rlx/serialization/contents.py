@@ -1,4 +1,4 @@
-"""What a file of arrays holds, and the checks that every format makes of what it reads."""
+"""The contents of a file of arrays, and the checks shared by all formats."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ import numpy as np
 
 __all__ = ["TEXTS", "Broken", "Contents", "array_of", "check_texts", "parsed", "parsed_object"]
 
-TEXTS = "__metadata__"  # the name that both formats have for the texts, and that no array can have
+TEXTS = "__metadata__"  # the name of the strings in both formats, which no array can have
 MAX_RANK = 64  # of an array, in NumPy
 
 
 class Contents(NamedTuple):
-    """What a file holds: arrays by name, and texts by name."""
+    """The contents of a file: arrays by name, and strings by name."""
 
     arrays: dict[str, np.ndarray]
     texts: dict[str, str]
 
 
 class Broken(Exception):
-    """Why a file is none of its format; `load` adds the file's name."""
+    """Why a file is not of its format; `load` adds the file's name."""
 
 
 def parsed(text: str | bytes, what: str) -> Any:
-    """What a JSON text in UTF-8 says. Raises Broken for another text, and for an object with a name twice."""
+    """The value of JSON in UTF-8. Raises Broken for another text, and for an object with a name twice."""
     try:
         return json.loads(text if isinstance(text, str) else text.decode(), object_pairs_hook=_distinct)
     except (ValueError, RecursionError):
-        raise Broken(f"its {what} is no JSON") from None
+        raise Broken(f"its {what} is not JSON") from None
 
 
 def parsed_object(text: str | bytes, what: str) -> dict[str, Any]:
-    """The same for a text that is an object; raises Broken for others."""
+    """The same for JSON that is an object; raises Broken for others."""
     found = parsed(text, what)
     if not isinstance(found, dict):
-        raise Broken(f"its {what} is no JSON object")
+        raise Broken(f"its {what} is not a JSON object")
     return found
 
 
@@ -48,28 +48,28 @@ def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise Broken(f"the name {name!r:.80} is there twice")
+            raise Broken(f"the name {name!r:.80} occurs twice")
         found[name] = value
     return found
 
 
 def check_texts(texts: Any) -> dict[str, str]:
-    """Texts by name. Raises Broken for anything else."""
+    """Strings by name. Raises Broken for anything else."""
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise Broken(f"its {TEXTS} are no texts")
+        raise Broken(f"its {TEXTS} are not strings")
     return texts
 
 
 def array_of(name: str, body: memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The array whose bytes are `body`, aligned and of native byte order; a view of them where they are.
+    """The array with the bytes `body`, aligned and of native byte order; a view if they already are.
 
-    Raises Broken for a shape that no array has or that does not fit the bytes, and for bools that are neither 0 nor 1.
+    Raises Broken for a shape that is invalid or does not match the bytes, and for bools that are neither 0 nor 1.
     """
-    largest = math.prod(n or 1 for n in shape[:MAX_RANK]) * dtype.itemsize  # NumPy's bound knows no zeros
+    largest = math.prod(n or 1 for n in shape[:MAX_RANK]) * dtype.itemsize  # NumPy's bound ignores zeros
     size = 0 if 0 in shape else largest
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or largest > sys.maxsize or size != len(body):
-        raise Broken(f"its array {name!r:.80} is no {dtype}{brief(list(shape))} of {len(body)} bytes")
+        raise Broken(f"its array {name!r:.80} is not a {dtype}{brief(list(shape))} of {len(body)} bytes")
     if dtype == np.bool_ and np.frombuffer(body, np.uint8).max(initial=0) > 1:
-        raise Broken(f"its array {name!r:.80} holds bools that are neither 0 nor 1")
+        raise Broken(f"its array {name!r:.80} has bools that are neither 0 nor 1")
     found = np.ndarray(shape, dtype, body)
     return np.require(found, dtype.newbyteorder("="), "A")

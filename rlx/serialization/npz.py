@@ -16,16 +16,16 @@ from rlx.serialization.contents import TEXTS, Broken, Contents, array_of, check_
 
 __all__ = ["read", "write"]
 
-_DTYPE = "dtype:"  # before an array's name: the text that says which of the numbers that NumPy lacks it holds
-_OWN = {dtype.name: dtype for dtype in supported_dtypes if dtype.isbuiltin != 1}  # those numbers
-_MOST = 1032  # no byte of a deflated text stands for more bytes than this
-_ALLOWED_FLAGS = 0x080E  # how hard it was compressed, sizes behind the data, names in UTF-8; not encrypted or patched
+_DTYPE = "dtype:"  # before an array's name: the string with the dtype of an array whose dtype NumPy lacks
+_OWN = {dtype.name: dtype for dtype in supported_dtypes if dtype.isbuiltin != 1}  # those dtypes
+_MOST = 1032  # the most bytes that one byte of deflated data can expand to
+_ALLOWED_FLAGS = 0x080E  # compression level, sizes after the data, names in UTF-8; not encrypted or patched
 _LOCAL_HEADER = 30  # bytes before a member's name
 _NPY_HEADER = 10_100  # bytes; NumPy reads headers of up to 10,000
 
 
 class _Npy(NamedTuple):
-    """A .npy file: what its header says, and the bytes behind it."""
+    """A .npy file: its header's fields, and the bytes after the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class _Npy(NamedTuple):
 
 
 def write(file: BinaryIO, contents: Contents) -> None:
-    """Write arrays and texts, not compressed."""
+    """Write arrays and strings, uncompressed."""
     own = {name: array.dtype for name, array in contents.arrays.items() if array.dtype.name in _OWN}
     texts = contents.texts | {_DTYPE + name: dtype.name for name, dtype in own.items()}
     with zipfile.ZipFile(file, "w") as archive:
@@ -49,7 +49,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> Non
 
 
 def read(data: bytes) -> Contents:
-    """What a file of these bytes holds: arrays are views of them where they can. Raises Broken for anything odd."""
+    """The contents of a file of these bytes: arrays are views if possible. Raises Broken for anything invalid."""
     members = _members(data)
     texts = _texts(members.pop(TEXTS)) if TEXTS in members else {}
     arrays = {name: _array(name, npy) for name, npy in members.items()}
@@ -69,7 +69,7 @@ def _members(data: bytes) -> dict[str, _Npy]:
     for info, (_, stop) in spans.items():
         name = info.filename.removesuffix(".npy")
         if name in members:
-            raise Broken(f"the name {name!r:.80} is there twice")
+            raise Broken(f"the name {name!r:.80} occurs twice")
         members[name] = _npy(name, _unpacked(info, memoryview(data)[stop - info.compress_size : stop]))
     return members
 
@@ -78,12 +78,12 @@ def _directory(data: bytes) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return archive.infolist()
-    except Exception as error:  # over bytes that are no archive, zipfile raises what its parts happen to raise
-        raise Broken(f"it is no archive ({error!s:.80})") from None
+    except Exception as error:  # zipfile raises various errors over bytes that are not an archive
+        raise Broken(f"it is not an archive ({error!s:.80})") from None
 
 
 def _span(data: bytes, info: zipfile.ZipInfo) -> tuple[int, int]:
-    """Where a member starts and stops: its header, its name, then `compress_size` bytes."""
+    """The start and stop of a member: its header, its name, then `compress_size` bytes."""
     start = info.header_offset
     header = data[start : start + _LOCAL_HEADER] if start >= 0 else b""
     if len(header) < _LOCAL_HEADER or not header.startswith(b"PK\3\4"):
@@ -96,7 +96,7 @@ def _span(data: bytes, info: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 def _unpacked(info: zipfile.ZipInfo, packed: memoryview) -> memoryview:
-    """A member's bytes, which are those that the directory counted and summed."""
+    """A member's bytes, with the size and checksum of the directory."""
     wrong = Broken(f"its member {info.filename!r:.80} is damaged, or packed in a way that NumPy does not know")
     if info.flag_bits & ~_ALLOWED_FLAGS:
         raise wrong
@@ -112,10 +112,10 @@ def _unpacked(info: zipfile.ZipInfo, packed: memoryview) -> memoryview:
 
 
 def _inflated(packed: memoryview, size: int) -> bytes:
-    """The text of a deflated one; b"" for what is none of `size` bytes, of which no more than those are made."""
+    """Inflated data; b"" unless its size is `size`. At most one byte more is produced."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        found = stream.decompress(packed, size + 1)  # one more: the end of the stream is read, too
+        found = stream.decompress(packed, size + 1)  # one more byte: this also reads the end of the stream
     except zlib.error:
         return b""
     return found if stream.eof else b""
@@ -123,13 +123,13 @@ def _inflated(packed: memoryview, size: int) -> bytes:
 
 # ------------------------------------------------------------- its members
 def _npy(name: str, content: memoryview) -> _Npy:
-    """Raises Broken for what is no .npy file."""
+    """Parse a .npy file. Raises Broken if it is not one."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     file = io.BytesIO(content[:_NPY_HEADER])
     try:
         shape, fortran, dtype = readers[np.lib.format.read_magic(file)](file)
     except Exception as error:  # a header is a Python literal: reading a broken one raises almost anything
-        raise Broken(f"its member {name!r:.80} is no array ({error!s:.80})") from None
+        raise Broken(f"its member {name!r:.80} is not an array ({error!s:.80})") from None
     return _Npy(dtype, shape, fortran, content[file.tell() :])
 
 
@@ -142,19 +142,19 @@ def _array(name: str, npy: _Npy) -> np.ndarray:
 
 
 def _as_own(name: str, array: np.ndarray | None, dtype: str) -> np.ndarray:
-    """An array of bytes or words as numbers that NumPy lacks."""
+    """An array of bytes or words as numbers of a dtype that NumPy lacks."""
     own = _OWN.get(dtype)
     if array is None or own is None or array.dtype != np.dtype(f"u{own.itemsize}"):
-        raise Broken(f"it says that {name!r:.80} is of dtype {dtype!r:.80}")
+        raise Broken(f"it claims that {name!r:.80} is of dtype {dtype!r:.80}")
     return array.view(own)
 
 
 def _texts(npy: _Npy) -> dict[str, str]:
-    """The texts, which are an array of one JSON text, in UTF-32."""
+    """The strings, which are stored as an array of one JSON string, in UTF-32."""
     if npy.dtype.kind != "U" or npy.shape != () or npy.dtype.itemsize != len(npy.body):
-        raise Broken(f"its {TEXTS} are no text")
+        raise Broken(f"its {TEXTS} are not a string")
     try:
         text = str(npy.body, "utf-32-be" if npy.dtype.str.startswith(">") else "utf-32-le")
     except UnicodeDecodeError:
-        raise Broken(f"its {TEXTS} are no text") from None
+        raise Broken(f"its {TEXTS} are not a string") from None
     return check_texts(parsed_object(text.rstrip("\0"), TEXTS))

@@ -39,7 +39,7 @@ _NAMES = {dtype: code for code, dtype in _CODES.items()}
 
 
 class _Entry(NamedTuple):
-    """What the header says of one array: the bytes from `start` to `stop` are its own."""
+    """The header's entry of one array, whose bytes are those from `start` to `stop`."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
 
 
 def size(contents: Contents) -> int:
-    """How many bytes `write` writes."""
+    """The number of bytes that `write` writes."""
     return len(_header(contents)) + sum(array.nbytes for array in contents.arrays.values())
 
 
@@ -63,7 +63,7 @@ def is_name(dtype: str) -> bool:
 
 
 def write(file: BinaryIO, contents: Contents) -> None:
-    """Write arrays and texts. Raises DtypeError, before anything is written, for a dtype that the format lacks."""
+    """Write arrays and strings. Raises DtypeError, before anything is written, for a dtype that the format lacks."""
     file.write(_header(contents))
     for array in contents.arrays.values():
         file.write(np.ascontiguousarray(array).tobytes())
@@ -74,7 +74,7 @@ def _header(contents: Contents) -> bytes:
     start = 0
     for name, array in contents.arrays.items():
         if array.dtype.name not in _NAMES:
-            raise DtypeError(f"safetensors have no {array.dtype} (the leaf {name!r}).", "Save to a file called .npz.")
+            raise DtypeError(f"safetensors have no {array.dtype} (the leaf {name!r}).", "Save to a .npz file.")
         end = start + array.nbytes
         header[name] = {"dtype": _NAMES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
         start = end
@@ -84,7 +84,7 @@ def _header(contents: Contents) -> bytes:
 
 
 def read(data: bytes | memoryview) -> Contents:
-    """What a file of these bytes holds: arrays are views of them. Raises Broken unless all of it is as it should be."""
+    """The contents of a file of these bytes: arrays are views. Raises Broken for anything invalid."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_HEADER_LIMIT, len(data) - 8):
         raise Broken("its header does not fit into it")
@@ -98,7 +98,7 @@ def read(data: bytes | memoryview) -> Contents:
 
 
 def _entry(name: str, description: Any) -> _Entry:
-    wrong = Broken(f"its entry {name!r:.80} describes no array: {brief(description)}")
+    wrong = Broken(f"its entry {name!r:.80} does not describe an array: {brief(description)}")
     if not isinstance(description, dict):
         raise wrong
     code, shape, offsets = (description.get(key) for key in ("dtype", "shape", "data_offsets"))
@@ -114,7 +114,7 @@ def _are_sizes(numbers: Any) -> bool:
 
 
 def _check_layout(spans: list[tuple[int, int]], size: int) -> None:
-    """Arrays lie one behind another and fill the file, as the format wants it."""
+    """Check that arrays are contiguous and fill the file, as the format requires."""
     placed = [(0, 0), *sorted(spans), (size, size)]
     if any(before[1] != after[0] for before, after in pairwise(placed)):
-        raise Broken(f"its arrays do not lie side by side in its {size} bytes")
+        raise Broken(f"its arrays are not contiguous in its {size} bytes")

@@ -1,175 +1,99 @@
-"""Trees in a folder that several processes write and read: blocks of arrays in safetensors files, and an index.
+"""Folders that several processes write and read: blocks of arrays in safetensors files, and an index that names them.
 
-The index, which is replaced whole, names the files: until all blocks are on the disk the folder holds what it held.
+The index has a checksum for each block, and one for itself. `shard_writing` writes folders.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
-import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from reprlib import repr as brief
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.errors import CollectiveError
-from rlx.ir.collectives import Exchange, communicator, exchange
 from rlx.serialization import safetensors
-from rlx.serialization.atomic import replace
-from rlx.serialization.contents import MAX_RANK, Broken, Contents, check_texts, parsed_object
-from rlx.serialization.trees import contents_of, name_of
-from rlx.trace.spanning import SpanningArray
-from rlx.trees import tree
+from rlx.serialization.contents import MAX_RANK, Broken, check_texts, parsed_object
 
-__all__ = ["INDEX", "Shards", "write"]
+__all__ = ["INDEX", "Block", "Entry", "Shards", "box_of", "checksum", "files_of", "index_of", "index_text"]
 
 INDEX = "index.json"
+CHECKSUM = 16  # bytes
 
 
 class Block(NamedTuple):
-    """A part of an array: where in the array it starts, its shape, the file that has it, and its name there."""
+    """A part of an array: its start in the array, its shape, its file, its name there, and its checksum.
+
+    The checksum is "" in folders from before there were checksums.
+    """
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
     file: str
     name: str
-
-    @property
-    def box(self) -> tuple[slice, ...]:
-        """Where in the array it is."""
-        return tuple(slice(at, at + n) for at, n in zip(self.start, self.shape, strict=True))
+    checksum: str = ""
 
 
 class Entry(NamedTuple):
-    """What the index says of an array."""
+    """The index's entry of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
     blocks: tuple[Block, ...]
 
 
-# ------------------------------------------------------------- writing
-def write(folder: Path, value: Any) -> None:
-    """Write a tree, of which each process has its part. All processes call it.
-
-    Raises OSError in a process that cannot write, CollectiveError in the others.
-    """
-    leaves, treedef = tree.flatten(value)
-    own_parts = [x.local if isinstance(x, SpanningArray) else x for x in leaves]
-    contents = contents_of(tree.unflatten(treedef, own_parts))
-    spanning = {name_of(path): x for path, x in tree.leaves_with_path(value) if isinstance(x, SpanningArray)}
-    token = bytes(_gathered(np.frombuffer(secrets.token_bytes(8), np.uint8), "save")[0]).hex()
-    entries = {name: _entry(name, array, spanning.get(name), token) for name, array in contents.arrays.items()}
-    rank = communicator().rank
-    own = _file(token, rank)
-    files = sorted({block.file for entry in entries.values() for block in entry.blocks})
-
-    def write_blocks() -> None:
-        folder.mkdir(exist_ok=True)
-        if own in files:
-            arrays = dict(_own_blocks(own, contents, spanning, entries))
-            replace(folder / own, lambda file: safetensors.write(file, Contents(arrays, {})))
-
-    def write_index() -> None:
-        if rank == 0:
-            index = {"texts": contents.texts, "arrays": {name: _described(entry) for name, entry in entries.items()}}
-            replace(folder / INDEX, lambda file: _put(file, json.dumps(index).encode()))
-
-    _in_all("its blocks", write_blocks, undo=lambda: (folder / own).unlink(missing_ok=True))
-    _in_all("the index", write_index, undo=lambda: None)
-    if rank == 0:
-        for file in folder.glob("*.safetensors"):
-            if file.name not in files:
-                with suppress(OSError):  # it stays, and nobody reads it
-                    file.unlink()
+def checksum(array: np.ndarray) -> str:
+    """BLAKE2b of an array's bytes in a file."""
+    found: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(found, digest_size=CHECKSUM).hexdigest()
 
 
-def _file(token: str, rank: int) -> str:
-    return f"blocks-{token}-{rank}.safetensors"
-
-
-def _put(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
-
-
-def _entry(name: str, array: np.ndarray, spanning: SpanningArray | None, token: str) -> Entry:
-    """What the index says of an array: of one that processes divide the first copy of each part, or all of it."""
-    if spanning is None:
-        block = Block((0,) * array.ndim, array.shape, _file(token, 0), f"{name}#0")
-        return Entry(array.dtype, array.shape, (block,))
-    found: dict[tuple[int, ...], Block] = {}
-    for device, index in spanning._sharding.devices_indices_map(spanning.shape).items():
-        start, shape = _box(index, spanning.shape)
-        found.setdefault(start, Block(start, shape, _file(token, device.process_index), f"{name}#{len(found)}"))
-    return Entry(array.dtype, spanning.shape, tuple(found.values()))
-
-
-def _box(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the part with an index starts, and its shape."""
+def box_of(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The start and shape of the part with an index."""
     bounds = [part.indices(n)[:2] for part, n in zip(index, shape, strict=True)]
     return tuple(a for a, _ in bounds), tuple(b - a for a, b in bounds)
 
 
-def _own_blocks(
-    own: str, contents: Contents, spanning: dict[str, SpanningArray], entries: dict[str, Entry]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """The blocks that this process writes, those of wide elements first, so that all lie where the file maps them."""
-    order = sorted(contents.arrays, key=lambda name: -contents.arrays[name].dtype.itemsize)
-    for name in order:
-        mine = [block for block in entries[name].blocks if block.file == own]
-        if name not in spanning:
-            yield from ((block.name, contents.arrays[name]) for block in mine)
-            continue
-        x: Any = spanning[name]
-        parts = {_box(part.index, x.shape)[0]: part.data for part in x.addressable_shards}
-        yield from ((block.name, np.asarray(parts[block.start])) for block in mine)
+def files_of(entries: dict[str, Entry]) -> set[str]:
+    """The names of the files that contain the blocks."""
+    return {block.file for entry in entries.values() for block in entry.blocks}
+
+
+def index_of(folder: Path) -> bytes:
+    """The content of a folder's index file."""
+    return (folder / INDEX).read_bytes()
+
+
+def index_text(texts: dict[str, str], entries: dict[str, Entry]) -> bytes:
+    """The index of a folder."""
+    arrays = {name: _described(entry) for name, entry in entries.items()}
+    index = {"texts": texts, "arrays": arrays}
+    return json.dumps({**index, "blake2b": _index_checksum(index)}).encode()
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    blocks = [{"start": b.start, "shape": b.shape, "file": b.file, "name": b.name} for b in entry.blocks]
+    blocks = [
+        {"start": b.start, "shape": b.shape, "file": b.file, "name": b.name, "blake2b": b.checksum}
+        for b in entry.blocks
+    ]
     return {"dtype": entry.dtype.name, "shape": entry.shape, "blocks": blocks}
 
 
-# ------------------------------------------------------------- agreeing
-def _gathered(array: np.ndarray, place: str) -> np.ndarray:
-    """The arrays of all processes, in the order of ranks. place: where in the program."""
-    what = Exchange("all_gather", "world", communicator().size)
-    out = np.empty(what.result(array.shape), array.dtype)
-    exchange(what, what.mark(array.shape, array.dtype, place.encode()), array, out)
-    return out
+def _index_checksum(index: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(index, sort_keys=True).encode(), digest_size=CHECKSUM).hexdigest()
 
 
-def _in_all(what: str, write: Callable[[], None], undo: Callable[[], None]) -> None:
-    """Write something in all processes. Where one of them fails, all undo it; that one raises its error, the others
-    CollectiveError. Nothing is undone where it is not known how the others fare."""
-    failure: Exception | None = None
-    try:
-        write()
-    except Exception as error:
-        failure = error
-    failed = np.flatnonzero(_gathered(np.array([failure is not None]), what)[:, 0])
-    if not len(failed):
-        return
-    undo()
-    if failure is not None:
-        raise failure
-    raise CollectiveError(
-        f"Rank {', '.join(map(str, failed))} could not write {what}, so that nothing is saved.",
-        "What was there before is there still; look at the error of that rank.",
-    )
-
-
-# ------------------------------------------------------------- reading
 class Shards:
-    """What a folder holds. Files are mapped: only what is asked for is read. Raises Broken for anything odd.
+    """The arrays of a folder. Files are mapped: only requested blocks are read and compared with their checksums.
+
+    Raises Broken for anything invalid, FileNotFoundError for a missing file.
 
     >>> import rlx, tempfile, pathlib
     >>> from rlx.serialization.shards import Shards
@@ -182,18 +106,22 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        index = parsed_object((folder / INDEX).read_bytes(), INDEX)
+        self.index = index_of(folder)
+        index = parsed_object(self.index, INDEX)
+        if index.pop("blake2b", said := object()) not in (said, _index_checksum(index)):
+            raise Broken(f"its {INDEX} differs from the saved one")
         self.texts = check_texts(index.get("texts"))
         arrays = index.get("arrays")
         if not isinstance(arrays, dict):
             raise Broken(f"its {INDEX} names no arrays")
         self.entries = {name: _read_entry(name, description) for name, description in arrays.items()}
         self._files: dict[str, dict[str, np.ndarray]] = {}
+        self._checked: set[Block] = set()  # blocks whose bytes are the saved ones
 
     def part(self, name: str, index: Sequence[slice] | None = None) -> np.ndarray:
-        """The part of an array with an index; all of it for None."""
+        """The part of an array with an index; the whole array for None."""
         entry = self.entries[name]
-        start, shape = _box([slice(None)] * len(entry.shape) if index is None else index, entry.shape)
+        start, shape = box_of([slice(None)] * len(entry.shape) if index is None else index, entry.shape)
         pieces = []
         for block in entry.blocks:
             low = [max(a, b) for a, b in zip(start, block.start, strict=True)]
@@ -203,7 +131,7 @@ class Shards:
                 there = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, block.start, strict=True))
                 here = tuple(slice(a - at, b - at) for a, b, at in zip(low, high, start, strict=True))
                 pieces.append((here, self._block(entry, block)[there]))
-        found = np.empty(shape, entry.dtype)  # the files have as many bytes
+        found = np.empty(shape, entry.dtype)  # the files have as many bytes as this allocates
         for here, piece in pieces:
             found[here] = piece
         return found
@@ -211,18 +139,25 @@ class Shards:
     def _block(self, entry: Entry, block: Block) -> np.ndarray:
         if block.file not in self._files:
             with open(self._folder / block.file, "rb") as file:
-                if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+                if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                     raise Broken(f"its file {block.file} is empty")
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._files[block.file] = safetensors.read(memoryview(mapped)).arrays
+            try:
+                self._files[block.file] = safetensors.read(memoryview(mapped)).arrays
+            except Broken as broken:
+                raise Broken(f"its file {block.file} is damaged: {broken}") from None
         found = self._files[block.file].get(block.name)
         if found is None or found.shape != block.shape or found.dtype != entry.dtype:
             raise Broken(f"its file {block.file} has no {entry.dtype}{list(block.shape)} called {block.name!r:.80}")
+        if block not in self._checked:
+            if block.checksum not in ("", checksum(found)):
+                raise Broken(f"its file {block.file} differs from the saved {block.name!r:.80}")
+            self._checked.add(block)
         return found
 
 
 def _read_entry(name: str, description: Any) -> Entry:
-    wrong = Broken(f"its {INDEX} describes no array {name!r:.80}: {brief(description)}")
+    wrong = Broken(f"its {INDEX} does not describe an array {name!r:.80}: {brief(description)}")
     if not isinstance(description, dict):
         raise wrong
     dtype, shape, blocks = (description.get(key) for key in ("dtype", "shape", "blocks"))
@@ -234,17 +169,18 @@ def _read_entry(name: str, description: Any) -> Entry:
         raise wrong
     found = []
     for block in blocks:
-        start, size, file, own = (block.get(key) for key in ("start", "shape", "file", "name"))
-        if not (_are_sizes(start) and _are_sizes(size) and isinstance(file, str) and isinstance(own, str)):
+        start, size = block.get("start"), block.get("shape")
+        file, own, digest = block.get("file"), block.get("name"), block.get("blake2b", "")
+        if not (_are_sizes(start) and _are_sizes(size) and all(isinstance(text, str) for text in (file, own, digest))):
             raise wrong
         inside = len(start) == len(size) == len(shape)
         if not inside or any(a + n > d for a, n, d in zip(start, size, shape, strict=True)):
             raise wrong
         if Path(file).name != file or not file.endswith(".safetensors"):
-            raise Broken(f"its {INDEX} names the file {file!r:.80}, which is none of its folder")
-        found.append(Block(tuple(start), tuple(size), file, own))
+            raise Broken(f"its {INDEX} names the file {file!r:.80}, which is not in its folder")
+        found.append(Block(tuple(start), tuple(size), file, own, digest))
     if sum(prod(block.shape) for block in found) != prod(shape) or _overlap(found):
-        raise Broken(f"its {INDEX} has other blocks than those that make up the array {name!r:.80}")
+        raise Broken(f"the blocks in its {INDEX} are not exactly those of the array {name!r:.80}")
     return Entry(np.dtype(jnp.dtype(dtype)), tuple(shape), tuple(found))
 
 

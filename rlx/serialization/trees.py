@@ -1,4 +1,4 @@
-"""Trees as what a file holds: arrays by the paths of the leaves, and the structure as a text."""
+"""Trees as a file's contents: arrays by the paths of the leaves, and the structure as a string."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rlx.trees.keys import keystr
 
 __all__ = ["arrays_of", "contents_of", "name_of", "tree_of"]
 
-STRUCTURE = "rlx.tree"  # the text that holds the tree's structure
-KEYS = "rlx.keys"  # the text that says which arrays are the words of random keys, and of which generator
+STRUCTURE = "rlx.tree"  # the string with the tree's structure
+KEYS = "rlx.keys"  # the string that says which arrays are the words of random keys, and of which generator
 ROOT = "value"  # the name of a tree that is one leaf
-_UNFIT = re.compile("[\0\ud800-\udfff]")  # what no name in an archive can hold
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # characters that no name in an archive may have
 
 
 # ------------------------------------------------------------- to a file
 def contents_of(value: Any) -> Contents:
-    """A tree as what a file holds. Raises TreeMismatchError where leaves cannot be named by their paths."""
+    """A tree as a file's contents. Raises TreeMismatchError if leaves cannot be named by their paths."""
     named = _named(value)
     keys = {name: array.dtype for name, array in named.items() if is_key(array.dtype)}
     arrays = {name: np.asarray(array) for name, array in named.items() if name not in keys}
@@ -39,12 +39,12 @@ def contents_of(value: Any) -> Contents:
     try:
         texts[STRUCTURE] = json.dumps(_described(value))
     except ValueError:
-        pass  # only `like` says into what to load
+        pass  # loading needs `like`
     return Contents({name: arrays[name] for name in named}, texts)
 
 
 def name_of(path: Iterable[Any]) -> str:
-    """What the array of a leaf is called: the keys on its path, joined by dots."""
+    """The name of a leaf's array: the keys on its path, joined by dots."""
     return keystr(path, simple=True, separator=".") or ROOT
 
 
@@ -61,7 +61,7 @@ def _named(value: Any) -> dict[str, Any]:
 
 
 def _described(value: Any, path: tuple[str, ...] = ()) -> Any:
-    """A tree of dicts, lists, tuples and None as JSON, leaves as their names; ValueError for other nodes."""
+    """A tree of dicts, lists, tuples and None as JSON, with names as leaves; ValueError for other nodes."""
     if value is None:
         return {"none": True}
     if isinstance(value, dict) and type(value) is dict and all(isinstance(k, str) for k in value):
@@ -76,7 +76,7 @@ def _described(value: Any, path: tuple[str, ...] = ()) -> Any:
 
 # ------------------------------------------------------------- from a file
 def arrays_of(contents: Contents) -> dict[str, Array]:
-    """The arrays of a file, keys among them. Raises Broken for words that are none of the generator."""
+    """The arrays of a file, keys among them. Raises Broken for words that the generator does not have."""
     generators = parsed_object(contents.texts.get(KEYS, "{}"), f"{KEYS} entry")
     if not generators.keys() <= contents.arrays.keys():
         raise Broken(f"its {KEYS} entry names arrays that it does not have")
@@ -88,12 +88,12 @@ def _array_or_keys(name: str, array: np.ndarray, generator: Any) -> Array:
         return jnp.asarray(array)
     dtype = KEY_DTYPES.get(generator) if isinstance(generator, str) else None
     if dtype is None or array.dtype != np.uint32 or array.shape[-1:] != (dtype.words,):
-        raise Broken(f"its array {name!r:.80} holds no keys of the generator {brief(generator)}")
+        raise Broken(f"its array {name!r:.80} does not contain keys of the generator {brief(generator)}")
     return KeyArray(dtype.records_of(array))
 
 
 def tree_of(contents: Contents, arrays: dict[str, Array]) -> Any:
-    """The tree that was saved, or the arrays by name where the file does not say. Raises Broken unless all fit in."""
+    """The saved tree, or the arrays by name if the file has no structure. Raises Broken unless all arrays fit in."""
     if STRUCTURE not in contents.texts:
         return arrays
     description = parsed(contents.texts[STRUCTURE], f"{STRUCTURE} entry")
@@ -103,12 +103,12 @@ def tree_of(contents: Contents, arrays: dict[str, Array]) -> Any:
     except RecursionError:
         raise Broken(f"its {STRUCTURE} entry is nested too deeply") from None
     if left:
-        raise Broken(f"its {STRUCTURE} entry has no place for the array {min(left)!r:.80}")
+        raise Broken(f"its {STRUCTURE} entry has no leaf for the array {min(left)!r:.80}")
     return found
 
 
 def _rebuilt(description: Any, left: dict[str, Array]) -> Any:
-    """The tree of a description; its arrays are taken out of those that are `left`."""
+    """The tree of a description; its arrays are removed from `left`."""
     if isinstance(description, str) and description in left:
         return left.pop(description)
     if isinstance(description, dict) and len(description) == 1:
@@ -120,4 +120,4 @@ def _rebuilt(description: Any, left: dict[str, Array]) -> Any:
         if kind in ("list", "tuple") and isinstance(parts, list):
             found = [_rebuilt(v, left) for v in parts]
             return found if kind == "list" else tuple(found)
-    raise Broken(f"its {STRUCTURE} entry describes no tree of its arrays: {brief(description)}")
+    raise Broken(f"its {STRUCTURE} entry does not describe a tree of its arrays: {brief(description)}")

@@ -1,14 +1,13 @@
 """Programs for several devices: meshes, specs, shardings, and maps over them.
 
-The CPU is as many devices as RLX_NUM_CPU_DEVICES says, over one memory; a mesh of more than there are is an error.
+The CPU acts as RLX_NUM_CPU_DEVICES devices that share one memory. A mesh with more devices than exist is an error.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlx.habits import missing_name
+from rlx.offered_names import offer_names
 from rlx.sharding.context import auto_pcast, get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh, use_mesh
 from rlx.sharding.mesh import AbstractDevice, AbstractMesh, AxisType, Mesh, make_mesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, make_single_device_sharding
@@ -16,7 +15,20 @@ from rlx.sharding.spec import PartitionSpec
 
 P = PartitionSpec
 
-# imported on first use
+if TYPE_CHECKING:  # imported on first use
+    from rlx.sharding.arrays import Shard as Shard
+    from rlx.sharding.arrays import make_array_from_callback as make_array_from_callback
+    from rlx.sharding.arrays import make_array_from_process_local_data as make_array_from_process_local_data
+    from rlx.sharding.arrays import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+    from rlx.sharding.constraint import auto_axes as auto_axes
+    from rlx.sharding.constraint import explicit_axes as explicit_axes
+    from rlx.sharding.constraint import reshard as reshard
+    from rlx.sharding.manual_axes import ManualAxisType as ManualAxisType
+    from rlx.sharding.mapped import shard_map as shard_map
+    from rlx.sharding.mapped import smap as smap
+
+    pmap: Any  # of a layer above
+
 _ELSEWHERE = dict.fromkeys(("auto_axes", "explicit_axes", "reshard"), "rlx.sharding.constraint")
 _ELSEWHERE["ManualAxisType"] = "rlx.sharding.manual_axes"
 _ELSEWHERE |= dict.fromkeys(("shard_map", "smap"), "rlx.sharding.mapped")
@@ -45,9 +57,4 @@ __all__ = [
 ]
 __all__.extend(_ELSEWHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
-        return value
-    raise missing_name(__name__, name, __all__)
+offer_names(globals(), _ELSEWHERE)

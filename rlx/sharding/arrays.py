@@ -1,4 +1,4 @@
-"""Arrays and their shardings: the parts of an array, and arrays made of parts."""
+"""Arrays and their shardings: the parts of an array, and arrays built from parts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from rlx.backends import device_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
 from rlx.ir.collectives import communicator
 from rlx.ir.types import dtype_of
-from rlx.sharding.blocks import array_of_block, block_shape, blocks_along, local_sharding, process_block, spans
+from rlx.sharding.blocks import (
+    array_of_block,
+    block_shape,
+    blocks_along,
+    check_processes,
+    local_sharding,
+    process_block,
+    spans,
+)
 from rlx.sharding.context import get_abstract_mesh
 from rlx.sharding.memory import Space
-from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
@@ -63,12 +71,12 @@ class Shard:
 def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationTypeError) -> ConcreteArray:
     if isinstance(x, ConcreteArray):
         return x
-    message = f"A traced {x.type!r} has no {attribute}: it is known where arrays lie, not where traced values do."
+    message = f"A traced {x.type!r} has no {attribute}: only concrete arrays are placed on devices."
     raise error(message)
 
 
 def sharding_of(x: Array) -> Sharding:
-    """Where an array lies: what was asked for, or whole on its device. AttributeError for traced values."""
+    """The sharding of an array: as requested, or whole on its device. AttributeError for traced values."""
     if isinstance(x, ArrayOfParts):
         return x._sharding
     value = _concrete(x, "sharding", AttributeError)
@@ -78,7 +86,7 @@ def sharding_of(x: Array) -> Sharding:
 
 
 def abstract_sharding(x: Array) -> NamedSharding:
-    """How an array's axes are divided by its type: over Explicit axes of a mesh, which has no devices there."""
+    """How an array's axes are divided by its type: over Explicit axes of a mesh without devices."""
     found = here(traced_sharding(x))
     if not isinstance(found, NamedSharding):
         mesh = get_abstract_mesh() if isinstance(x, Tracer) else AbstractMesh((), ())
@@ -87,14 +95,14 @@ def abstract_sharding(x: Array) -> NamedSharding:
 
 
 def explicit_part(found: NamedSharding, ndim: int) -> NamedSharding:
-    """What the type of an array of `ndim` axes says of its sharding: an entry for each, of Explicit axes alone."""
+    """The part of a sharding that an array's type records: one entry for each of `ndim` axes, Explicit axes only."""
     mesh, spec = found.mesh.abstract_mesh, found.spec
     entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in spec.partitions]
     return NamedSharding(mesh, spec.update([*entries, *[None] * (ndim - len(entries))]))
 
 
 def is_committed(x: Array) -> bool:
-    """Whether somebody asked where the array should lie."""
+    """Whether the array was placed explicitly."""
     return isinstance(x, ArrayOfParts) or hasattr(_concrete(x, "committed"), "_sharding")
 
 
@@ -121,7 +129,7 @@ def shards_of(x: Array) -> list[Shard]:
 
 
 def _shards_of_stack(x: StackedArray, value: ConcreteArray, indices: Mapping[Device, Any]) -> list[Shard]:
-    """The parts of an array of which devices have parts of a sum, or copies: of what each has."""
+    """The parts of an array with unreduced or reduced axes: each device's own values."""
     mesh = x._sharding.mesh
     along = [mesh.axis_names.index(name) for name in stack_axes(x._sharding)]
     copies: Counter[str] = Counter()
@@ -135,7 +143,7 @@ def _shards_of_stack(x: StackedArray, value: ConcreteArray, indices: Mapping[Dev
 
 
 def _inside(sharding: Sharding, block: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
-    """Where this process's devices have their parts in its block, which has this shape."""
+    """The index of each of this process's devices in its block, which has this shape."""
     several = isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable
     return dict((local_sharding(sharding) if several else sharding).devices_indices_map(block))
 
@@ -145,18 +153,18 @@ def _shape(shape: Sequence[int], index: Sequence[slice]) -> tuple[int, ...]:
 
 
 def part_of(x: Array, index: int) -> Array:
-    """The part of the array with this number. Raises IndexError for another than those that there are."""
+    """The part of the array with this number. Raises IndexError if there is no such part."""
     return shards_of(x)[index].data
 
 
-# ------------------------------------------------------------- putting arrays somewhere
+# ------------------------------------------------------------- placing arrays
 def names_a_place(x: Any) -> bool:
-    """Whether this is a device, a sharding or a PartitionSpec. Raises DeviceError for a device that there is not."""
+    """Whether this is a device, a sharding or a PartitionSpec. Raises DeviceError for a device that does not exist."""
     return isinstance(x, (Sharding, PartitionSpec)) or (isinstance(x, (str, Device)) and bool(device_named(x)))
 
 
 def check_out_sharding(owner: str, out_sharding: Any) -> None:
-    """Raises for what is no sharding, or names axes that are not Explicit."""
+    """Raises if this is not a sharding, or names axes that are not Explicit."""
     resolve_explicit(owner, out_sharding)
 
 
@@ -165,11 +173,11 @@ def _is_target(x: Any) -> bool:
 
 
 def _target(entry: Any) -> Sharding | None:
-    """A place that device_put takes, as a sharding."""
+    """A target of device_put, as a sharding."""
     if not _is_target(entry):
         raise DeviceError(
             f"device_put got {entry!r:.60}, a {type(entry).__name__}, as a place.",
-            "Pass a device, its name, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those.",
+            "Pass a device, its name, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of them.",
         )
     if isinstance(entry, Space):
         return None
@@ -179,7 +187,7 @@ def _target(entry: Any) -> Sharding | None:
 
 
 def device_put(x: Any, target: Any) -> Any:
-    """The tree `x` with its leaves as arrays that lie where `target` (one place, or a tree of them) says."""
+    """The tree `x` with its leaves as arrays placed by `target` (one target, or a tree of them)."""
     leaves, treedef = tree.flatten(x)
     places = [_target(entry) for entry in spread("device_put's tree of places", target, x, _is_target)]
     arrays = [as_array(leaf) for leaf in leaves]
@@ -193,32 +201,44 @@ def device_put(x: Any, target: Any) -> Any:
 
 
 def _check_addressable(sharding: Sharding) -> None:
+    """Raises ShardingError for a sharding without devices, or over some processes only, or over another process."""
     if not sharding.devices:
         raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        check_processes(sharding.mesh)
 
 
 def _check_place_inside(sharding: Sharding) -> None:
-    """Raises ShardingError where each of several devices, whose program runs at once, would put its value on one."""
+    """Raises ShardingError if the program of several devices would put each device's value on a single one."""
     at_once = state.builder is not None and state.builder.parent is None and devices_in_scope() > 1
     if at_once and sharding.num_devices == 1:
         raise ShardingError(
-            f"device_put in a shard_map got the device {sharding.devices[0]!r}; its values lie on the mesh's devices.",
-            "Leave the device out, or put the arguments of the shard_map somewhere.",
+            f"device_put in a shard_map got the device {sharding.devices[0]!r}; its values are on the mesh's devices.",
+            "Leave the device out, or place the arguments of the shard_map.",
         )
 
 
 def _check_equal(x: Array, sharding: Sharding) -> None:
-    """Raises CollectiveError where processes put unequal arrays on devices of all of them."""
+    """Raises CollectiveError if processes place unequal arrays on devices of all processes."""
     if isinstance(x, ConcreteArray) and not sharding.is_fully_addressable:
-        digest = hashlib.blake2b(f"{x.type!r}{sharding!r}".encode(), digest_size=16)
+        digest = hashlib.blake2b(repr(x.type).encode(), digest_size=16)
         digest.update(np.ascontiguousarray(x.numpy()).tobytes())
-        what = f"device_put of a {x.type!r}, whose values have the digest {digest.hexdigest()[:8]}"
-        communicator().agree(digest.digest(), what)
+        said = f"a {x.type!r}, whose values have the digest {digest.hexdigest()[:8]}"
+        communicator().compare(digest.digest(), f"device_put as {sharding!r}", said)
 
 
 # ------------------------------------------------------------- arrays from their parts
+def made_of_parts(make: Callable[[tuple[int, ...]], Array], shape: Sequence[int], sharding: Sharding) -> Array:
+    """An array of equal elements with this sharding; `make` returns an array of the shape that it is called with."""
+    check_shape("full_like", sharding, shape)
+    if not spans(sharding):
+        return placed(make(tuple(shape)), sharding)
+    assert isinstance(sharding, NamedSharding)
+    return array_of_block(make(block_shape(sharding, shape)), shape, sharding)
+
+
 def _sharding(owner: str, sharding: Any) -> Sharding:
-    """A sharding; of a device, and of a spec with the mesh in force. Raises InputTypeError for other things."""
+    """A sharding; a device or a spec (with the mesh in force) is converted. Raises InputTypeError for anything else."""
     found = SingleDeviceSharding(sharding) if isinstance(sharding, Device) else resolve(owner, sharding)
     if found is None:
         raise InputTypeError(f"{owner} got {sharding!r:.60} as the sharding.", "Pass a rlx.sharding.Sharding.")
@@ -227,7 +247,7 @@ def _sharding(owner: str, sharding: Any) -> Sharding:
 
 def _check_part(owner: str, part: Array, shape: Sequence[int], dtype: Any) -> None:
     if part.shape != tuple(shape):
-        raise ShardingError(f"{owner} got a part of shape {part.shape}; by the sharding it is {tuple(shape)}.")
+        raise ShardingError(f"{owner} got a part of shape {part.shape}; the sharding requires {tuple(shape)}.")
     if dtype is not None and part.dtype != dtype_of(dtype):
         raise ShardingError(f"{owner} got a part of dtype {part.dtype}, not {dtype_of(dtype)}.", "Convert it first.")
 
@@ -240,9 +260,9 @@ def make_array_from_callback(
     Args:
       shape: of the whole array. sharding: which device has which part.
       data_callback: takes the index of a part (a tuple of slices), returns its values.
-      dtype: what the values' dtype has to be; None takes what comes.
+      dtype: the dtype that the values must have; None accepts any.
 
-    Raises: ShardingError where a part has another shape or dtype; InputTypeError for something that is no sharding.
+    Raises: ShardingError if a part has another shape or dtype; InputTypeError if `sharding` is not a sharding.
 
     >>> import numpy as np
     >>> import rlx
@@ -267,7 +287,7 @@ def make_array_from_callback(
 
 
 def _of_parts(shape: Sequence[int], sharding: Sharding, parts: Sequence[ConcreteArray]) -> Array:
-    """The array whose parts on the devices of this process these are; one part where all are equal."""
+    """The array with these parts on the devices of this process; one part if all are equal."""
     if stack_axes(sharding):
         assert isinstance(sharding, NamedSharding)
         return _stack_of(shape, sharding, parts)
@@ -280,7 +300,7 @@ def _of_parts(shape: Sequence[int], sharding: Sharding, parts: Sequence[Concrete
 
 
 def _stack_of(shape: Sequence[int], sharding: NamedSharding, parts: Sequence[ConcreteArray]) -> Array:
-    """The array of which devices have these parts of a sum, or copies; one part where all are equal."""
+    """The array whose devices have these parts of a sum, or copies; one part if all are equal."""
     mesh = sharding.mesh
     along = [mesh.axis_names.index(name) for name in stack_axes(sharding)]
     every = list(parts) * (mesh.size // len(parts))
@@ -292,7 +312,7 @@ def _stack_of(shape: Sequence[int], sharding: NamedSharding, parts: Sequence[Con
 
 
 def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Sequence[ConcreteArray]) -> ConcreteArray:
-    """The array made of parts. Of several for one index, which are copies of one another, the first counts."""
+    """The array with these parts. If several parts have one index, they are copies, and the first is used."""
     if len(parts) == 1:
         return parts[0].with_sharding(None)
     first = parts[0].numpy()
@@ -305,11 +325,11 @@ def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Se
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
 ) -> Array:
-    """An array made of one array for each device of this process, which lie there.
+    """An array from one array on each device of this process.
 
-    Args: shape: of the whole array; sharding: of it; arrays: its parts; dtype: of the parts, if given.
+    Args: shape: of the whole array; sharding: of the whole array; arrays: its parts; dtype: of the parts.
 
-    Raises: ShardingError where number, shapes or dtypes do not fit; InputTypeError for other things than arrays.
+    Raises: ShardingError if the number, shapes or dtypes do not match; InputTypeError if the parts are not arrays.
 
     >>> import rlx
     >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
@@ -321,7 +341,7 @@ def make_array_from_single_device_arrays(
         raise InputTypeError(f"{owner} got {arrays!r:.60} as arrays.", "Pass a list of rlx arrays.")
     parts = [x for x in arrays if isinstance(x, ConcreteArray)]
     if len(parts) < len(arrays):
-        raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
+        raise ShardingError(f"{owner} got a traced value.", "Build arrays from parts outside traced functions.")
     sharding = _sharding(owner, sharding)
     part_shape = sharding.shard_shape(shape)
     indices = sharding.addressable_devices_indices_map(shape)
@@ -334,23 +354,25 @@ def make_array_from_single_device_arrays(
         by_device = {sharding_of(x).devices[0]: x for x in parts}
         missing = [device for device in indices if device not in by_device]
         if missing:
-            what = f"{owner} got no array that lies on {missing[0]!r}."
+            what = f"{owner} got no array on {missing[0]!r}."
             raise ShardingError(what, "Put each part on its device: rlx.device_put(part, device).")
         parts = [by_device[device] for device in indices]
     return _of_parts(shape, sharding, parts)
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """Arrays of what each process has: with one process, of all.
+    """Arrays from the data of each process. A single process passes all the data.
 
     Args:
       sharding: a sharding, a device, or a PartitionSpec under rlx.set_mesh, or a tree of them.
       local_data: an array, or a tree of them: the parts of this process's devices, one after another along the axes
-        that processes divide; along the others all of the array.
-      global_shape: the arrays' shapes, if given. Along an axis where the data is as long, it is all of the array, of
-        which the process's part is taken.
+        processes divide. Along the other axes, all of the array.
+      global_shape: the arrays' shapes. Along an axis where the data has this length, it is the whole array, and the
+        process's part is taken. If left out, processes compare the shapes of their data, except in threads other than
+        the one that called rlx.distributed.initialize.
 
-    Raises: ShardingError where the shape does not fit that of the data.
+    Raises: ShardingError if the shape does not match the data; CollectiveError if processes have data of unequal
+      shapes or dtypes.
 
     >>> import numpy as np
     >>> import rlx
@@ -374,15 +396,29 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     return device_put(local_data, sharding)
 
 
+def _check_rows(owner: str, x: Array, sharding: NamedSharding) -> None:
+    """Raises CollectiveError if processes have unequal shapes or dtypes.
+
+    Only the thread that created the group compares: others, such as data loaders, run in any order.
+    """
+    group = communicator()
+    if not sharding.is_fully_addressable and group.is_own_thread:
+        said = f"data of shape {x.shape} and dtype {x.dtype}"
+        mark = hashlib.blake2b(said.encode(), digest_size=16).digest()
+        group.compare(mark, f"{owner} as {sharding!r}", said)
+
+
 def _of_local_data(owner: str, x: Array, shape: Sequence[int] | None, sharding: NamedSharding) -> Array:
-    """The array, of this shape if it is given, of which x is what this process has."""
+    """The array with this process's data x; `shape` is the array's shape, if known."""
+    if shape is None:
+        _check_rows(owner, x, sharding)
     counts = blocks_along(sharding, x.ndim)
     whole = tuple(d * n for d, n in zip(x.shape, counts, strict=True)) if shape is None else tuple(shape)
     own = tuple(d // n for d, n in zip(whole, counts, strict=True)) if len(whole) == x.ndim else ()
     if len(own) != x.ndim or any(d not in sizes for d, *sizes in zip(x.shape, own, whole, strict=True)):
         raise ShardingError(
-            f"{owner} got data of shape {x.shape} for an array of shape {whole}, of which this process has {own}.",
-            "Pass what this process has of it, or leave global_shape out.",
+            f"{owner} got data of shape {x.shape} for an array of shape {whole}, where this process's part is {own}.",
+            "Pass this process's part, or leave global_shape out.",
         )
     check_shape(owner, sharding, whole)
     index = tuple(

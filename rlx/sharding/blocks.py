@@ -1,4 +1,4 @@
-"""Blocks: what one process has of an array that is divided over a mesh of several processes."""
+"""Blocks: the part that one process has of an array divided over a mesh of several processes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ __all__ = [
     "as_one",
     "block_shape",
     "blocks_along",
+    "check_processes",
     "local_sharding",
     "own_block",
     "process_block",
@@ -38,7 +39,7 @@ __all__ = [
 
 
 def spans(sharding: Sharding | None) -> bool:
-    """Whether processes have different parts of an array that lies so."""
+    """Whether processes have different parts of an array with this sharding."""
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
         return False
     counts = _process_counts(sharding)
@@ -52,9 +53,9 @@ def local_sharding(sharding: NamedSharding) -> NamedSharding:
 
 
 def _split(sharding: NamedSharding, shape: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
-    """The shape with two axes for each mesh axis that divides one, over processes and inside of them, then the rest.
+    """The shape with two axes for each mesh axis that divides one, over processes and inside them, then the remainder.
 
-    And which of its axes are those over processes, each with the number of the mesh axis.
+    Also the positions of the axes over processes, each with the number of its mesh axis.
     """
     mesh = sharding.mesh
     assert isinstance(mesh, Mesh)
@@ -72,14 +73,14 @@ def _split(sharding: NamedSharding, shape: Sequence[int]) -> tuple[list[int], li
 
 
 def blocks_along(sharding: NamedSharding, ndim: int) -> list[int]:
-    """Among how many processes each axis of an array is divided."""
+    """The number of processes that each axis of an array is divided over."""
     counts = _process_counts(sharding)
     entries = [*sharding.spec.partitions, *[None] * (ndim - len(sharding.spec))]
     return [math.prod(counts[name] for name in names_of_entry(entry)) for entry in entries]
 
 
 def process_block(sharding: NamedSharding, ndim: int) -> list[int]:
-    """Which block this process has along each axis of an array."""
+    """The number of this process's block along each axis of an array."""
     assert isinstance(sharding.mesh, Mesh)
     counts = _process_counts(sharding)
     position = dict(zip(sharding.mesh.axis_names, sharding.mesh.process_position, strict=True))
@@ -91,7 +92,7 @@ def process_block(sharding: NamedSharding, ndim: int) -> list[int]:
 
 
 def _process_counts(sharding: NamedSharding) -> dict[Any, int]:
-    """Among how many processes each axis of the mesh is divided."""
+    """The number of processes that each axis of the mesh is divided over."""
     assert isinstance(sharding.mesh, Mesh)
     return dict(zip(sharding.mesh.axis_names, sharding.mesh.process_counts, strict=True))
 
@@ -102,19 +103,19 @@ def block_shape(sharding: NamedSharding, shape: Sequence[int]) -> tuple[int, ...
 
 
 def whole_shape(sharding: NamedSharding, block: Sequence[int]) -> tuple[int, ...]:
-    """The shape of an array of which a process's block has this shape."""
+    """The shape of an array whose blocks have this shape."""
     return tuple(d * n for d, n in zip(block, blocks_along(sharding, len(block)), strict=True))
 
 
 def as_each_ones(x: Any, axes: Sequence[SpanningAxis]) -> Any:
-    """What is one value in the processes along some axes, as each one's own: derivatives are summed over them."""
+    """A value shared by the processes along some axes, as each process's own: derivatives are summed over them."""
     for axis in axes if _moves(x) else ():
         x = process_copy(x, group=axis.group, members=axis.members)
     return x
 
 
 def as_one(x: Any, axes: Sequence[SpanningAxis]) -> Any:
-    """What is equal in the processes along some axes, as one value: its derivative counts once."""
+    """A value that is equal in the processes along some axes, as one value: its derivative counts once."""
     for axis in axes if _moves(x) else ():
         x = process_same(x, group=axis.group, members=axis.members)
     return x
@@ -140,12 +141,12 @@ def own_block(x: Array, sharding: NamedSharding) -> Array:
 
 
 def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> SpanningArray:
-    """The array of this shape of which this process has a block."""
+    """The array of this shape whose block in this process is given."""
     return SpanningArray(block, Span(block.type.update(shape=tuple(shape)), sharding))
 
 
 def whole_of_blocks(blocks: np.ndarray, shape: Sequence[int], sharding: NamedSharding) -> np.ndarray:
-    """The array whose blocks, one for each rank along a new first axis, these are."""
+    """The array with these blocks, stacked by rank along a new first axis."""
     mesh = sharding.mesh
     assert isinstance(mesh, Mesh)
     parts, over = _split(sharding, shape)
@@ -161,17 +162,12 @@ def whole_of_blocks(blocks: np.ndarray, shape: Sequence[int], sharding: NamedSha
 
 
 def spanning_axes(mesh: Mesh) -> list[SpanningAxis]:
-    """The axes of a mesh that several processes have, with the groups of this one. All processes call it.
+    """The axes of a mesh that span processes, with this process's groups. All processes call it.
 
-    Raises ShardingError for a mesh on some of the processes only.
+    Raises as `check_processes`.
     """
-    ranks, size = mesh.processes, communicator().size
-    if ranks.size == 1:
-        return []
-    if ranks.size != size:
-        raise ShardingError(
-            f"{mesh} is on {ranks.size} of {size} processes.", "Take devices of all processes, or of one only."
-        )
+    check_processes(mesh)
+    ranks = mesh.processes
     found = []
     for number, (name, count) in enumerate(zip(mesh.axis_names, mesh.process_counts, strict=True)):
         if count > 1:
@@ -181,11 +177,25 @@ def spanning_axes(mesh: Mesh) -> list[SpanningAxis]:
     return found
 
 
+def check_processes(mesh: Mesh) -> None:
+    """Raises ShardingError for a mesh on only some processes, or on another process, before anything is sent."""
+    own, size, ranks = communicator().rank, communicator().size, mesh.processes
+    if ranks.size not in (1, size):
+        raise ShardingError(
+            f"{mesh} is on {ranks.size} of {size} processes.", "Take devices of all processes, or of only one."
+        )
+    if own not in ranks:
+        raise ShardingError(
+            f"{mesh} is on process {ranks.item()}, and this is process {own}.",
+            "Call it in that process only, or take devices of all processes.",
+        )
+
+
 def _group_along(ranks: np.ndarray, axis: int) -> str:
-    """The name of the group of this process and those beside it along an axis of the grid of processes."""
+    """The group of this process and its neighbours along an axis of the grid of processes."""
     own = communicator().rank
     lines = np.moveaxis(ranks, axis, -1).reshape(-1, ranks.shape[axis]).tolist()
     if lines == [list(range(ranks.size))]:
         return WORLD
-    names = [group_among(line) for line in lines]  # those of others, too: all make them together
+    names = [group_among(line) for line in lines]  # all processes create all groups
     return next(name for name, line in zip(names, lines, strict=True) if own in line)

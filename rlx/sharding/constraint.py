@@ -1,4 +1,4 @@
-"""Saying how values are divided: with_sharding_constraint, reshard, and a change of the axes' types."""
+"""Constraints on how values are divided: with_sharding_constraint, reshard, and changes of axis types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["auto_axes", "explicit_axes", "reshard", "with_sharding_constraint"]
 
 
 def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any], Sharding | None]) -> Any:
-    """x with its arrays known to lie where the shardings, which are checked, say."""
+    """x with the checked shardings attached to its arrays."""
     leaves, treedef = tree.flatten(x)
     arrays = [as_array(leaf, f"an argument of {owner}") for leaf in leaves]
     found = []
@@ -31,7 +31,7 @@ def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any
             raise ShardingError(f"{owner} got None as a sharding.", "Pass a sharding or a spec for each value.")
         check_shape(owner, sharding, array.shape)
         if isinstance(sharding, NamedSharding):
-            # a mesh without devices says how, not where
+            # a mesh without devices describes the division, not the placement
             nowhere = isinstance(sharding.mesh, AbstractMesh) and type(array) is not StackedArray
             sharding = None if nowhere and not stack_axes(sharding) else complete(sharding, array.ndim)
         found.append(sharding)
@@ -39,16 +39,16 @@ def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """x, divided among devices as the shardings say: on one device it stays what it is, and they are checked.
+    """Constrain how x is divided among devices. On one device it only checks the shardings.
 
     Args:
       x: an array, or a tree of arrays.
-      shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those that is a prefix of x.
+      shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of them that is a prefix of x.
 
     Returns: x.
 
-    Raises: ShardingError for a spec that names unknown axes, has more entries than an array has axes, or divides one
-      unevenly; MeshContextError for a spec where no mesh is set; InputTypeError for something else.
+    Raises: ShardingError for a spec that names unknown axes, has more entries than an array has axes, or divides an
+      axis unevenly; MeshContextError for a spec if no mesh is set; InputTypeError for anything else.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -60,26 +60,26 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def _without_manual_axes(owner: str, entry: Any) -> Sharding | None:
-    """resolve. Raises ShardingError for an axis that the program itself divides values over, in rlx.shard_map."""
+    """resolve. Raises ShardingError for an axis that rlx.shard_map already maps the function over."""
     found = resolve(owner, entry)
     if isinstance(found, NamedSharding):
         manual = [n for n in names_in(found.spec.partitions) if n in get_abstract_mesh().manual_axes]
         if manual:
             raise ShardingError(
-                f"{owner} got {found.spec!r} inside of a shard_map over the axis {manual[0]!r}.",
-                "There values are one device's own: leave the axis out of the spec.",
+                f"{owner} got {found.spec!r} inside a shard_map over the axis {manual[0]!r}.",
+                "Values there belong to one device: leave the axis out of the spec.",
             )
     return found
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """xs divided otherwise, over mesh axes of type Explicit.
+    """Divide xs over mesh axes of type Explicit.
 
     Args:
       xs: an array, or a tree of arrays.
-      out_shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those that is a prefix of xs.
+      out_shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of them that is a prefix of xs.
 
-    Raises: ShardingError for shardings that do not fit the arrays, or name Auto or Manual axes.
+    Raises: ShardingError for shardings that do not match the arrays, or name Auto or Manual axes.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -99,16 +99,16 @@ def _take(owner: str, name: str, given: Any, kwargs: dict[str, Any]) -> Any:
     if given is not None:
         return given
     if name not in kwargs:
-        raise OptionError(f"{owner} was given no {name}.", f"Pass {name}= to it, or to the function.")
+        raise OptionError(f"{owner} needs {name}.", f"Pass {name}= to it, or to the function.")
     return kwargs.pop(name)
 
 
 def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
-    """A function in which mesh axes are of type Auto; its result is divided as `out_sharding` says.
+    """A function in which mesh axes are of type Auto; its result has the sharding `out_sharding`.
 
     Args:
-      f: the function. axes: names of axes; all.
-      out_sharding: as of rlx.reshard; may be given to the function instead.
+      f: the function. axes: names of axes; all by default.
+      out_sharding: as for rlx.reshard; may be passed to the function instead.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -132,13 +132,13 @@ def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_s
 
 
 def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, in_sharding: Any = None) -> Any:
-    """A function in which mesh axes are of type Explicit; its arguments are divided as `in_sharding` says.
+    """A function in which mesh axes are of type Explicit; its arguments have the sharding `in_sharding`.
 
     Args:
-      f: the function. axes: names of axes; all.
-      in_sharding: as of rlx.reshard, for the tuple of arguments; may be given to the function instead.
+      f: the function. axes: names of axes; all by default.
+      in_sharding: as for rlx.reshard, for the tuple of arguments; may be passed to the function instead.
 
-    Raises: MeshContextError (when called) where no mesh is set.
+    Raises: MeshContextError (when called) if no mesh is set.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -154,7 +154,7 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
         wanted = _take("explicit_axes", "in_sharding", in_sharding, kwargs)
         mesh = get_abstract_mesh()
         if mesh.empty:
-            raise MeshContextError("explicit_axes is called where no mesh is set.", "Use rlx.set_mesh around it.")
+            raise MeshContextError("explicit_axes is called but no mesh is set.", "Use rlx.set_mesh around it.")
         with use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(_names(axes), AxisType.Explicit))):
             return f(*_divided("explicit_axes", args, wanted, resolve), **kwargs)
 

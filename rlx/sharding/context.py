@@ -1,4 +1,4 @@
-"""The mesh in force: set_mesh and its kin, and what a partition spec alone refers to."""
+"""The mesh in force: set_mesh and related functions, and the mesh that a bare partition spec refers to."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EMPTY_MESH = Mesh(np.empty((), object), ())
 
 
 class set_mesh:
-    """Put a mesh in force for this thread: at once, and until the end of the `with` block over it, if there is one.
+    """Put a mesh in force for this thread, until the end of the `with` block over it, if there is one.
 
-    Partition specs alone then refer to it. None takes the mesh away.
+    Bare partition specs then refer to it. None removes the mesh.
 
     Args: mesh: a Mesh, or None.
 
-    Raises: ShardingError for something else, and inside of a traced function.
+    Raises: ShardingError for anything else, or inside a traced function.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -47,7 +47,7 @@ class set_mesh:
         if mesh is not None and not isinstance(mesh, Mesh):
             raise ShardingError(f"set_mesh got {mesh!r:.60}, a {type(mesh).__name__}.", "Pass a Mesh.")
         if state.builder is not None:
-            raise ShardingError("set_mesh is called inside of a traced function.", "Set the mesh around the call.")
+            raise ShardingError("set_mesh is called inside a traced function.", "Set the mesh around the call.")
         if mesh is not None and mesh.manual_axes:
             raise ShardingError(f"set_mesh got {mesh} with Manual axes.", "rlx.shard_map makes axes manual.")
         self._before = current()
@@ -65,11 +65,11 @@ use_mesh = set_mesh
 
 
 class use_abstract_mesh:
-    """A mesh without devices in force inside a `with` block.
+    """Put a mesh without devices in force inside a `with` block.
 
     Args: mesh: an AbstractMesh.
 
-    Raises: ShardingError for something else, or where a mesh of another size is in force.
+    Raises: ShardingError for anything else, or if a mesh of another size is in force.
 
     >>> import rlx
     >>> with rlx.sharding.use_abstract_mesh(rlx.sharding.AbstractMesh((4,), ("data",))):
@@ -89,8 +89,8 @@ class use_abstract_mesh:
         known = self._before.abstract
         if known is not None and not known.empty and not self._mesh.empty and known.size != self._mesh.size:
             raise ShardingError(
-                f"use_abstract_mesh got {self._mesh} inside of {known}, which has another size.",
-                "A mesh in another one describes the same devices.",
+                f"use_abstract_mesh got {self._mesh} inside {known}, which has another size.",
+                "A nested mesh must describe the same devices.",
             )
         set_current(self._before._replace(abstract=self._mesh))
 
@@ -99,13 +99,13 @@ class use_abstract_mesh:
 
 
 @contextmanager
-def auto_pcast(value: bool = True) -> Generator[None]:
-    """A `with` block in which the operations in a rlx.shard_map take any operands, or not.
+def auto_pcast(new_val: bool = True) -> Generator[None]:
+    """A `with` block that sets whether operations in a rlx.shard_map accept operands that vary over different axes.
 
-    With False, the operands of an operation vary over the same axes of the mesh: rlx.lax.pcast makes them so. Numbers,
-    and what loops and branches take, may differ. Nothing is asked where check_vma is False.
+    With False, the operands of an operation must vary over the same mesh axes: rlx.lax.pcast converts them. Numbers and
+    the operands of loops and branches may differ. Nothing is checked if check_vma is False.
 
-    Args: value: whether rlx.lax.pcast is called where it is needed, as it is by default.
+    Args: new_val: whether rlx.lax.pcast is inserted automatically, which is the default.
 
     Raises: ShardingError (in shard_map) for an operation whose operands do not agree.
 
@@ -115,7 +115,7 @@ def auto_pcast(value: bool = True) -> Generator[None]:
     Array([1., 1.], dtype=float32)
     """
     before = current()
-    set_current(before._replace(casts_by_hand=not value))
+    set_current(before._replace(casts_by_hand=not new_val))
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ def auto_pcast(value: bool = True) -> Generator[None]:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The mesh in force, without its devices; one without axes if there is none.
+    """The mesh in force, without its devices. A mesh without axes if there is none.
 
     >>> import rlx
     >>> rlx.sharding.get_abstract_mesh()
@@ -133,9 +133,9 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def get_mesh() -> Mesh:
-    """The mesh that set_mesh has put in force; an empty one if there is none.
+    """The mesh that set_mesh has put in force. An empty mesh if there is none.
 
-    Raises: ShardingError inside of a traced function.
+    Raises: ShardingError inside a traced function.
 
     >>> import rlx
     >>> rlx.sharding.get_mesh().empty
@@ -143,13 +143,13 @@ def get_mesh() -> Mesh:
     """
     if state.builder is not None:
         raise ShardingError(
-            "get_mesh is called inside of a traced function.", "Call rlx.sharding.get_abstract_mesh there."
+            "get_mesh is called inside a traced function.", "Call rlx.sharding.get_abstract_mesh there."
         )
     return current().concrete or EMPTY_MESH
 
 
 def context_mesh(owner: str, spec: Any) -> Mesh | AbstractMesh:
-    """The mesh that a partition spec alone refers to. Raises MeshContextError if there is none."""
+    """The mesh that a bare partition spec refers to. Raises MeshContextError if there is none."""
     found = current()
     for mesh in (found.concrete, found.abstract, *reversed(found.entered)):
         if mesh is not None and not mesh.empty:

@@ -1,4 +1,4 @@
-"""A function of the parts that devices have, as one program over whole arrays: split, batch over the axes, join."""
+"""A function of one device's parts, as a program over whole arrays: split, batch over the mesh axes, join."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Specs = Sequence[PartitionSpec | None]
 
 
 def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None:
-    """Raises ShardingError where an array of this shape has fewer axes than the spec entries."""
+    """Raises ShardingError if an array of this shape has fewer axes than the spec has entries."""
     if len(spec) > len(shape):
         raise ShardingError(
             f"{owner} got {spec!r}, which has {len(spec)} entries, for an array of shape {tuple(shape)}.",
@@ -46,24 +46,24 @@ def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None
 
 
 def _whole(x: Any) -> Any:
-    """An array of which nobody says how it is divided; of one with unreduced or reduced axes, what is local of it."""
+    """The array without a sharding. An array with unreduced or reduced axes becomes its local values."""
     if type(x) is StackedArray:
         return x.local
     return x.with_sharding(None) if type(x) is DividedArray else x
 
 
 def reduce_over(value: Any, unreduced: Axes, reduced: Axes) -> None:
-    """A traced value is parts of a sum over the first axes, and copies over the others."""
+    """Whether a traced value has parts of a sum, or copies, along its first axes."""
     value.builder.reductions = {**(value.builder.reductions or {}), value.atom: Reductions(unreduced, reduced)}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes over which a function, of a `name`, is mapped, with their sizes, in the mesh's order.
+    """The axes that a function with this `name` is mapped over, with their sizes, in the mesh's order.
 
-    `checked`: a result that may vary along an axis is divided over it; otherwise it is the first member's.
-    `spanning`: of axes that several processes have, what they are; their sizes are those in one process, and whole
-    arrays are that one's.
+    `checked`: a result that may vary along an axis must be divided over it; otherwise the first member's is used.
+    `spanning`: axes that span processes. Their sizes are the sizes within one process, and whole arrays are this
+    process's blocks.
 
     >>> import rlx
     >>> from rlx.sharding.grid import Grid
@@ -83,11 +83,11 @@ class Grid:
         in_specs: Specs,
         out_specs: Callable[[Any], Sequence[PartitionSpec]],
     ) -> tuple[Any, list[Array]]:
-        """The types of one member's results, in their tree, and the arrays that all members' make.
+        """Map the function over all members: the types of one member's results, as a tree, and the whole arrays.
 
         Args:
-          function: of one member's parts, with the names of the axes in scope. values: whole arrays, and what has the
-            spec None, which is handed on. out_specs: gives a spec for each leaf of the function's result.
+          function: a function of one member's parts, with the axis names in scope. values: whole arrays; those
+            with the spec None are passed through. out_specs: returns a spec for each leaf of the function's result.
 
         Raises: ShardingError for a result that varies along an axis which its spec leaves out.
         """
@@ -124,10 +124,10 @@ class Grid:
         return result, [self.join(*of) for of in zip(range(len(outs)), outs, varying, specs, strict=True)]
 
     def _common_value(self, divided: Sequence[tuple[Any, PartitionSpec]], builder: Builder, atom: Any) -> Any:
-        """What a value of the function is, where all members have the same: it may decide what the function does.
+        """A value of the function that is the same in all members: it may decide the control flow of the function.
 
-        divided: the arrays, and their specs, whose parts the function was given. None where members' values differ, or
-        where what it comes from would happen twice.
+        divided: the arrays, and their specs, whose parts the function received. None if members' values differ, or if
+        computing the value would repeat a side effect.
         """
         equations, sources = equations_behind(builder, atom, ())
         if any(e.primitive.effect(**e.params) for e in equations):
@@ -146,7 +146,7 @@ class Grid:
             state.builder = before
 
     def batched(self, program: Program, divided: Sequence[frozenset[Any]]) -> tuple[Program, list[list[Any]]]:
-        """The program over all members, and the axes that each result has in front; `divided`: those of the inputs."""
+        """The program over all members, and each result's leading axes; `divided`: the leading axes of the inputs."""
         varying: list[list[Any]] = [[] for _ in program.outputs]
         for axis, size in reversed(list(self.sizes.items())):  # the last is the innermost
             name = self.spanning.get(axis, axis)
@@ -155,7 +155,7 @@ class Grid:
         return program, varying
 
     def _check_casts(self, program: Program, divided: Sequence[frozenset[Any]]) -> None:
-        """Raises ShardingError for an operation whose operands vary over different axes."""
+        """Raises ShardingError if an operation's operands vary over different axes."""
         made = [var for equation in program.equations for var in equation.outputs]
         _, varying = self.batched(program.replace(outputs=made), divided)
         found = dict(zip(made, map(frozenset, varying), strict=True))
@@ -174,16 +174,16 @@ class Grid:
                 )
 
     def _across(self, divided: Sequence[Any]) -> list[SpanningAxis]:
-        """The axes of several processes but for those that divide an array."""
+        """The axes that span processes, except those that divide an array."""
         return [axis for name, axis in self.spanning.items() if name not in divided]
 
     def part(self, shape: Sequence[int], spec: PartitionSpec) -> tuple[int, ...]:
-        """The shape of a member's part of an array of this shape."""
+        """The shape of one member's part of an array of this shape."""
         counts = [self.count(entry) for entry in spec.partitions]
         return tuple(d // n for d, n in zip(shape, [*counts, *[1] * (len(shape) - len(counts))], strict=True))
 
     def count(self, entry: Any) -> int:
-        """Into how many parts an entry of a spec divides."""
+        """The number of parts that an entry of a spec divides an axis into."""
         count = 1
         for name in self._named(entry):
             count *= self.sizes[name]
@@ -199,11 +199,11 @@ class Grid:
         return [name for name in self.sizes if name in named]
 
     def _stacked(self, spec: PartitionSpec) -> list[Any]:
-        """Those along which devices have parts of a sum, or copies."""
+        """The axes along which devices have parts of a sum, or copies."""
         return [name for name in self.sizes if name in spec.unreduced | spec.reduced]
 
     def _positions(self, spec: PartitionSpec, ndim: int) -> tuple[list[int], list[int]]:
-        """Where an array with each divided axis as (its mesh axes, its part) has the mesh axes, then the parts."""
+        """The axis order that moves the mesh axes first, for an array whose divided axes are (mesh axes, part)."""
         at: dict[Any, int] = {name: i for i, name in enumerate(self._stacked(spec))}
         parts: list[int] = []
         entries = [*spec.partitions, *[None] * (ndim - len(spec))]
@@ -214,8 +214,8 @@ class Grid:
         return [at[name] for name in self._front(spec)], parts
 
     def split(self, x: Array, spec: PartitionSpec) -> Array:
-        """The array with the axes of the mesh that the spec names in front, then each member's part. Those along which
-        devices have parts of a sum, or copies, are in front before, too."""
+        """The array with the mesh axes that the spec names in front of each member's part. Axes along which
+        devices have parts of a sum, or copies, are already in front."""
         shape = [self.sizes[name] for name in self._stacked(spec)]
         whole = x.shape[len(shape) :]
         part = self.part(whole, spec)
@@ -225,7 +225,7 @@ class Grid:
         return _transposed(reshape(x, shape=tuple(shape)), (*front, *parts))
 
     def join(self, number: int, x: Any, varying: Sequence[Any], spec: PartitionSpec) -> Array:
-        """The array that members make of result `number`, which has the `varying` axes in front. Undoes `split`."""
+        """The array from all members' values of result `number`, with the `varying` axes in front. Undoes `split`."""
         left = [name for name in varying if name not in self._front(spec)]
         if left and self.checked:
             raise self._varies(number, left[0], spec)
@@ -252,7 +252,7 @@ class Grid:
     def _varies(self, number: int, axis: Any, spec: PartitionSpec) -> ShardingError:
         return ShardingError(
             f"out_specs of {self.name} has {spec!r} for result {number}, which may vary along the axis {axis!r}.",
-            f"Divide it over {axis!r} in out_specs, or reduce it inside: rlx.lax.psum(result, {axis!r}). Where you know"
+            f"Divide it over {axis!r} in out_specs, or reduce it inside: rlx.lax.psum(result, {axis!r}). If you know"
             " that all devices have the same value, pass check_vma=False.",
         )
 

@@ -1,4 +1,4 @@
-"""What the type of an array says of the mesh axes that a function is mapped over."""
+"""The manual axes of an array's type: how the value relates to the mesh axes that a function is mapped over."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ManualAxisType", "manual_axis_type"]
 
 @dataclass(frozen=True)
 class ManualAxisType:
-    """Over which mesh axes a value inside of a rlx.shard_map may differ between devices.
+    """The mesh axes over which a value inside a rlx.shard_map may differ between devices.
 
     Args:
       varying: names of axes over which it may differ.
-      unreduced, reduced: axes over which it is parts of a sum, or copies whose cotangents are such parts.
+      unreduced, reduced: axes over which it is parts of a sum, or copies whose cotangents are parts of a sum.
 
     >>> import rlx
     >>> rlx.sharding.ManualAxisType(varying=frozenset({"x"})).varying
@@ -30,11 +30,11 @@ class ManualAxisType:
     reduced: frozenset[Any] = frozenset()
 
     def invarying(self, mesh: Mesh | AbstractMesh) -> frozenset[Any]:
-        """Those of the mesh's axes that a function is mapped over, over which it is one value."""
+        """The mapped mesh axes over which the value is the same on all devices."""
         return frozenset(mesh.manual_axes) - self.varying - self.unreduced - self.reduced
 
 
 def manual_axis_type(x: Any) -> ManualAxisType:
-    """That of a value; where nobody knows over which axes it varies, as of a cotangent, none is named."""
+    """The manual axes of a value. No axis is named if it is unknown where the value varies, as for a cotangent."""
     unreduced, reduced = reductions_of(x)
     return ManualAxisType((varying_axes(x) or frozenset()) - unreduced - reduced, unreduced, reduced)

@@ -1,6 +1,6 @@
-"""shard_map: a function of the parts that a device has, with the names of the mesh's axes in scope.
+"""shard_map: a function of one device's parts, with the names of the mesh's axes in scope.
 
-The program of several devices is the function's, batched over the mesh's axes: vmap's rules know what collectives mean.
+The program is the function's program batched over the mesh's axes: the batching rules of vmap define collectives.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["shard_map", "smap"]
 
 
 class _Infer:
-    """Stands for in_specs that are left out."""
+    """The default of in_specs, for a call without them."""
 
     def __repr__(self) -> str:
         return "Infer"
@@ -58,27 +58,27 @@ def shard_map(
     axis_names: set[Any] | frozenset[Any] = frozenset(),
     check_vma: bool = True,
 ) -> Any:
-    """A function that runs `f` on each device, on the part of the arguments that the device has.
+    """A function that runs `f` on each device, on that device's part of the arguments.
 
-    In `f` the names of the mesh's axes are in scope for rlx.lax.psum and its kin. All devices run together, as one
-    program; on one it is `f` on all of the arguments.
+    In `f` the names of the mesh's axes are in scope for collectives such as rlx.lax.psum. All devices run together, as
+    one program. On one device, `f` receives the whole arguments.
 
     Args:
-      f: a function of arrays, or trees of them. Left out: a decorator.
+      f: a function of arrays, or trees of them. If left out, shard_map returns a decorator.
       out_specs: how the results are put together: a PartitionSpec, or a tree of them that is a prefix of the result.
       in_specs: how the arguments are divided, a prefix of the tuple of arguments. None as an entry: the argument is
-        handed on as it is, and need not be an array. Left out: as the arguments lie, for Explicit axes.
-      mesh: the mesh; the one of rlx.set_mesh if left out.
-      axis_names: the axes that `f` sees; all.
+        passed through and need not be an array. Left out: as the arguments are divided over Explicit axes.
+        mesh: the mesh; the mesh of rlx.set_mesh if left out.
+      axis_names: the axes that `f` sees; all by default.
       check_vma: refuse results that may vary along an axis that out_specs leave out, and let derivatives inside of `f`
-        count what is equal on all devices once. Without it such results are those of the first device, and
+        count values that are equal on all devices once. Without it, results are taken from the first device, and
         derivatives are each device's own, as under rlx.vmap.
 
     Returns: a function of the same positional arguments.
 
-    Raises: ShardingError for a mesh of more devices than there are, for specs that name other axes, have more entries
-      than an array has axes, divide one unevenly, or are no prefix, and for results that vary along an axis that
-      their spec leaves out; InputTypeError for other things than specs; MeshContextError where there is no mesh.
+    Raises: ShardingError for a mesh with more devices than exist; for specs that name other axes, have more entries
+      than an array has axes, divide an axis unevenly, or are not a prefix; and for results that vary along an axis that
+      their spec leaves out. InputTypeError if specs are not specs; MeshContextError if there is no mesh.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -103,15 +103,15 @@ def shard_map(
 def smap(
     f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any
 ) -> Callable[..., Any]:
-    """shard_map over one axis of the mesh in force, with numbers of arrays' axes in place of specs.
+    """shard_map over one axis of the mesh in force, with axis numbers of arrays in place of specs.
 
     Args:
-      f: a function of arrays, or trees of them. Left out: a decorator.
-      in_axes: which axis of each argument is divided: an integer, None, or a tuple of trees of those.
-      out_axes: along which axis results are put together, in the same form.
+      f: a function of arrays, or trees of them. If left out, smap returns a decorator.
+      in_axes: which axis of each argument is divided: an integer, None, or a tuple of trees of them.
+      out_axes: the axis along which results are joined, in the same form.
       axis_name: the name of the mesh axis.
 
-    Raises: InputTypeError for other things than integers and None; AxisError for a negative one; else as shard_map.
+    Raises: InputTypeError for axes that are not integers or None; AxisError for a negative axis; else as shard_map.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -124,7 +124,7 @@ def smap(
     if isinstance(axis_name, (list, tuple)):
         raise InputTypeError(f"smap got axis_name={axis_name!r}.", "Pass one name; shard_map takes several.")
     if in_axes is not Infer and not (in_axes is None or isinstance(in_axes, (int, tuple))):
-        raise InputTypeError(f"smap got in_axes={in_axes!r}.", "Pass an integer, None, or a tuple of those.")
+        raise InputTypeError(f"smap got in_axes={in_axes!r}.", "Pass an integer, None, or a tuple.")
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         if axes is not Infer and not all(isinstance(axis, int) for axis in tree.leaves(axes)):
             raise InputTypeError(f"smap got {name}={axes!r}.", "Its leaves are integers and None.")
@@ -207,10 +207,10 @@ def _mapped(
 
 @dataclass
 class _Rest:
-    """The axes of several devices that a function is not mapped over, by which values in it are divided all the same.
+    """The axes with several devices that the function is not mapped over, but that still divide values in it.
 
-    inside: the mesh as the function sees it. names: those axes; of Auto ones, which types do not tell of, only where
-    nothing is traced. results: how the function's results are divided over them.
+    inside: the mesh as the function sees it. names: the axes; Auto axes, which types do not record, only if nothing
+    is traced. results: how the function's results are divided over them.
     """
 
     inside: AbstractMesh
@@ -219,13 +219,13 @@ class _Rest:
 
     @classmethod
     def of(cls, mesh: Mesh | AbstractMesh, manual: frozenset[Any]) -> _Rest:
-        """Those of a mesh."""
+        """The axes of a mesh."""
         told = (AxisType.Explicit,) if state.builder is not None else (AxisType.Explicit, AxisType.Auto)
         others = (n for n, size in mesh.shape.items() if n not in manual and size > 1 and mesh.type_of(n) in told)
         return cls(_manual(mesh.abstract_mesh, manual), frozenset(others))
 
     def of_argument(self, x: Any) -> NamedSharding | None:
-        """How an argument is divided over them."""
+        """How an argument is divided over these axes."""
         known = here(traced_sharding(x)) if self.names and isinstance(x, Array) else None
         if not isinstance(known, NamedSharding) or known.mesh.shape_tuple != self.inside.shape_tuple:
             return None
@@ -240,7 +240,7 @@ class _Rest:
             self.results = [traced_sharding(x) for x in tree.leaves(out)]
 
     def sharding(self, number: int, mesh: Mesh | AbstractMesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
-        """That of a result of which out_specs say how the mapped axes divide it."""
+        """The sharding of a result whose out_specs describe the division over the mapped axes."""
         found = self.results[number] if self.names else None
         if isinstance(found, NamedSharding):
             pairs = zip_longest(spec.partitions, found.spec.partitions)
@@ -252,7 +252,7 @@ class _Rest:
 
 
 def _mesh_of_arguments(name: str, mesh: AbstractMesh, values: Sequence[Any]) -> Mesh:
-    """The mesh with devices on which arguments lie. Raises ShardingError where none does, or on one of other axes."""
+    """The mesh, with devices, of the arguments. Raises ShardingError if no argument has one, or the axes differ."""
     known = current().concrete
     if known is not None and known.shape_tuple == mesh.shape_tuple:
         return known.update(axis_types=mesh.axis_types)
@@ -261,18 +261,18 @@ def _mesh_of_arguments(name: str, mesh: AbstractMesh, values: Sequence[Any]) -> 
     for other in meshes:
         if other.shape_tuple != mesh.shape_tuple:
             raise ShardingError(
-                f"{name} is mapped over {mesh!r}, and an argument lies on {other!r}.", "Divide it over the same axes."
+                f"{name} is mapped over {mesh!r}, and an argument is on {other!r}.", "Divide it over the same axes."
             )
     if not meshes:
         raise ShardingError(
-            f"{name} is mapped over {mesh!r}, which has no devices, and no argument lies on some.",
-            "Pass a rlx.sharding.Mesh, or arrays that rlx.device_put has brought to a NamedSharding over one.",
+            f"{name} is mapped over {mesh!r}, which has no devices, and no argument is on devices.",
+            "Pass a rlx.sharding.Mesh, or arrays placed by rlx.device_put with a NamedSharding over one.",
         )
     return meshes[0].update(axis_types=mesh.axis_types)
 
 
 def _over_contents(f: Callable[..., Any], treedef: Any) -> Callable[..., Any]:
-    """`f` of leaves that have contents in place of cells, returning what it leaves in those after its result."""
+    """`f` with the contents of cells passed as leaves; it returns the cells' new contents after its result."""
 
     @named_after(f)
     def function(*leaves: Any) -> tuple[Any, list[Array]]:
@@ -283,7 +283,7 @@ def _over_contents(f: Callable[..., Any], treedef: Any) -> Callable[..., Any]:
 
 
 def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
-    """The mesh of a call: the one given, or the one in force. Raises ShardingError where there are fewer devices."""
+    """The mesh of a call: the argument, or the mesh in force. Raises ShardingError if there are fewer devices."""
     known = current().abstract
     if mesh is None:
         if known is None or known.empty:
@@ -297,7 +297,7 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
     same = known is None or known.empty or (mesh.shape_tuple, mesh.axis_types) == (known.shape_tuple, known.axis_types)
     if not same:
         raise ShardingError(
-            f"shard_map got {mesh!r} where the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
+            f"shard_map got {mesh!r}, but the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
         )
     known_here = known_devices() if isinstance(mesh, Mesh) else local_devices()
     if mesh.size > len(known_here):
@@ -306,14 +306,14 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
 
 
 def _over_processes(mesh: Mesh | AbstractMesh) -> tuple[list[SpanningAxis], dict[Any, int]]:
-    """The axes that several processes have, and how long each axis is in one of them."""
+    """The axes that span processes, and the length of each axis within one process."""
     if isinstance(mesh, Mesh):
         return spanning_axes(mesh), dict(zip(mesh.axis_names, mesh.local_sizes, strict=True))
     return [], dict(mesh.shape)
 
 
 def _of_process(name: str, mesh: Mesh | AbstractMesh, x: Array, spec: PartitionSpec) -> Array:
-    """What this process has of an argument: its block of one that spans processes, or that all of them have."""
+    """This process's data of an argument: its block if the argument spans processes, else the whole array."""
     if not isinstance(mesh, Mesh):
         return x
     wanted = NamedSharding(mesh, spec)
@@ -328,7 +328,7 @@ def _of_process(name: str, mesh: Mesh | AbstractMesh, x: Array, spec: PartitionS
 
 
 def _with_devices(abstract: AbstractMesh) -> Mesh | AbstractMesh:
-    """The mesh in force with its devices, where they are known, and the axis types that are in force."""
+    """The mesh in force with its devices, if they are known, and the current axis types."""
     concrete = current().concrete
     if concrete is not None and concrete.shape_tuple == abstract.shape_tuple:
         return concrete.update(axis_types=abstract.axis_types)
@@ -360,13 +360,13 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
         if (spec.unreduced or spec.reduced) and manual != frozenset(mesh.axis_names):
             raise UnsupportedError(
                 f"{owner} got {spec!r}, but the function is mapped over {sorted(map(str, manual))} only.",
-                "Unreduced and reduced axes are for functions that are mapped over all axes: leave axis_names out.",
+                "Unreduced and reduced axes require a function that is mapped over all axes: leave axis_names out.",
             )
         check_names(owner, mesh, spec)
         taken = [n for n in names_in(spec.partitions) if n in state.dividing]
         if taken:
             raise ShardingError(
-                f"{owner} got {spec!r} inside of a rlx.vmap that {taken[0]!r} divides.",
+                f"{owner} got {spec!r} inside a rlx.vmap with spmd_axis_name={taken[0]!r}.",
                 f"Leave {taken[0]!r} out of the spec, or spmd_axis_name={taken[0]!r} out of vmap.",
             )
         others = [n for n in names_in(spec.partitions) if n not in manual]
@@ -380,14 +380,14 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
 def _input_specs(
     name: str, mesh: Mesh | AbstractMesh, manual: frozenset[Any], in_specs: Any, args: tuple[Any, ...]
 ) -> list[Any]:
-    """A spec for each leaf of the arguments; None for what is handed on as it is."""
+    """A spec for each leaf of the arguments; None for leaves that are passed through."""
     owner = f"in_specs of {name}"
     if in_specs is Infer:
         others = [n for n in mesh.axis_names if n in manual and mesh.type_of(n) is not AxisType.Explicit]
         if others:
             raise InputTypeError(
                 f"{name} is mapped without in_specs over the axis {others[0]!r}, which is {mesh.type_of(others[0])!r}.",
-                "Pass in_specs: only for Explicit axes arrays know how they are divided.",
+                "Pass in_specs: arrays record their division only for Explicit axes.",
             )
         return [_own_spec(name, x, manual, mesh.size > 1) for x in tree.leaves(args)]
     _check_specs(owner, in_specs, mesh, manual)
@@ -399,7 +399,7 @@ def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> Parti
     sharding = here(traced_sharding(x))
     if sharding is None and several and not undivided(x):
         raise ShardingError(
-            f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",
+            f"{name} is mapped without in_specs over a traced {x.type!r}, whose division is unknown.",
             "Pass in_specs, or divide it before: rlx.reshard(x, rlx.P(...)).",
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
@@ -420,20 +420,20 @@ def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, sha
 
 
 def _check_stacked(owner: str, wanted: NamedSharding, x: Any) -> None:
-    """Raises ShardingError unless an argument is parts of a sum, and copies, over the axes that its spec says."""
+    """Raises ShardingError unless an argument is parts of a sum, or copies, over the axes in its spec."""
     want, have = stack_axes(wanted), stack_axes(x._sharding) if type(x) is StackedArray else {}
     if want != have:
         raise ShardingError(
-            f"{owner} has {wanted.spec!r} for a {x.type!r} that lies as"
-            f" {x._sharding.spec if have else PartitionSpec()!r} says.",
-            "Unreduced and reduced axes are those of the argument: put it there before, rlx.reshard(x, spec).",
+            f"{owner} has {wanted.spec!r} for a {x.type!r} with the spec"
+            f" {x._sharding.spec if have else PartitionSpec()!r}.",
+            "Unreduced and reduced axes must match the argument's. Convert it first: rlx.reshard(x, spec).",
         )
 
 
 def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> None:
-    """Raises ShardingError unless results are parts of a sum, and copies, over the axes that their specs say.
+    """Raises ShardingError unless results are parts of a sum, or copies, over the axes in their specs.
 
-    What varies over an axis is a part of a sum where its spec says so.
+    A value that varies over an axis counts as a part of a sum if its spec has that axis as unreduced.
     """
     names = frozenset(tracked_axes())
     for number, (x, spec) in enumerate(zip(tree.leaves(out), specs, strict=True)):
@@ -445,8 +445,8 @@ def _check_reductions(name: str, out: Any, specs: Sequence[PartitionSpec]) -> No
             raise ShardingError(
                 f"out_specs of {name} has {spec!r} for result {number}, which is unreduced over"
                 f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
-                "Unreduced axes of out_specs are those over which the result is parts of a sum, or varies, and reduced"
-                ' ones those over which it was made copies: rlx.lax.pcast(result, axis, to="reduced").',
+                "The unreduced axes of out_specs are axes over which the result is parts of a sum, or varies. Reduced"
+                ' axes are axes over which it was copied: rlx.lax.pcast(result, axis, to="reduced").',
             )
 
 
@@ -468,14 +468,14 @@ def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any, res
 def _placed(
     mesh: Mesh | AbstractMesh, out: Any, arrays: Sequence[Array], specs: Sequence[PartitionSpec], rest: _Rest
 ) -> Any:
-    """The arrays in the structure of `out`, known to be divided over the mesh's devices."""
+    """The arrays in the structure of `out`, marked as divided over the mesh's devices."""
     pairs = enumerate(zip(arrays, specs, strict=True))
     arrays = [_known(x, rest.sharding(number, mesh, spec, x.ndim)) for number, (x, spec) in pairs]
     return tree.unflatten(tree.structure(out), arrays)
 
 
 def _known(x: Array, sharding: NamedSharding) -> Array:
-    """The array that lies so: x, or that of which x is this process's block, or what devices along some axes have."""
+    """The array with this sharding: x, or the array that x is a block of, or holds the devices' parts of."""
     if stack_axes(sharding):
         ndim = x.ndim - len(stack_axes(sharding))
         return stacked_as(x, complete(sharding, ndim) if isinstance(x, Tracer) else sharding)

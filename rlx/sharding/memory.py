@@ -8,7 +8,7 @@ __all__ = ["Space"]
 
 
 class Space(enum.Enum):
-    """A memory that device_put may be asked for: each is the machine's own.
+    """A memory that may be a target of device_put. All names refer to the device's only memory.
 
     >>> import rlx
     >>> rlx.device_put(rlx.numpy.ones(2), rlx.memory.Space.Host).tolist()

@@ -23,7 +23,7 @@ __all__ = ["AbstractDevice", "AbstractMesh", "AxisType", "Mesh", "make_mesh"]
 
 
 class AxisType(enum.Enum):
-    """Who says how arrays are divided over a mesh axis: the compiler, the arrays' types, or the program (shard_map).
+    """Who decides how arrays are divided over a mesh axis: the compiler, array types, or the program (shard_map).
 
     >>> import rlx
     >>> rlx.sharding.AxisType.Auto
@@ -40,7 +40,7 @@ class AxisType(enum.Enum):
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """A kind of device, of which there need not be one here.
+    """A kind of device. No device of this kind needs to exist on the machine.
 
     >>> import rlx
     >>> rlx.sharding.AbstractDevice("cpu", None, "cpu")
@@ -60,12 +60,12 @@ def _types_of(owner: str, names: Sequence[Any], types: Any) -> tuple[AxisType, .
     if not all(isinstance(t, AxisType) for t in found):
         raise InputTypeError(f"{owner} got axis_types={types!r}.", "Pass a tuple of rlx.sharding.AxisType.")
     if len(found) != len(names):
-        raise ShardingError(f"{owner} got {len(names)} axis names and {len(found)} axis types.", "Give one to each.")
+        raise ShardingError(f"{owner} got {len(names)} axis names and {len(found)} axis types.", "Pass one of each.")
     return found
 
 
 class _Axes:
-    """What meshes with devices and without have in common: names, sizes and types of axes."""
+    """The common part of meshes with and without devices: names, sizes and types of axes."""
 
     axis_names: tuple[Any, ...]
     axis_sizes: tuple[int, ...]
@@ -136,10 +136,10 @@ class AbstractMesh(_Axes):
     """Names, sizes and types of a mesh's axes, without devices. Any number of devices can be described.
 
     Args:
-      axis_sizes: a size for each axis. axis_names: a name for each. axis_types: an AxisType for each; Auto.
+      axis_sizes: a size for each axis. axis_names: a name for each. axis_types: an AxisType for each; Auto by default.
       abstract_device: the kind of devices, or None.
 
-    Raises: ShardingError where the numbers of names, sizes and types differ.
+    Raises: ShardingError if the numbers of names, sizes and types differ.
 
     >>> import rlx
     >>> mesh = rlx.sharding.AbstractMesh((4, 2), ("data", "model"))
@@ -161,7 +161,7 @@ class AbstractMesh(_Axes):
         self.axis_names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         if len(self.axis_sizes) != len(self.axis_names):
             raise ShardingError(
-                f"AbstractMesh got sizes {self.axis_sizes} and names {self.axis_names}.", "Give each axis one of both."
+                f"AbstractMesh got sizes {self.axis_sizes} and names {self.axis_names}.", "Pass both for each axis."
             )
         self.axis_types = _types_of("AbstractMesh", self.axis_names, axis_types)
         self.abstract_device = abstract_device
@@ -204,7 +204,7 @@ class AbstractMesh(_Axes):
 
     def _without_devices(self) -> Any:
         raise ShardingError(
-            "An AbstractMesh has no devices, and no context is entered with it.",
+            "An AbstractMesh has no devices, and cannot be entered as a context.",
             "Use rlx.sharding.Mesh, or rlx.sharding.use_abstract_mesh(mesh).",
         )
 
@@ -224,14 +224,14 @@ def _rebuild_abstract(sizes: Any, names: Any, types: Any, device: Any) -> Abstra
 class Mesh(_Axes, ContextDecorator):
     """The devices of a program in a grid whose axes have names.
 
-    A `with` block over a mesh gives partition specs in it a meaning; rlx.set_mesh does so, too.
+    A `with` block over a mesh gives partition specs in it a meaning, as rlx.set_mesh does.
 
     Args:
       devices: NumPy array (or nested sequence) of rlx.Device, with an axis for each name.
       axis_names: a name, or a sequence of names.
-      axis_types: an AxisType for each axis; Auto.
+      axis_types: an AxisType for each axis; Auto by default.
 
-    Raises: ShardingError for more devices than there are, one twice, and where the numbers of axes and names differ.
+    Raises: ShardingError for more devices than exist, a repeated device, or different numbers of axes and names.
 
     >>> import numpy as np
     >>> import rlx
@@ -244,7 +244,7 @@ class Mesh(_Axes, ContextDecorator):
         grid = devices if isinstance(devices, np.ndarray) else np.array(devices)
         self.axis_names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         if None in self.axis_names:
-            raise ShardingError(f"Mesh got axis names {self.axis_names}.", "None is no name of an axis.")
+            raise ShardingError(f"Mesh got axis names {self.axis_names}.", "None is not an axis name.")
         if grid.ndim != len(self.axis_names):
             raise ShardingError(
                 f"Mesh got devices of {grid.ndim} axes and {len(self.axis_names)} axis names {self.axis_names}.",
@@ -258,7 +258,7 @@ class Mesh(_Axes, ContextDecorator):
         self.devices.flags.writeable = False
         self.axis_sizes = grid.shape
         self.size = 0 if self._empty else grid.size
-        # the ranks of processes in a grid: each of them has a block of the mesh
+        # the ranks of processes in a grid: each process has a block of the mesh
         self.processes = np.zeros((1,) * grid.ndim, int) if self._empty else _process_grid(self.devices)
 
     @property
@@ -268,7 +268,7 @@ class Mesh(_Axes, ContextDecorator):
 
     @property
     def is_multi_process(self) -> bool:
-        """Whether other processes have some of the devices."""
+        """Whether some of the devices belong to other processes."""
         return len(self.local_devices) < self.size
 
     @property
@@ -283,28 +283,28 @@ class Mesh(_Axes, ContextDecorator):
 
     @property
     def process_counts(self) -> tuple[int, ...]:
-        """Among how many processes each axis is divided."""
+        """The number of processes along each axis."""
         return self.processes.shape
 
     @property
     def local_sizes(self) -> tuple[int, ...]:
-        """How long each axis is in a process's block."""
+        """The length of each axis within a process's block."""
         return tuple(n // count for n, count in zip(self.axis_sizes, self.process_counts, strict=True))
 
     @property
     def process_position(self) -> tuple[int, ...]:
-        """Where this process is in the grid of processes. Raises ShardingError where it has no device of the mesh."""
+        """This process's position in the grid of processes. Raises ShardingError if it has no device of the mesh."""
         own = communicator().rank
         found = np.argwhere(self.processes == own)
         if not len(found):
             raise ShardingError(
-                f"Process {own} has none of the devices of {self}.", "Use the mesh in the processes that have some."
+                f"Process {own} has none of the devices of {self}.", "Use it only in processes that have some."
             )
         return tuple(map(int, found[0]))
 
     @property
     def local_mesh(self) -> Mesh:
-        """The block of this process. Raises ShardingError where it has no device of the mesh."""
+        """The block of this process. Raises ShardingError if it has no device of the mesh."""
         if not self.is_multi_process:
             return self
         places = zip(self.process_position, self.local_sizes, strict=True)
@@ -364,7 +364,7 @@ class Mesh(_Axes, ContextDecorator):
 
 
 class Context(NamedTuple):
-    """The meshes in force: by set_mesh, without devices by use_abstract_mesh, and those of open `with mesh` blocks.
+    """The meshes in force: from set_mesh, from use_abstract_mesh (without devices), and from open `with mesh` blocks.
 
     casts_by_hand: rlx.auto_pcast(False) is in force.
     """
@@ -381,8 +381,8 @@ def current() -> Context:
 
 
 def set_current(context: Context) -> None:
-    """Put other meshes in force. Functions are traced anew under them."""
-    config.mesh = context if any(context) else None
+    """Put other meshes in force. Functions are traced again under them."""
+    vars(config)["mesh"] = context if any(context) else None
     config.refresh()
 
 
@@ -397,12 +397,12 @@ def local_devices() -> list[Device]:
 
 
 def too_many(owner: str, wanted: int, available: int | None = None) -> ShardingError:
-    """The error for more devices than there are."""
+    """The error for a mesh with more devices than exist."""
     found = len(known_devices()) if available is None else available
     return ShardingError(
-        f"{owner} was asked for a mesh of {wanted} devices, but {_who_has()} {found}.",
-        f"Set RLX_NUM_CPU_DEVICES={wanted} before rlx is imported: the CPU is as many devices then. Without it give"
-        " every axis of the mesh the size 1, or map with rlx.vmap.",
+        f"{owner} needs {wanted} devices, but {_who_has()} {found}.",
+        f"Set RLX_NUM_CPU_DEVICES={wanted} before importing rlx to divide the CPU into devices. Otherwise use"
+        " size 1 for every axis of the mesh, or map with rlx.vmap.",
     )
 
 
@@ -414,13 +414,13 @@ def _who_has() -> str:
 def _process_grid(devices: np.ndarray) -> np.ndarray:
     """The ranks of the processes that have devices, in a grid: each process has a block of the same shape.
 
-    Raises ShardingError where they do not.
+    Raises ShardingError if they do not.
     """
     ranks = np.array([d.process_index for d in devices.flat], int).reshape(devices.shape)
     counts, shape = [], []
     for axis, size in enumerate(devices.shape):
         line = ranks[tuple(slice(None) if i == axis else 0 for i in range(devices.ndim))]
-        local = int(np.argmax(line != line[0])) or size  # as far as the first process goes
+        local = int(np.argmax(line != line[0])) or size  # the length of the first process's block
         counts.append(-(-size // local))
         shape += [counts[-1], local]
     if math.prod(shape) == ranks.size:
@@ -429,10 +429,10 @@ def _process_grid(devices: np.ndarray) -> np.ndarray:
         if (grid == blocks.max(axis=inside)).all() and len(np.unique(grid)) == grid.size:
             return np.asarray(grid)
     raise ShardingError(
-        f"Mesh got devices in an order in which processes have no blocks of the mesh; their processes are"
+        f"Mesh got devices in an order in which processes have no blocks of the mesh; the devices' processes are"
         f" {ranks.tolist()}.",
-        "Order them so that along each axis a process's devices lie side by side, in all processes as many:"
-        " np.array(rlx.devices()).reshape(...) with axes that fit the number of devices in each process.",
+        "Order them so that each process has a contiguous block, of the same shape in all processes:"
+        " np.array(rlx.devices()).reshape(...) with axes that match the number of devices in each process.",
     )
 
 
@@ -457,22 +457,22 @@ def sizes_of(owner: str, sizes: Any) -> tuple[int, ...]:
 
 
 def make_mesh(
-    axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Device] | None = None
+    axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Device] | None = None
 ) -> Mesh:
     """A mesh of the devices, of all processes.
 
     Args:
-      axis_sizes: the size of each axis; their product is at most the number of devices.
-      axis_names: a name for each axis. axis_types: an AxisType for each; Explicit.
-      devices: those to take; all.
+      axis_shapes: the size of each axis. Their product is at most the number of devices.
+      axis_names: a name for each axis. axis_types: an AxisType for each; Explicit by default.
+      devices: the devices to use; all by default.
 
-    Raises: ShardingError for more devices than there are.
+    Raises: ShardingError for more devices than exist.
 
     >>> import rlx
     >>> rlx.make_mesh((1, 1), ("data", "model")).shape["data"]
     1
     """
-    sizes = sizes_of("make_mesh", axis_sizes)
+    sizes = sizes_of("make_mesh", axis_shapes)
     given = known_devices() if devices is None else list(devices)
     count = math.prod(sizes)
     if count > len(given):

@@ -1,6 +1,6 @@
-"""Operations on whole arrays that processes divide: each computes its part, by how axes map, and fetches what it lacks.
+"""Operations on whole arrays divided over processes: each process computes its part and fetches the inputs it lacks.
 
-In traced programs only, where RLX_EXPLAIN lists what is exchanged.
+In traced programs operations are recorded, and RLX_EXPLAIN lists the exchanges; otherwise they run immediately.
 """
 
 from __future__ import annotations
@@ -9,15 +9,25 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rlx.errors import ShardingError
+from rlx.array import ConcreteArray
 from rlx.ir.types import TensorType
 from rlx.ops.process_collective import process_all_gather, process_total
 from rlx.ops.shape import reshape, slice, transpose
 from rlx.ops.spanning_axis import SpanningAxis
-from rlx.sharding.blocks import array_of_block, as_each_ones, as_one, block_shape, spanning_axes, spans
+from rlx.sharding.blocks import (
+    array_of_block,
+    as_each_ones,
+    as_one,
+    block_shape,
+    check_processes,
+    own_block,
+    spanning_axes,
+    spans,
+)
 from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
@@ -29,16 +39,17 @@ __all__ = ["operation_on_parts", "resharded"]
 
 
 def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The result of an operation of which some operands are divided over processes: recorded into the open program.
+    """The result of an operation with operands that are divided over processes.
 
-    Raises ShardingError in the body of rlx.shard_map, for exchanges between processes, and for several meshes.
+    Operands over another mesh than the first operand's are moved to it. Raises ShardingError in the body of
+    rlx.shard_map, and for exchanges between processes.
     """
     if StackedArray in set(map(type, args)):
         return operation_on_stacks(primitive, args, params)
     for x in args:
         if type(x) is SpanningArray and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
             x.concrete()
-    mesh = _common_mesh(primitive.name, args)
+    mesh, args = _on_one_mesh(args)
     types, results = _types_of(primitive, args, params)
     have = [division_of(_sharding_of(x), t.ndim) for x, t in zip(args, types, strict=True)]
     axis_map = primitive.axis_map(*types, **params)
@@ -64,12 +75,16 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
 
 
 def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
-    """An array of the open program that lies as another sharding over the same mesh says."""
+    """The array with another sharding. If its mesh differs, the array is gathered first.
+
+    Raises ShardingError for a mesh that is not on all processes.
+    """
     mesh = x._sharding.mesh
     if mesh != sharding.mesh:
-        raise ShardingError(
-            f"A {x.type!r} that lies on {mesh} is to lie on {sharding.mesh}.", "Divide it over the axes of one mesh."
-        )
+        assert isinstance(sharding.mesh, Mesh)
+        check_processes(sharding.mesh)
+        whole = resharded(x, NamedSharding(mesh, PartitionSpec()))
+        return array_of_block(own_block(whole, sharding), x.shape, sharding) if spans(sharding) else whole
     have, wanted = division_of(x._sharding, x.ndim), division_of(sharding, x.ndim)
     assert have is not None and wanted is not None
     return _known(_Parts(mesh).moved(x.local, have, wanted), x.type, sharding)
@@ -79,7 +94,7 @@ operations.on_parts = operation_on_parts
 
 
 class _Parts:
-    """What this process has of arrays over a mesh of several."""
+    """This process's blocks of arrays over a mesh that spans processes."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.spanning: Mapping[Any, SpanningAxis] = {axis.name: axis for axis in spanning_axes(mesh)}
@@ -87,7 +102,7 @@ class _Parts:
         self.sizes = mesh.shape
 
     def over(self, names: Any) -> list[SpanningAxis]:
-        """Those of the axes that several processes have."""
+        """The axes among `names` that span processes."""
         return [self.spanning[name] for name in dict.fromkeys(names) if name in self.spanning]
 
     def operand(
@@ -99,16 +114,16 @@ class _Parts:
         chosen: Mapping[int, Names],
         own: Sequence[SpanningAxis],
     ) -> Any:
-        """The part of an operand, as each process's own along the axes over which they compute different things."""
+        """A part of an operand, as each process's own along the axes over which processes compute different things."""
         names = [() if place is None else chosen.get(place, ()) for place in places]
-        # an axis of size 1 is not divided where it is repeated
+        # an axis of size 1 is broadcast, so it is not divided
         wanted = tuple(of if size % self._count(of) == 0 else () for size, of in zip(type.shape, names, strict=True))
         x = self.moved(x.local if isinstance(x, SpanningArray) else x, have or ((),) * type.ndim, wanted)
         divided = {name for of in wanted for name in of}
         return as_each_ones(x, [axis for axis in own if axis.name not in divided])
 
     def moved(self, x: Any, have: Division, wanted: Division) -> Any:
-        """The part of an array by another division: gathered along what is given up, and then cut."""
+        """The part of an array under another division: gathered along the axes that are dropped, and then cut."""
         kept = tuple(shared_names(a, b) for a, b in zip(have, wanted, strict=True))
         gathered = [name for a, k in zip(have, kept, strict=True) for name in a[len(k) :] if name in self.spanning]
         cut = [name for b, k in zip(wanted, kept, strict=True) for name in b[len(k) :] if name in self.spanning]
@@ -120,7 +135,7 @@ class _Parts:
         return prod(self.sizes[name] for name in names)
 
     def _layout(self, shape: Sequence[int], division: Division) -> tuple[list[int], dict[Any, int]]:
-        """The shape of a part with an axis for this process's devices along each mesh axis, and where those are."""
+        """The shape of a part with an axis for this process's devices along each mesh axis, and the axes' positions."""
         parts: list[int] = []
         at: dict[Any, int] = {}
         for size, names in zip(shape, division, strict=True):
@@ -132,13 +147,13 @@ class _Parts:
         return parts, at
 
     def _gathered(self, x: Any, division: Division, names: Sequence[Any]) -> Any:
-        """Of an array that is divided so all that there is along some axes of the mesh."""
+        """An array that is divided this way, gathered along some axes of the mesh."""
         type = type_of(x)
         counts = [prod(self.spanning[n].members for n in of if n in names) for of in division]
         whole = tuple(size * count for size, count in zip(type.shape, counts, strict=True))
         parts, at = self._layout(type.shape, division)
         x = reshape(x, shape=tuple(parts))
-        for name in sorted(names, key=lambda name: -at[name]):  # those before stay where they are
+        for name in sorted(names, key=lambda name: -at[name]):  # earlier axes keep their positions
             axis = self.spanning[name]
             x = as_one(process_all_gather(x, **axis.params), [axis])
             ndim = type_of(x).ndim
@@ -146,7 +161,7 @@ class _Parts:
         return reshape(x, shape=whole)
 
     def _cut(self, x: Any, division: Division, names: Sequence[Any]) -> Any:
-        """The own part along further axes of the mesh, to lie so."""
+        """This process's part along further axes of the mesh."""
         x = as_each_ones(x, self.over(names))
         shape = type_of(x).shape
         counts = [prod(self.spanning[n].members for n in of if n in names) for of in division]
@@ -176,23 +191,21 @@ def _sharding_of(x: Any) -> Any:
     return x._sharding if type(x) is SpanningArray else None
 
 
-def _common_mesh(operation: str, args: Sequence[Any]) -> Mesh:
-    """The mesh of all operands that processes divide. Raises ShardingError where there are several."""
-    spanning = [x for x in args if type(x) is SpanningArray]
-    mesh = spanning[0]._sharding.mesh
-    for x in spanning:
-        if x._sharding.mesh != mesh:
-            raise ShardingError(
-                f"{operation} got arrays that lie on {mesh} and on {x._sharding.mesh}.",
-                "Divide them over the axes of one mesh.",
-            )
-    return mesh
+def _on_one_mesh(args: Sequence[Any]) -> tuple[Mesh, Sequence[Any]]:
+    """The mesh of the first operand that spans processes, and the operands. Operands over other meshes are gathered."""
+    mesh = next(x._sharding.mesh for x in args if type(x) is SpanningArray)
+
+    def here(x: Any) -> Any:
+        elsewhere = type(x) is SpanningArray and x._sharding.mesh != mesh
+        return resharded(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if elsewhere else x
+
+    return mesh, list(map(here, args))
 
 
 def _types_of(
     primitive: Primitive, args: Sequence[Any], params: dict[str, Any]
 ) -> tuple[list[TensorType], list[TensorType]]:
-    """The types of the operands, and of the results, as of whole arrays."""
+    """The types of the operands, and of the results, as whole arrays."""
     with Builder("whole") as builder:
         whole = [builder.input(x.type) if type(x) is SpanningArray else x for x in args]
         types = [a.type for a in primitive.lift(builder, whole)]
@@ -208,9 +221,9 @@ def _combined(x: Any, op: str, axis: SpanningAxis) -> Any:
 
 
 def _known(x: Any, type: TensorType, sharding: NamedSharding) -> Any:
-    """The array of this type of which x is this process's part."""
+    """The array of this type whose block in this process is x."""
     if spans(sharding):
         return array_of_block(x, type.shape, sharding)
     if isinstance(x, Tracer):
         place_known(x, sharding)
-    return x
+    return x.with_sharding(sharding) if isinstance(x, ConcreteArray) else x

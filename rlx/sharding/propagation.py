@@ -1,4 +1,4 @@
-"""How the values of a program are divided, by how its arguments are: forward, equation by equation."""
+"""Sharding propagation: forward from a program's arguments, equation by equation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from rlx.ir.collectives import how_often
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
-from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
+from rlx.sharding.divisions import Division, Names, chosen_places, division_of, joined, shared_names, spec_of
 from rlx.sharding.mesh import AbstractMesh, Mesh
-from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.shardings import NamedSharding, SingleDeviceSharding
 from rlx.sharding.trees import typed
 
 __all__ = ["Resharding", "explained", "followed", "propagated"]
 
 
 class Resharding(NamedTuple):
-    """What devices send one another for an operation: a value that all need whole, or the parts of a result.
+    """An exchange between devices for an operation: of a value that every device needs whole, or of parts of a result.
 
-    axes: of the mesh, along which it is exchanged. nbytes: what each device has of the value afterwards. times: how
-    often; None in a loop of unknown length.
+    axes: the mesh axes of the exchange. nbytes: the size of the value on each device afterwards. times: how
+    often it happens; None in a loop of unknown length.
     """
 
     kind: str
@@ -34,30 +35,34 @@ class Resharding(NamedTuple):
 def propagated(
     program: Program, given: Sequence[Any], marks: Mapping[Any, Any]
 ) -> tuple[list[NamedSharding | None], list[Resharding]]:
-    """The shardings of a program's results, where they are known, and what devices exchange on the way.
+    """The shardings of a program's results, if known, and the exchanges that computing them needs.
 
-    As `followed`; those over a mesh without devices say nothing of where results lie.
+    As `followed`. Shardings over a mesh without devices do not specify where results are placed.
     """
     places, found = followed(program, given, marks)
     return [None if p is None or p.is_abstract else p for p in places], found
 
 
 def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[list[Any], list[Resharding]]:
-    """The shardings of a program's results, where they are known, and what devices exchange on the way.
+    """The shardings of a program's results, if known, and the exchanges that computing them needs.
 
-    given: shardings of its inputs, or None; marks: of variables, where the function said them. Nothing but the
-    marks is known where they are over several meshes, or over axes of which values are parts of a sum.
+    given: shardings of its inputs, or None; marks: shardings of variables that the function constrained. Only the
+    marks are used if the shardings are over several meshes, or over axes with parts of a sum.
+    Results follow inputs that are whole on one device.
     """
     given, marks = _with_devices(given, marks)
     shardings = [s for s in (*given, *marks.values()) if isinstance(s, NamedSharding)]
     meshes = [s.mesh for s in shardings]
     summed = any(s.spec.unreduced or s.spec.reduced for s in shardings)
+    if not meshes and (single := {s for s in given if isinstance(s, SingleDeviceSharding)}):
+        place = single.pop()
+        return [marks.get(a, None if single else place) for a in program.outputs], []
     if not meshes or summed or any(mesh != meshes[0] for mesh in meshes):
         return [marks.get(a) for a in program.outputs], []
     walk = _Walk(meshes[0].shape, marks, [])
     divisions = walk.program(program, [division_of(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
     said = {v: s for v, s in zip(program.inputs, given, strict=True) if s is not None} | dict(marks)
-    # what depends on no input every device has; what depends on one that lies nowhere may lie anywhere
+    # values that depend on no input are on every device; values of an unplaced input may be anywhere
     others = () if None not in given else None
     found = [others if division is None else division for division in divisions]
     return [
@@ -67,7 +72,7 @@ def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -
 
 
 def _with_devices(given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[Any, Any]]:
-    """The shardings, those over a mesh without devices over that of the same axes on which an input lies."""
+    """The shardings, with meshes without devices replaced by an input's mesh with the same axes."""
     meshes = [s.mesh for s in given if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
 
     def on_devices(s: Any) -> Any:
@@ -82,21 +87,22 @@ def _placed(mesh: Mesh | AbstractMesh, division: Division | None) -> NamedShardi
 
 
 def explained(name: str, found: Sequence[Resharding]) -> str:
-    """What the devices of a function exchange, a line for each."""
+    """The exchanges between the devices of a function, one line each."""
     lines = [f"rlx: the devices of {name} exchange"]
     for e in found:
         where = "" if e.origin is None else f" at {e.origin}"
         axes = ", ".join(map(repr, e.axes))
-        often = "" if e.times == 1 else ", in each round" if e.times is None else f", {e.times} times"
-        lines.append(f"  {e.kind} over {axes}, {e.nbytes} bytes on each device{often}: {e.operation}{where}")
+        lines.append(
+            f"  {e.kind} over {axes}, {e.nbytes} bytes on each device{how_often(e.times)}: {e.operation}{where}"
+        )
     return "\n".join(lines)
 
 
 class _Walk(NamedTuple):
-    """A walk through a program over the axes of a mesh; it notes what it found to be exchanged on the way.
+    """A walk through a program over the axes of a mesh. It records the exchanges.
 
-    sizes: of the mesh's axes. marks: shardings of variables, where the function said them. times: how often what it
-    walks through runs, None if that is not known.
+    sizes: of the mesh's axes. marks: shardings of variables that the function constrained. times: how often the
+    program runs, None if unknown.
     """
 
     sizes: Mapping[Any, int]
@@ -105,7 +111,7 @@ class _Walk(NamedTuple):
     times: int | None = 1
 
     def program(self, program: Program, given: Sequence[Division | None]) -> list[Division | None]:
-        """How the results are divided; None for those that depend on nothing of which it is known."""
+        """How the results are divided; None for results that depend on no input with a known division."""
         known: dict[Atom, Division] = {}
         for var, division in zip(program.inputs, given, strict=True):
             self._settle(known, var, division, None)
@@ -121,7 +127,7 @@ class _Walk(NamedTuple):
         return [known.get(a) for a in program.outputs]
 
     def _settle(self, known: dict[Atom, Division], var: Var, division: Division | None, origin: Origin | None) -> None:
-        """Note how a value is divided: as the function says, where it does."""
+        """Record how a value is divided: as the function constrained it, or else as propagated."""
         wanted = division_of(self.marks.get(var), var.type.ndim)
         if division is not None and wanted is not None:
             self._whole("with_sharding_constraint", var.type, division, wanted, origin)
@@ -130,7 +136,7 @@ class _Walk(NamedTuple):
             known[var] = division
 
     def by_axes(self, equation: Equation, operands: Sequence[Division | None]) -> Sequence[Division | None]:
-        """How the results of an operation are divided, by its axis_map; operands needed otherwise are gathered."""
+        """How the results of an operation are divided, by its axis_map. Other operands are gathered."""
         if all(division is None for division in operands):
             return [None] * len(equation.outputs)
         types = [a.type for a in equation.inputs]
@@ -149,22 +155,22 @@ class _Walk(NamedTuple):
         return divisions
 
     def repeated(self, times: int | None) -> _Walk:
-        """A walk through what runs so often where this one is; None: nobody knows."""
+        """A walk through a program that runs this number of times per run of this one; None: unknown."""
         return self._replace(times=None if times is None or self.times is None else times * self.times)
 
     def loop(
         self, equation: Equation, body: Program, parts: Sequence[Sequence[Division | None]], times: int | None
     ) -> tuple[list[Division | None], list[Division | None]]:
-        """How the carries of a loop are divided, in every round alike, and what else its body gives.
+        """How the carries of a loop are divided, equally in every iteration, and the other results of its body.
 
-        parts: of what the body takes: constants, initial carries, slices. An axis of a carry is divided as it is at
+        parts: the body's inputs: constants, initial carries, slices. An axis of a carry is divided as it is at
         first, or else as the body leaves it.
         """
         constants, initial, slices = parts
         carries = list(initial)
         while True:
             outs = self._replace(found=[]).program(body, [*constants, *carries, *slices])
-            grown = [self._joined(pair) for pair in zip(carries, outs, strict=False)]
+            grown = [joined(pair) for pair in zip(carries, outs, strict=False)]
             if grown == carries:
                 break
             carries = grown
@@ -177,38 +183,26 @@ class _Walk(NamedTuple):
         return carries, outs[len(carries) :]
 
     def alternatives(self, equation: Equation, results: Sequence[Sequence[Division | None]]) -> list[Division | None]:
-        """How the results of an operation are divided of which one of several programs is run."""
-        together = [self._joined(found) for found in zip(*results, strict=True)]
+        """How the results of an operation that runs one of several programs are divided."""
+        together = [joined(found) for found in zip(*results, strict=True)]
         for found in results:
             self.agree(equation, found, together)
         return together
 
     def agree(self, equation: Equation, have: Sequence[Division | None], wanted: Sequence[Division | None]) -> None:
-        """Note what is gathered for results of an operation to be divided as they should be, which they are inside."""
+        """Record the gathers that bring results of an operation from their division inside to the wanted division."""
         for var, own, common in zip(equation.outputs, have, wanted, strict=False):
             if own is not None and common is not None:
                 self._whole(equation.primitive.name, var.type, own, common, equation.origin)
 
-    def _joined(self, divisions: Sequence[Division | None]) -> Division | None:
-        """Each axis as the first says that divides it by mesh axes still free; None where none says anything."""
-        known = [division for division in divisions if division is not None]
-        if not known:
-            return None
-        chosen: list[Names] = [()] * len(known[0])
-        for division in known:
-            for axis, names in enumerate(division):
-                if not chosen[axis] and not {name for taken in chosen for name in taken} & set(names):
-                    chosen[axis] = names
-        return tuple(chosen)
-
     def gather(self, equation: Equation, number: int, have: Division, wanted: Division) -> None:
-        """Note that parts of an operand are gathered, unless each device has what is wanted of it."""
+        """Record that parts of an operand are gathered, unless each device has the wanted part."""
         self._whole(equation.primitive.name, equation.inputs[number].type, have, wanted, equation.origin)
 
     def _whole(
         self, operation: str, type: TensorType, division: Division, wanted: Division, origin: Origin | None
     ) -> None:
-        """Note that parts of a value are gathered, unless each device has what is wanted of it."""
+        """Record that parts of a value are gathered, unless each device has the wanted part."""
         kept = tuple(shared_names(have, want) for have, want in zip(division, wanted, strict=True))
         axes = tuple(name for have, keep in zip(division, kept, strict=True) for name in have[len(keep) :])
         if axes:
@@ -221,5 +215,5 @@ class _Walk(NamedTuple):
         return prod(self.sizes[name] for name in names)
 
     def _bytes(self, type: TensorType, division: Division) -> int:
-        """What each device has of a value."""
+        """The size of a device's part of a value."""
         return type.nbytes // prod(map(self._parts, division))

@@ -18,13 +18,13 @@ from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in, names_of_e
 __all__ = ["NamedSharding", "Sharding", "SingleDeviceSharding", "make_single_device_sharding"]
 
 Shape = Sequence[int]
-_MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # names of the one memory that there is
+_MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # names of the only memory
 
 
 def _memory_kind(kind: str | None) -> str | None:
     if kind is not None and kind not in _MEMORY_KINDS:
         raise ShardingError(
-            f"There is no memory of kind {kind!r}; there are: {', '.join(_MEMORY_KINDS)}.", "Leave memory_kind away."
+            f"There is no memory of kind {kind!r}; there are: {', '.join(_MEMORY_KINDS)}.", "Leave memory_kind out."
         )
     return kind
 
@@ -45,11 +45,11 @@ class Sharding:
         raise NotImplementedError
 
     def part_numbers(self, ndim: int) -> tuple[tuple[int, ...], np.ndarray]:
-        """Into how many parts each axis is divided, and for each device the numbers of its part."""
+        """The number of parts of each axis, and for each device the numbers of its part."""
         raise NotImplementedError
 
     def check_rank(self, owner: str, shape: Shape) -> None:
-        """Raises ShardingError where an array of this shape has too few axes."""
+        """Raises ShardingError if an array of this shape has too few axes."""
 
     @property
     def device_set(self) -> set[Device]:
@@ -63,17 +63,22 @@ class Sharding:
 
     @property
     def has_addressable_devices(self) -> bool:
-        """Whether there are devices of this process."""
+        """Whether this process has any of the devices."""
         return bool(self.addressable_devices)
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return len(self.devices)
 
     @property
+    def is_default(self) -> bool:
+        """Whether it names one device, the first of its process, where arrays are that have no sharding."""
+        return self.num_devices == 1 and (self.is_abstract or self.devices[0].local_hardware_id == 0)
+
+    @property
     def is_abstract(self) -> bool:
-        """Whether it is over a mesh without devices: it says how an array is divided, not where."""
+        """Whether it is over a mesh without devices: it specifies the division of an array, not its placement."""
         return False
 
     @property
@@ -87,7 +92,7 @@ class Sharding:
         return self.num_devices == 1
 
     def shard_shape(self, global_shape: Shape) -> tuple[int, ...]:
-        """The shape of one part. Raises ShardingError where an axis cannot be divided evenly."""
+        """The shape of one part. Raises ShardingError if an axis cannot be divided evenly."""
         shape = tuple(global_shape)
         self.check_rank("shard_shape", shape)
         counts, _ = self.part_numbers(len(shape))
@@ -135,7 +140,7 @@ class SingleDeviceSharding(Sharding):
     Args:
       device: the device. memory_kind: a name of its memory; it has one.
 
-    Raises: InputTypeError for something that is no device.
+    Raises: InputTypeError if `device` is not a device.
 
     >>> import rlx
     >>> rlx.sharding.SingleDeviceSharding(rlx.devices()[0])
@@ -173,14 +178,14 @@ class SingleDeviceSharding(Sharding):
 
 
 class NamedSharding(Sharding):
-    """An array divided over the axes of a mesh, as a partition spec says.
+    """An array divided over the axes of a mesh according to a partition spec.
 
     Args:
       mesh: a Mesh, or an AbstractMesh, which has no devices.
       spec: for each axis of the array the mesh axes that it is divided over.
-      memory_kind: a name of the devices' memory; they have one.
+      memory_kind: a name of the devices' memory; they have only one.
 
-    Raises: ShardingError where the spec names an axis that the mesh does not have, or one twice.
+    Raises: ShardingError if the spec names an axis that the mesh does not have, or an axis twice.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -217,7 +222,7 @@ class NamedSharding(Sharding):
 
     @property
     def is_abstract(self) -> bool:
-        """Whether the mesh has no devices: the sharding says how an array is divided, not where."""
+        """Whether the mesh has no devices: the sharding specifies the division of an array, not its placement."""
         return isinstance(self.mesh, AbstractMesh)
 
     @property
@@ -239,7 +244,7 @@ class NamedSharding(Sharding):
         return frozenset(self.mesh.axis_names) - named
 
     def check_rank(self, owner: str, shape: Shape) -> None:
-        """Raises ShardingError where the spec has more entries than an array of this shape has axes."""
+        """Raises ShardingError if the spec has more entries than an array of this shape has axes."""
         if len(shape) < len(self.spec):
             raise ShardingError(
                 f"{owner} got {self!r}, whose spec has {len(self.spec)} entries, for an array of shape {tuple(shape)}.",
@@ -253,7 +258,7 @@ class NamedSharding(Sharding):
         return np.indices(sizes).reshape(len(sizes), -1).T if sizes else np.zeros((max(self.mesh.size, 1), 0), int)
 
     def part_numbers(self, ndim: int) -> tuple[tuple[int, ...], np.ndarray]:
-        """Into how many parts each axis is divided, and for each device the numbers of its part."""
+        """The number of parts of each axis, and for each device the numbers of its part."""
         sizes, names = self.mesh.shape, self.mesh.axis_names
         counts = [1] * ndim
         numbers = np.zeros((len(self._positions), ndim), int)
@@ -301,12 +306,12 @@ def make_single_device_sharding(device: Device, *, memory_kind: str | None = Non
 
 
 def default_sharding() -> SingleDeviceSharding:
-    """Where arrays lie that were put nowhere."""
+    """The sharding of arrays that were not placed."""
     return SingleDeviceSharding(local_devices()[0])
 
 
 def check_names(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
-    """Raises ShardingError where a spec names an axis that the mesh lacks, or one twice."""
+    """Raises ShardingError if a spec names an axis that the mesh lacks, or an axis twice."""
     named = names_in(spec.partitions)
     unknown = [n for n in (*named, *spec.unreduced, *spec.reduced) if n not in mesh.axis_names]
     if unknown:
@@ -323,7 +328,7 @@ def check_names(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> N
     if UNCONSTRAINED in spec.partitions and mesh.axis_types and not mesh.auto_axes:
         raise ShardingError(
             f"{owner} got {spec!r} for {mesh}, none of whose axes is Auto.",
-            "Only for Auto axes the compiler chooses how arrays are divided.",
+            "The compiler chooses how arrays are divided only for Auto axes.",
         )
     reserved = [n for n in (*spec.unreduced, *spec.reduced) if n not in mesh.explicit_axes]
     if reserved:

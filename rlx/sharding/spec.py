@@ -1,4 +1,4 @@
-"""PartitionSpec: which mesh axes the axes of an array are divided over."""
+"""PartitionSpec: the mesh axes that the axes of an array are divided over."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def _entry(entry: Any) -> Any:
 
 
 class PartitionSpec:
-    """For each axis of an array the mesh axes that it is divided over: a name, a tuple of names, or None.
+    """The mesh axes that each axis of an array is divided over: a name, a tuple of names, or None.
 
-    Axes behind the last entry are not divided. `P.UNCONSTRAINED` leaves an axis to the compiler. A spec has length,
-    entries, and an order as a tuple has, and is a leaf of a tree.
+    Axes after the last entry are not divided. `P.UNCONSTRAINED` leaves an axis to the compiler. A spec behaves like a
+    tuple (length, entries, order) and is a leaf of a tree.
 
     Args:
       partitions: the entries.
       unreduced, reduced: sets of mesh axes over which values are parts of a sum, or copies of one value.
 
-    Raises: ShardingError where an axis is named both as an entry and in unreduced or reduced; InputTypeError
-      where those are no sets.
+    Raises: ShardingError if an axis is both an entry and in unreduced or reduced; InputTypeError if
+      these are not sets.
 
     >>> import rlx
     >>> spec = rlx.P("data", None, ("x", "y"))
@@ -70,12 +70,12 @@ class PartitionSpec:
             raise ShardingError(
                 f"PartitionSpec got entries {self._partitions}, unreduced={set(self.unreduced)} and"
                 f" reduced={set(self.reduced)}.",
-                "Each of the three names other axes of a mesh.",
+                "The three must name different axes of a mesh.",
             )
 
     def __init_subclass__(cls) -> None:
-        what = f"{cls.__qualname__} is a class derived from PartitionSpec, which has none."
-        raise InputTypeError(what, "Make specs with rlx.P(...), and keep what else there is beside them.")
+        what = f"{cls.__qualname__} derives from PartitionSpec, which cannot be subclassed."
+        raise InputTypeError(what, "Create specs with rlx.P(...), and store other data separately.")
 
     @property
     def partitions(self) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ class PartitionSpec:
     def _plain(self) -> tuple[Any, ...]:
         if self.unreduced or self.reduced:
             raise ShardingError(
-                f"The entries of {self!r} are asked for, which would lose its unreduced and reduced axes.",
+                f"The entries of {self!r} were read, which would lose its unreduced and reduced axes.",
                 "Write spec.partitions.",
             )
         return self._partitions

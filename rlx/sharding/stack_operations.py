@@ -1,4 +1,4 @@
-"""Operations on whole arrays of which devices have parts of a sum, or copies: each along the axes that have them."""
+"""Operations on whole arrays with unreduced or reduced axes: applied to each device's parts or copies."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["operation_on_stacks"]
 
 
 def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The result of an operation of which some operands have unreduced or reduced axes.
+    """The result of an operation with operands that have unreduced or reduced axes.
 
-    Raises as `reductions_of_result`; ShardingError for arrays of several meshes, and for others than numbers beside one
-    with reduced axes where the operation goes element by element; UnsupportedError for loops and branches.
+    Raises as `reductions_of_result`. ShardingError for arrays of several meshes, and for an elementwise operation on an
+    array with reduced axes and another array without them. UnsupportedError for loops and branches.
     """
     if primitive.region or primitive.collective or any(type(x) is SpanningArray for x in args):
         raise UnsupportedError(
-            f"{primitive.name} got an array with unreduced or reduced axes.", "Put it elsewhere before: rlx.reshard."
+            f"{primitive.name} got an array with unreduced or reduced axes.", "Convert it first: rlx.reshard."
         )
     mesh = _common_mesh(primitive.name, args)
     operands = [_operand(x) for x in args]
@@ -64,10 +64,10 @@ def _place(x: Any) -> Any:
 
 
 def _common_mesh(name: str, args: Sequence[Any]) -> Mesh | AbstractMesh:
-    """The mesh of all operands that have such axes. Raises ShardingError where there are several."""
+    """The mesh of all operands with such axes. Raises ShardingError if there are several."""
     meshes = [x._sharding.mesh for x in args if type(x) is StackedArray]
     if any(mesh.shape_tuple != meshes[0].shape_tuple for mesh in meshes):
-        raise ShardingError(f"{name} got arrays that lie on {meshes[0]} and on others.", "Divide them over one mesh.")
+        raise ShardingError(f"{name} got arrays on {meshes[0]} and on another mesh.", "Divide them over one mesh.")
     return meshes[0]
 
 
@@ -85,26 +85,26 @@ def _of_kind(kinds: dict[Any, str], kind: str) -> frozenset[Any]:
 
 
 def _check_alike(name: str, operands: Sequence[Operand], reduced: set[Any]) -> None:
-    """Raises ShardingError unless all operands that have derivatives, but numbers, are reduced over the same axes."""
+    """Raises ShardingError unless all operands with derivatives, except numbers, are reduced over the same axes."""
     moving = [x for x in operands if x.type.ndim and is_inexact(x.type.dtype)]
     other = next((x for x in moving if x.reductions.reduced != reduced), None)
     if other is not None:
         raise ShardingError(
             f"{name} got an operand that is reduced over {sorted(map(str, reduced))}, and a {other.type!r} that is not:"
-            " of which of them the cotangent should be summed, nobody said.",
-            "Put one where the other is: rlx.reshard(x, rlx.P(...)).",
+            " it is ambiguous whose cotangent should be summed.",
+            "Give both the same sharding: rlx.reshard(x, rlx.P(...)).",
         )
 
 
 def _collapses(primitive: Primitive, operands: Sequence[Operand], params: dict[str, Any], reduced: set[Any]) -> bool:
-    """Whether a result has no copies of its own: of other operands than copies, or of a product of arrays."""
+    """Whether a result has no copies: it has operands that are not copies, or is a product of arrays."""
     arrays = [x for x in operands if x.type.ndim]
     linear = primitive.linear_in(*(x.type for x in operands), **params)
     return any(x.reductions.reduced != reduced for x in arrays) or (len(arrays) > 1 and not linear)
 
 
 def _spec(sharding: NamedSharding, sizes: dict[Any, int]) -> PartitionSpec:
-    """Of a spec what speaks of these axes and does not divide."""
+    """The entries of a spec that mention these axes without dividing over them."""
     spec = sharding.spec
     return PartitionSpec(unreduced=spec.unreduced & sizes.keys(), reduced=spec.reduced & sizes.keys())
 
@@ -117,7 +117,7 @@ def _sharding_of_results(
     mesh: Mesh | AbstractMesh,
     out: PartitionSpec,
 ) -> NamedSharding:
-    """How results lie: divided as the axes of operands say, that they come from."""
+    """How results are divided: as the axes of operands that they come from."""
     types = [type_of(x) for x in args]
     have = [division_of(_place(x), t.ndim) for x, t in zip(args, types, strict=True)]
     chosen = chosen_places(mesh.shape, primitive.axis_map(*types, **params), have, result)

@@ -1,4 +1,4 @@
-"""Products whose sum over a divided axis is left to be made: each device has the sum over its part of that axis."""
+"""Products with an unreduced sum: each device has the sum over its part of the contracted axis."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Labels = Sequence[Hashable]
 def product_in_parts(
     owner: str, x: Array, y: Array, numbers: Any, precision: Any, preferred: Any, out_sharding: Any
 ) -> Array:
-    """dot_general of operands, of which devices have the parts of the sum over axes that an out_sharding has unreduced.
+    """dot_general whose out_sharding has unreduced axes: devices have the parts of the sum over them.
 
-    Args: as of rlx.lax.dot_general, with axes counted from the front. Raises: as split_in_parts.
+    Args: as for rlx.lax.dot_general, with axes counted from the front. Raises: as split_in_parts.
     """
     (x_sum, y_sum), (x_batch, y_batch) = numbers
     shared = {**dict(zip(y_sum, x_sum, strict=True)), **dict(zip(y_batch, x_batch, strict=True))}
@@ -45,10 +45,10 @@ def product_in_parts(
 
 
 def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -> Array:
-    """The sum over some axes, counted from the front, of which devices have the parts over the unreduced axes of an
-    out_sharding; over others the parts are summed.
+    """The sum over some axes, counted from the front. Devices have the parts over the unreduced axes of an
+    out_sharding; over other axes the parts are summed.
 
-    Raises: ShardingError for unreduced axes over which the array is not unreduced, and that divide none of its axes.
+    Raises: ShardingError for unreduced axes over which the array is not unreduced, and that divide no summed axis.
     """
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
@@ -59,8 +59,8 @@ def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -
     stays = wanted & own.spec.unreduced if stacked else frozenset()
     if not wanted <= own.spec.unreduced | {name for axis in axes for name in entries[axis]}:
         raise ShardingError(
-            f"{owner} got out_sharding={sharding.spec!r} for a {x.type!r} that lies as {own.spec!r} says.",
-            "Its unreduced axes are those of the array, and those that divide the axes that are summed over.",
+            f"{owner} got out_sharding={sharding.spec!r} for a {x.type!r} with the spec {own.spec!r}.",
+            "Its unreduced axes must be the array's, or divide the axes that are summed over.",
         )
     names = [name for name in sharding.mesh.axis_names if name in wanted - stays and sizes[name] > 1]
     base = restacked(x, own.update(spec=own.spec.update(unreduced=stays))) if stacked else x
@@ -73,7 +73,7 @@ def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -
 
 
 def of_parts(owner: str, local: Array, sharding: NamedSharding) -> Array:
-    """The array of which devices have these parts of a sum. Raises ShardingError where it cannot be divided so."""
+    """The array from these parts of a sum on the devices. Raises ShardingError if it cannot be divided this way."""
     found = stacked_as(local, sharding)
     check_shape(owner, sharding, found.shape)
     return stacked_as(local, complete(sharding, found.ndim))
@@ -82,12 +82,12 @@ def of_parts(owner: str, local: Array, sharding: NamedSharding) -> Array:
 def split_in_parts(
     owner: str, arrays: Sequence[Array], terms: Sequence[Labels], output: Labels, out_sharding: Any
 ) -> tuple[list[Any], list[Any], NamedSharding]:
-    """Operands with the mesh axes over which a sum is left in front, these axes, and how the result lies.
+    """Operands with the unreduced mesh axes in front, these axes, and the sharding of the result.
 
-    `terms` are labels of the operands' axes, `output` those of the result's: the others are summed over.
+    `terms` are labels of the operands' axes, `output` the labels of the result's axes: the others are summed over.
 
-    Raises: ShardingError unless the axes that are summed over are divided over exactly the unreduced axes, in each
-      operand alike. Of traced operands of which nobody knows how they lie, they are divided so here.
+    Raises: ShardingError unless the axes that are summed over are divided over exactly the unreduced axes, equally in
+      both operands. Traced operands with an unknown division are divided this way here.
     """
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
@@ -102,7 +102,7 @@ def split_in_parts(
                 raise ShardingError(
                     f"{owner} sums over an axis that one operand has divided over {summed[label]}, another over"
                     f" {names}.",
-                    "Divide both alike: rlx.reshard(x, rlx.P(...)).",
+                    "Divide both equally: rlx.reshard(x, rlx.P(...)).",
                 )
     if any(unknown):
         labelled = [pair for x, term in zip(arrays, terms, strict=True) for pair in zip(term, x.shape, strict=True)]
@@ -112,14 +112,14 @@ def split_in_parts(
         raise ShardingError(
             f"{owner} got out_sharding={sharding.spec!r}, and sums over axes that are divided over"
             f" {sorted(map(str, found))}.",
-            "Its unreduced axes are those over which they are: rlx.reshard(operand, rlx.P(...)).",
+            "Its unreduced axes must be the axes that divide the summed axes: rlx.reshard(operand, rlx.P(...)).",
         )
     names = list(stack_axes(sharding))
     return [_split(x, term, summed, names, sharding) for x, term in zip(arrays, terms, strict=True)], names, sharding
 
 
 def _assign(summed: dict[Hashable, Names], sizes: Mapping[Hashable, int], sharding: NamedSharding) -> None:
-    """Divide axes that are summed over by the unreduced axes that divide none yet, as far as their sizes allow."""
+    """Divide summed axes by the unreduced axes that divide none yet, as far as their sizes allow."""
     counts = sharding.mesh.shape
     divided = {name for names in summed.values() for name in names}
     for name in sharding.mesh.axis_names:
@@ -133,7 +133,7 @@ def _assign(summed: dict[Hashable, Names], sizes: Mapping[Hashable, int], shardi
 
 
 def _split(x: Any, term: Labels, summed: dict[Hashable, Names], names: Sequence[Any], sharding: NamedSharding) -> Any:
-    """An operand with an axis for each of the names in front, of size 1 where no axis of it is divided so."""
+    """An operand with an axis for each of the names in front, of size 1 if no axis is divided over it."""
     sizes = sharding.mesh.shape
     shape: list[int] = []
     at: dict[Any, int] = {}

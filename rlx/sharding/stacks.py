@@ -1,4 +1,4 @@
-"""Arrays whose specs have unreduced or reduced axes: what devices have of them, and how it becomes something else."""
+"""Arrays whose specs have unreduced or reduced axes: the values on each device, and conversions to other shardings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["first_along", "restacked", "stack_axes", "stacked_as"]
 
 
 def stack_axes(sharding: Any) -> dict[Any, str]:
-    """The axes of several members along which devices have parts of a sum, or copies: "unreduced" or "reduced".
+    """The axes with several members along which devices have parts of a sum, or copies: "unreduced" or "reduced".
 
     In the mesh's order. Axes of one device have nothing to sum. Raises UnsupportedError for meshes over processes.
     """
@@ -35,7 +35,7 @@ def stack_axes(sharding: Any) -> dict[Any, str]:
     kinds = {**dict.fromkeys(spec.unreduced, "unreduced"), **dict.fromkeys(spec.reduced, "reduced")}
     if kinds and isinstance(mesh, Mesh) and mesh.is_multi_process:
         raise UnsupportedError(
-            f"{sharding!r} has unreduced or reduced axes, and is over several processes.",
+            f"{sharding!r} has unreduced or reduced axes, and spans several processes.",
             "Sum in the function: rlx.lax.psum(x, axis).",
         )
     sizes = mesh.shape
@@ -43,17 +43,17 @@ def stack_axes(sharding: Any) -> dict[Any, str]:
 
 
 def stacked_as(local: Any, sharding: NamedSharding) -> StackedArray:
-    """The array of which devices have this, one behind another along leading axes."""
+    """The array whose devices have these values, stacked along leading axes."""
     type = type_of(local)
     return StackedArray(local, Span(type.update(shape=type.shape[len(stack_axes(sharding)) :]), sharding))
 
 
 def restacked(x: Any, sharding: Any) -> Array:
-    """An array, with the same sum of its parts, of which devices have what a sharding asks for.
+    """An array, with the same sum of its parts, under another sharding.
 
-    Along an axis that is unreduced from now on, the first device has the value, and the others zeros; of an array that
-    was divided over that axis each has its part, and zeros beside it. It is an ordinary array where the sharding asks
-    for neither parts nor copies.
+    Along a new unreduced axis, the first device has the value, and the others have zeros. If the array was divided
+    over that axis, each device keeps its part and has zeros elsewhere. The result is an ordinary array if the sharding
+    has no unreduced or reduced axes.
     """
     have = stack_axes(x._sharding) if type(x) is StackedArray else {}
     want = stack_axes(sharding)
@@ -64,7 +64,7 @@ def restacked(x: Any, sharding: Any) -> Array:
         if want.get(name) != kind:
             divides = isinstance(sharding, NamedSharding) and name in names_in(sharding.spec.partitions)
             if kind == "reduced" and divides and is_inexact(x.dtype):
-                local, kind = _own_parts(local, at, name, sharding, x.ndim), "unreduced"  # a device's of its own copy
+                local, kind = _own_parts(local, at, name, sharding, x.ndim), "unreduced"  # its part of its copy
             local = reduce_sum(local, axes=(at,)) if kind == "unreduced" else first_along(local, at)
     for at, (name, kind) in enumerate(want.items()):
         if have.get(name) != kind:
@@ -82,7 +82,7 @@ def _with_axis(x: Any, at: int, size: int) -> Any:
 
 
 def _own_parts(copies: Any, at: int, name: Any, place: Any, ndim: int) -> Any:
-    """Of copies along an axis what is a device's own, and zeros elsewhere: `place` says how the array is divided."""
+    """A device's own part of copies along an axis, and zeros elsewhere: `place` describes how the array is divided."""
     shape = type_of(copies).shape
     entries = list(map(names_of_entry, place.spec.partitions)) if isinstance(place, NamedSharding) else []
     axis = next((i for i, names in enumerate(entries) if name in names), None)
@@ -90,7 +90,7 @@ def _own_parts(copies: Any, at: int, name: Any, place: Any, ndim: int) -> Any:
         own, kept = np.arange(shape[at]) == 0, (at,)
     else:
         counts = [place.mesh.shape[other] for other in entries[axis]]
-        inside = prod(counts[entries[axis].index(name) + 1 :])  # parts along axes of the mesh behind this one
+        inside = prod(counts[entries[axis].index(name) + 1 :])  # parts along axes of the mesh after this one
         axis += len(shape) - ndim
         part = np.arange(shape[axis]) // (shape[axis] // prod(counts))
         own, kept = np.arange(shape[at])[:, None] == part // inside % shape[at], (at, axis)

@@ -1,7 +1,7 @@
-"""How a traced value is divided, for those who ask while a function is traced.
+"""How a traced value is divided, for queries while a function is traced.
 
-What its program says so far is followed forward, from the values that the function was given. Where nobody asks,
-nothing is done; `Builder.given` has the values that the inputs of functions inside of it stand for.
+The program so far is propagated forward, from the inputs of the function. Without a query, nothing is computed.
+`Builder.given` has the values that the inputs of inner functions stand for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["here", "traced_sharding", "undivided"]
 
 
 def traced_sharding(x: Any) -> Any:
-    """The sharding of a value as far as it is known, of traced ones, too; None where nothing is.
+    """The sharding of a value, including traced values, as far as it is known; None if it is not.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -44,7 +44,7 @@ def traced_sharding(x: Any) -> Any:
 
 
 def undivided(x: Any) -> bool:
-    """Whether a value that has no sharding comes from values that have none: then nobody has divided it."""
+    """Whether a value without a sharding comes only from values without one: then it was never divided."""
     if not isinstance(x, Tracer):
         return getattr(x, "_sharding", None) is None
     if not isinstance(x.atom, Var):
@@ -56,14 +56,14 @@ def undivided(x: Any) -> bool:
 
 
 def _of_source(builder: Builder, var: Var) -> Any:
-    """How the value is divided that a variable stands for which no equation makes: captured, or an argument."""
+    """How the value of a variable is divided that no equation defines: a captured value or an argument."""
     value = value_behind(builder, var)
-    # a slice of a value has fewer axes, and nobody says which one is left out
+    # a slice of a value has fewer axes, and the dropped axis is unknown
     return None if value is None or value.ndim != var.type.ndim else traced_sharding(value)
 
 
 def here(sharding: Any) -> Any:
-    """A sharding by the types that its mesh's axes have here: in a shard_map none divides by the Manual ones."""
+    """A sharding with the types that its mesh's axes have here: in a shard_map Manual axes do not divide."""
     mesh = current().abstract
     if not isinstance(sharding, NamedSharding) or mesh is None or mesh.shape_tuple != sharding.mesh.shape_tuple:
         return sharding

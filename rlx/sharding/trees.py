@@ -1,4 +1,4 @@
-"""Trees of shardings and specs: one for each leaf of a tree of arrays, checked."""
+"""Trees of shardings and specs, checked and expanded to one for each leaf of a tree of arrays."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from rlx.backends import memory_named
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.blocks import array_of_block, own_block, spans
 from rlx.sharding.context import context_mesh
-from rlx.sharding.mesh import AxisType, Mesh
+from rlx.sharding.mesh import AxisType, Mesh, current
 from rlx.sharding.partition import resharded
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
 from rlx.sharding.stacks import restacked, stack_axes
-from rlx.trace.builder import Tracer, state
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.builder import Tracer
+from rlx.trace.flat import as_array
+from rlx.trace.spanning import SpanningArray, operations
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
-__all__ = ["check_shape", "placed", "resolve", "resolve_explicit", "spread"]
+__all__ = ["check_shape", "divided_as", "on_devices", "placed", "resolve", "resolve_explicit", "spread"]
 
 
 def spread(owner: str, prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """An entry of `prefix` for each leaf of `full`. Raises ShardingError where it is no prefix of that tree."""
+    """An entry of `prefix` for each leaf of `full`. Raises ShardingError if it is not a prefix of that tree."""
     entries, treedef = tree.flatten(prefix, lambda x: x is None or (is_leaf is not None and is_leaf(x)))
     try:
         parts = treedef.flatten_up_to(full)
     except (ValueError, TypeError):
         raise ShardingError(
-            f"{owner} has the structure {treedef}, which is no prefix of that of the values, {tree.structure(full)}.",
-            "Give one entry for each value, or one for a whole tuple, list or dict of them.",
+            f"{owner} has the structure {treedef}, which is not a prefix of the values', {tree.structure(full)}.",
+            "Pass one entry for each value, or one for a whole tuple, list or dict of values.",
         ) from None
     return [entry for entry, part in zip(entries, parts, strict=True) for _ in tree.leaves(part)]
 
 
 def resolve(owner: str, entry: Any) -> Sharding | None:
-    """A sharding as itself, a spec with the mesh in force, None as None. Raises InputTypeError for others.
+    """A sharding unchanged, a spec with the mesh in force, None as None. Raises InputTypeError for anything else.
 
-    One over an empty mesh asks for nothing: it is what the type of an array says that nobody divided.
+    A sharding over an empty mesh counts as None: it is the type of an array that was never divided.
     """
     if entry is None or isinstance(entry, Sharding):
         return None if isinstance(entry, NamedSharding) and entry.mesh.empty else entry
@@ -52,8 +53,16 @@ def resolve(owner: str, entry: Any) -> Sharding | None:
     )
 
 
+def on_devices(sharding: Sharding | None) -> Sharding | None:
+    """A sharding over the abstract mesh in force, over the mesh's devices; other shardings unchanged."""
+    mesh = current().concrete
+    if mesh is None or not isinstance(sharding, NamedSharding) or sharding.mesh != mesh.abstract_mesh:
+        return sharding
+    return NamedSharding(mesh, sharding.spec)
+
+
 def resolve_explicit(owner: str, entry: Any) -> Sharding | None:
-    """resolve, for functions that say how Explicit axes divide their result. Raises ShardingError for other axes."""
+    """resolve, for functions that specify how Explicit axes divide a result. Raises ShardingError for other axes."""
     found = resolve(owner, entry)
     if isinstance(found, NamedSharding):
         named = (*names_in(found.spec.partitions), *found.spec.unreduced, *found.spec.reduced)
@@ -61,33 +70,33 @@ def resolve_explicit(owner: str, entry: Any) -> Sharding | None:
         if others:
             raise ShardingError(
                 f"{owner} got {found.spec!r}, whose axis {others[0]!r} is {found.mesh.type_of(others[0])!r}.",
-                "For Auto axes there is rlx.lax.with_sharding_constraint.",
+                "Use rlx.lax.with_sharding_constraint for Auto axes.",
             )
     return found
 
 
 def check_shape(owner: str, sharding: Sharding | None, shape: Sequence[int]) -> None:
-    """Raises ShardingError where an array of this shape cannot be divided so."""
+    """Raises ShardingError if an array of this shape cannot be divided this way."""
     if sharding is not None:
         sharding.check_rank(owner, shape)
         sharding.shard_shape(shape)
 
 
 def complete(sharding: NamedSharding, ndim: int) -> NamedSharding:
-    """The sharding with an entry for each axis of an array: None for those that it leaves out."""
+    """The sharding with an entry for each axis of an array; axes without an entry get None."""
     spec = sharding.spec
     entries = [None if e is UNCONSTRAINED else e for e in spec.partitions]
     return sharding.update(spec=spec.update([*entries, *[None] * (ndim - len(entries))]))
 
 
 def typed(sharding: Any, ndim: int) -> Any:
-    """The sharding that an operation gives its result: over Explicit axes with an entry for each axis of the array."""
+    """The sharding of an operation's result: over Explicit axes, with an entry for each axis of the array."""
     explicit = isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes
     return complete(sharding, ndim) if explicit else sharding
 
 
 def check_described(sharding: Any, shape: Sequence[int]) -> None:
-    """Raises where this is no sharding or spec, or does not fit an array of this shape."""
+    """Raises if this is not a sharding or spec, or does not match an array of this shape."""
     if not isinstance(sharding, (Sharding, PartitionSpec)):
         raise ShardingError(
             f"ShapeDtypeStruct got {sharding!r:.60}, a {type(sharding).__name__}, as its sharding.",
@@ -98,11 +107,11 @@ def check_described(sharding: Any, shape: Sequence[int]) -> None:
 
 
 def placed(x: Array, sharding: Sharding | Device | None) -> Array:
-    """The array where `sharding` says, copied there unless it lies there. None leaves it as it is.
+    """The array with the sharding `sharding`, copied only if necessary. None leaves it unchanged.
 
-    A traced value stays what it is, too: of one that several devices have is noted how they have it. Of an array that
-    processes divide, this one takes its part. Where they divide it otherwise, traced functions exchange it. Raises
-    ShardingError where nothing is traced. Parts of a sum are summed where the sharding does not ask for them.
+    The sharding of a traced value is recorded if it has several devices. If the sharding spans processes, this process
+    takes its part of the array; parts that are already divided over processes are exchanged. Parts of a sum are summed
+    if the sharding does not have these unreduced axes.
     """
     if sharding is None:
         return x
@@ -111,7 +120,7 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
         if type(x) is StackedArray:
             return x
     if isinstance(x, SpanningArray):
-        if state.builder is not None and isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
             return resharded(x, sharding)
         return divided_so(x, sharding)
     if isinstance(sharding, NamedSharding) and spans(sharding):
@@ -127,18 +136,28 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     return x.with_sharding(sharding)
 
 
+def divided_as(x: Array, like: Any) -> Array:
+    """The array divided over processes like another value. Every process has all of it if that is not divided."""
+    if type(like) is SpanningArray:
+        return placed(as_array(x), like._sharding)
+    return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
+
+
+operations.divided_as = divided_as
+
+
 def divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:
-    """The array, if processes divide it as a sharding says; raises ShardingError otherwise."""
+    """The array, if processes divide it according to the sharding. Raises ShardingError otherwise."""
     if sharding is None or (isinstance(sharding, Sharding) and x._sharding.is_equivalent_to(sharding, x.ndim)):
         return x
     raise ShardingError(
-        f"A {x.type!r} that processes divide as {x._sharding.spec!r} would have to be exchanged between them, to lie as"
-        f" {sharding!r} says.",
+        f"A {x.type!r} that processes divide as {x._sharding.spec!r} would have to be exchanged between them to get"
+        f" {sharding!r}.",
         "Exchange in rlx.shard_map (rlx.lax.all_gather, all_to_all), or on the host: device_put(process_allgather(x),"
         " sharding).",
     )
 
 
 def placed_all(arrays: Iterable[Array], shardings: Iterable[Any]) -> list[Array]:
-    """Each array where its sharding says."""
+    """Each array with its sharding."""
     return [placed(x, s) for x, s in zip(arrays, shardings, strict=True)]

@@ -1,1 +1,1 @@
-"""StableHLO, the text that XLA's compilers read: programs written (`Exported.stablehlo()`) and read."""
+"""StableHLO, the input format of XLA's compilers: writing (`Exported.stablehlo()`) and reading programs."""

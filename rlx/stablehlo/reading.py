@@ -17,6 +17,7 @@ from rlx.call.scopes import ensure_compile_time_eval
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, UnsupportedError
 from rlx.export.exported import Exported, export
+from rlx.installation import install_command
 from rlx.scipy import special
 from rlx.stablehlo.text import DTYPES
 from rlx.standalone.spelling import entering
@@ -31,15 +32,15 @@ rules: dict[str, Rule] = {}
 
 
 def import_stablehlo(text: str) -> Exported:
-    """A StableHLO module, such as `Exported.stablehlo()` and `jax.export` write, as an exported function.
+    """Import a StableHLO module, for example from `Exported.stablehlo()` or `jax.export`.
 
     Args:
       text: MLIR text, or bytecode, with a public function `main`.
 
-    Returns: an Exported: called with the arguments of `main`; it gives its result, or a tuple of them.
+    Returns: an Exported: takes the arguments of `main`, returns its result or a tuple of results.
 
-    Raises: FileFormatError for what does not parse or does not verify; UnsupportedError, naming all operations that are
-      not there, or where the package jaxlib, whose parser this is, is not installed.
+    Raises: FileFormatError if the module does not parse or verify; UnsupportedError, which lists all unsupported
+      operations, or if the package jaxlib, which provides the parser, is not installed.
 
     >>> import rlx, numpy as np
     >>> text = rlx.export(lambda x: x * 2.0 + 1.0)(np.ones(3, np.float32)).stablehlo()
@@ -50,7 +51,7 @@ def import_stablehlo(text: str) -> Exported:
     reader = _Reader(module)
     main = reader.functions.get("main")
     if main is None:
-        raise FileFormatError("The module has no function main.", "Its public function has to be called so.")
+        raise FileFormatError("The module has no function main.", "Its public function must have this name.")
     if missing := reader.missing():
         raise UnsupportedError(f"The module has operations that rlx does not read: {', '.join(missing)}.")
     types: list[Any] = [ShapeDtypeStruct(*_type_of(a.type)) for a in main.regions[0].blocks[0].arguments]
@@ -69,9 +70,9 @@ def _title(module: Any) -> str:
 
 
 def _bindings() -> Any:
-    """jaxlib's MLIR, and a context that knows StableHLO."""
+    """jaxlib's MLIR, and a context with the StableHLO dialect."""
     if importlib.util.find_spec("jaxlib") is None:
-        raise UnsupportedError("Reading StableHLO needs the package jaxlib.", 'pip install "rlx[stablehlo]"')
+        raise UnsupportedError("Reading StableHLO needs the package jaxlib.", install_command("stablehlo"))
     ir = importlib.import_module("jaxlib.mlir.ir")
     context, registry = ir.Context(), ir.DialectRegistry()
     importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
@@ -92,7 +93,7 @@ def _parsed(text: str) -> Any:
         return module
     except (ir.MLIRError, ValueError) as error:
         reason = str(error)
-    raise FileFormatError(f"The text is no StableHLO module: {reason[:2000]}")
+    raise FileFormatError(f"The text is not a StableHLO module: {reason[:2000]}")
 
 
 def _dtype(text: str) -> Any:
@@ -104,10 +105,10 @@ def _dtype(text: str) -> Any:
 
 
 def _type_of(type: Any) -> tuple[tuple[int, ...], Any]:
-    """Shape and dtype of an MLIR type. Raises UnsupportedError for other types than of arrays with known shapes."""
+    """Shape and dtype of an MLIR type. Raises UnsupportedError except for arrays with known shapes."""
     found = re.fullmatch(r"tensor<((?:\d+x)*)(complex<\w+>|\w+)>", str(type))
     if found is None:
-        raise UnsupportedError(f"rlx has no values of type {type}.", "Shapes are numbers, without encodings.")
+        raise UnsupportedError(f"rlx has no values of type {type}.", "Shapes must be numbers, without encodings.")
     return tuple(int(n) for n in found[1].split("x") if n), _dtype(found[2])
 
 
@@ -122,7 +123,7 @@ class _Reader:
         self.stack: list[dict[Any, Any]] = []
 
     def missing(self) -> list[str]:
-        """Operations that are not there."""
+        """The unsupported operations."""
         found: set[str] = set()
 
         def look(operation: Any) -> None:
@@ -147,7 +148,7 @@ class _Reader:
             self.stack = outer
 
     def block(self, block: Any, arguments: Values) -> list[Any]:
-        """What a block returns."""
+        """The results of a block."""
         self.stack.append(dict(zip(block.arguments, arguments, strict=True)))
         try:
             for operation in block.operations:
@@ -162,14 +163,14 @@ class _Reader:
             self.stack.pop()
 
     def read(self, value: Any) -> Any:
-        """The value of an operand, of this block or one around it."""
+        """The value of an operand, from this block or an enclosing one."""
         for scope in reversed(self.stack):
             if value in scope:
                 return scope[value]
         raise FileFormatError(f"The value {value} is used where it is not defined.")
 
     def region(self, operation: Any, number: int = 0) -> Callable[..., list[Any]]:
-        """A region as a function; it sees what is around it now."""
+        """A region as a function; it captures the current values of the enclosing blocks."""
         block, scopes = operation.regions[number].blocks[0], list(self.stack)
 
         def run(*arguments: Any) -> list[Any]:
@@ -219,7 +220,7 @@ def _out(op: Any) -> tuple[tuple[int, ...], Any]:
     return _type_of(op.results[0].type)
 
 
-rule = entering(rules)  # how operations of these names are run
+rule = entering(rules)  # registers the implementation of operations by name
 
 
 # ------------------------------------------------------------------ elementwise operations
@@ -330,11 +331,11 @@ def _constant(r: _Reader, op: Any, xs: Values) -> Any:
     found = np.array(op.attributes["value"])
     if found.dtype != dtype and found.dtype.itemsize == np.dtype(dtype).itemsize and found.dtype.kind in "uV":
         found = found.view(dtype)
-    return np.broadcast_to(found.astype(dtype), shape).copy()  # a literal where it has no axes
+    return np.broadcast_to(found.astype(dtype), shape).copy()  # a literal if it has no axes
 
 
 def _complex_constant(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Of its text: the bindings have no complex numbers."""
+    """Parsed from text, as the bindings do not support complex numbers."""
     data = re.search(r'"0x([0-9A-Fa-f]*)"', text)
     if data is not None:
         return np.frombuffer(bytes.fromhex(data[1]), dtype).reshape(shape).copy()
@@ -416,7 +417,7 @@ def _dynamic_update(r: _Reader, op: Any, xs: Values) -> Any:
 
 # ------------------------------------------------------------------ reductions and order
 def _body_kind(op: Any, number: int = 0) -> str:
-    """The one operation that a region of two scalars is; "second" where it returns that; "" for other regions."""
+    """The single operation of a region of two scalars; "second" if it returns the second; "" otherwise."""
     block = op.regions[number].blocks[0]
     operations = [o.operation for o in block.operations]
     if len(operations) == 1 and len(operations[0].operands) == 1:
@@ -471,7 +472,7 @@ def _reduce_window(r: _Reader, op: Any, xs: Values) -> Any:
 
 @rule("stablehlo.select_and_scatter")
 def _select_and_scatter(r: _Reader, op: Any, xs: Values) -> Any:
-    """By its derivative: that of the window's extreme, applied to the sources."""
+    """Apply the derivative of the windows' extremes to the sources."""
     operand, source, start = xs
     block = op.regions[0].blocks[0]
     direction = _word(block.operations[0].operation, "comparison_direction")
@@ -494,7 +495,7 @@ def _select_and_scatter(r: _Reader, op: Any, xs: Values) -> Any:
 
 @rule("stablehlo.sort")
 def _sort(r: _Reader, op: Any, xs: Values) -> Any:
-    """By what the comparator says of small numbers: ascending or descending, by as many keys as it looks at."""
+    """Infer the order (ascending or descending) and the number of keys by calling the comparator on small numbers."""
     block = op.regions[0].blocks[0]
     looked = {a for o in block.operations for a in o.operation.operands}
     keys = [n for n in range(len(xs)) if any(block.arguments[2 * n + k] in looked for k in range(2))]
@@ -529,7 +530,7 @@ def _dot(r: _Reader, op: Any, xs: Values) -> Any:
 
 
 def _precision(op: Any) -> str | None:
-    """What both operands may be rounded to; None for what the switch says."""
+    """The precision to which both operands may be rounded; None for the global setting."""
     asked = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
     return "high" if asked.count("precision HIGH>") == 2 else None
 
@@ -588,7 +589,7 @@ def _fft(r: _Reader, op: Any, xs: Values) -> Any:
 
 # ------------------------------------------------------------------ elements by index
 def _indices(r: _Reader, indices: Any, at: int) -> Any:
-    """Indices whose components lie along the last axis."""
+    """Indices with components along the last axis."""
     return indices[..., None] if at == indices.ndim else jnp.moveaxis(indices, at, -1)
 
 

@@ -1,4 +1,4 @@
-"""How types, numbers and operations are spelled in MLIR's generic form."""
+"""Types, numbers and operations in MLIR's generic form."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Value(str):
 
     @property
     def tensor_type(self) -> TensorType:
-        """The type as rlx's."""
+        """The type as an rlx TensorType."""
         return TensorType(self.shape, self.dtype)
 
 
 def number(value: Any, dtype: np.dtype) -> str:
-    """A number, to the last bit."""
+    """A number, exact bit for bit."""
     kind = dtype_kind(dtype)
     item = np.asarray(value, dtype).reshape(())
     if kind == "b":
@@ -88,7 +88,7 @@ def number(value: Any, dtype: np.dtype) -> str:
 
 
 def literal(array: np.ndarray) -> str:
-    """The elements of an array: one for all, or its bytes."""
+    """The elements of an array: a single one if all are equal, or its bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if not flat.size:
         return "dense<>"

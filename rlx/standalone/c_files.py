@@ -1,4 +1,4 @@
-"""rlx.export_c: a function as a C file and a header that need C99 and its mathematical library alone."""
+"""rlx.export_c: a function as a C file and a header that need only C99 and libm."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["CFiles", "export_c"]
 def export_c(
     f: Callable[..., Any], *types: Any, path: str | Path | None = None, name: str | None = None, blas: bool = False
 ) -> CFiles:
-    """The text of a C file with `f` as a function, and of its header: C99 and libm, without rlx and without allocation.
+    """The source of a C file with `f` as a function, and its header. They need only C99 and libm, and do not allocate.
 
     The function is `void name(const float *x, ..., float *out)`: it takes a pointer to each leaf of the arguments, in
-    the order of `rlx.tree.leaves(types)`, then one to each leaf of the result, which it writes. The header says what
-    each is, and has macros for their sizes. The function works in static memory, so that only one call of it may be at
-    work at a time; `name_in` does the same in memory that the caller hands over, of NAME_ARENA_BYTES bytes. What f
-    closes over is part of the text.
+    the order of `rlx.tree.leaves(types)`, then one to each leaf of the result, which it writes. The header documents
+    each, and has macros for their sizes. The function works in static memory, so only one call may run at a time;
+    `name_in` does the same in NAME_ARENA_BYTES bytes of memory that the caller passes. Values captured by f are part of
+    the source.
 
     Args:
-      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      f: a function of arrays, as for jit; also its derivatives.
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
-      path: where the files are written: path.c and path.h.
-      name: of the C function; by default the last part of `path`, or that of f.
-      blas: call CBLAS for matrix products, which has to be linked then; else they are loops.
+      path: the output files are path.c and path.h.
+      name: the C function's name; by default the last part of `path`, or the name of f.
+      blas: call CBLAS for matrix products, which must then be linked; otherwise they are loops.
 
-    Returns: both texts, as `.source` and `.header`.
+    Returns: both files' contents, as `.source` and `.header`.
 
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
-    Raises: UnsupportedError, by name, for what only the host can run (general eigenvalues, Schur forms, callbacks, most
-      special functions).
+    Raises: UnsupportedError, by name, for operations that only the host can run (general eigenvalues, Schur forms,
+      callbacks, most special functions).
 
     >>> import rlx, rlx.numpy as jnp
     >>> def loss(w, x):

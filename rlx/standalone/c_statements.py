@@ -1,6 +1,6 @@
-"""C functions of doubles read as trees: the part of the language that the texts of special functions are written in.
+"""C functions of doubles parsed to trees: the subset of the language in which the special functions are written.
 
-Numbers are float64. Whole ones among them are exact, and are never divided by one another, which C would round.
+Numbers are float64. Integers are exact, and are never divided by each other, which C would truncate.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
 
 
 class Expression(NamedTuple):
-    """An operation on others. operation: a symbol of C, "call" (of the function in `name`), "?", "trunc", "name" or
-    "number" (in `name`, as float() or fromhex() read it)."""
+    """An operation on others. operation: a symbol of C, "call" (the function is `name`), "?", "trunc", "name" or
+    "number" (in `name`, in the syntax of float() or fromhex())."""
 
     operation: str
     parts: tuple[Expression, ...] = ()
@@ -88,16 +88,16 @@ _LEVELS = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), (
 
 
 def read_function(text: str) -> CFunction:
-    """The function that a text defines."""
+    """Parse the definition of a function."""
     return _Reader(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).function()
 
 
 class _Reader:
-    """Tokens, and how far they are read."""
+    """Tokens, and the current position."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m[0] for m in _TOKEN.finditer(text) if m.lastgroup]
-        assert "".join(self.tokens) == "".join(text.split()), "a part of C that is not read"
+        assert "".join(self.tokens) == "".join(text.split()), "unsupported C syntax"
         self.at = 0
         self.whole: set[str] = set()  # variables that are ints
 
@@ -106,14 +106,14 @@ class _Reader:
         return self.tokens[self.at]
 
     def take(self, *wanted: str) -> str:
-        """The next token, which is one of these."""
+        """Take the next token, which must be one of these."""
         token = self.ahead
         assert not wanted or token in wanted, f"{token} in place of {' or '.join(wanted)}"
         self.at += 1
         return token
 
     def follows(self, *tokens: str) -> bool:
-        """Whether these come next; then they are taken."""
+        """Whether these are the next tokens; if so, take them."""
         if tuple(self.tokens[self.at : self.at + len(tokens)]) != tokens:
             return False
         self.at += len(tokens)
@@ -195,7 +195,7 @@ class _Reader:
         return Expression("?", (test, first, second), whole=first.whole and second.whole)
 
     def level(self, number: int) -> Expression:
-        """Operations from a level of precedence on."""
+        """Operations of at least a level of precedence."""
         if number == len(_LEVELS):
             return self.unary()
         found = self.level(number + 1)
@@ -205,7 +205,7 @@ class _Reader:
 
     def binary(self, symbol: str, left: Expression, right: Expression) -> Expression:
         whole = left.whole and right.whole
-        assert not (whole and symbol == "/"), "a quotient of whole numbers"
+        assert not (whole and symbol == "/"), "a quotient of integers"
         return Expression(symbol, (left, right), whole=whole)
 
     def unary(self) -> Expression:
@@ -239,7 +239,7 @@ class _Reader:
 
 
 def assigned(statements: Sequence[Statement]) -> list[str]:
-    """The variables that statements change, those that they declare aside."""
+    """The variables that statements assign, except those that they declare."""
     found: dict[str, None] = {}
     declared: set[str] = set()
     for statement in statements:
@@ -258,7 +258,7 @@ def assigned(statements: Sequence[Statement]) -> list[str]:
 
 
 def returns(statements: Sequence[Statement]) -> bool:
-    """Whether statements may end the function."""
+    """Whether statements may return from the function."""
     for statement in statements:
         match statement:
             case Return():

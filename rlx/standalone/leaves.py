@@ -1,4 +1,4 @@
-"""What a program's source code calls the leaves of arguments and results."""
+"""The names of the leaves of arguments and results in a program's source code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["free_name", "places"]
 def places(
     f: Callable[..., Any], types: Sequence[Any], traced: Traced, taken: set[str]
 ) -> tuple[list[Place], list[Place]]:
-    """Arguments and results of a traced function, leaf by leaf; their names are not among `taken`, which grows."""
+    """Arguments and results of a traced function, leaf by leaf; their names are not in `taken`, which grows."""
     program = traced.closed()
     leaves = zip(_arguments(f, types), program.input_types, strict=True)
     arguments = [Place(free_name(meaning, taken), meaning, kind) for meaning, kind in leaves]
@@ -29,7 +29,7 @@ def places(
 
 
 def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:
-    """Python that says what each leaf of the arguments is: `w['bias']`."""
+    """A Python expression for each leaf of the arguments: `w['bias']`."""
     try:
         names = list(inspect.signature(f).bind(*types).arguments)
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def _is_type(value: Any) -> bool:
 
 
 def free_name(meaning: str, taken: set[str]) -> str:
-    """A name in the text that is not among `taken`, which grows."""
+    """A name for the source that is not in `taken`, to which it is added."""
     name = unused_name(identifier(meaning, "x"), taken)
     taken.add(name)
     return name

@@ -1,4 +1,4 @@
-"""rlx.export_numba: a function as a Python module that needs NumPy and Numba alone."""
+"""rlx.export_numba: a function as a Python module that needs only NumPy and Numba."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def export_numba(
 ) -> str:
     """The source of a Python module with `f` as a function that Numba compiles, without rlx.
 
-    The module needs NumPy and Numba only. Python calls its function, and so do functions of yours that @numba.njit
-    compiles. It takes the leaves of the arguments one by one, in the order of
-    `rlx.tree.leaves(types)`: arrays of exactly these shapes and dtypes, and numbers where there are no axes. It
-    returns the result's leaves in order: one, or a tuple of several. What f closes over is part of the text.
+    The module needs only NumPy and Numba. Its function can be called from Python, and from your own functions compiled
+    with @numba.njit. It takes the argument leaves one by one, in the order of `rlx.tree.leaves(types)`: arrays of
+    exactly these shapes and dtypes, and numbers for shape (). It returns the result's leaves in order: one, or a tuple
+    of several. Values captured by f are part of the source.
 
     Args:
-      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      f: a function of arrays, as for jit; also its derivatives.
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
-      path: a file that the source is written to.
-      name: of the function; by default that of f.
+      path: the file to write the source to.
+      name: the function's name; by default the name of f.
 
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
-    Raises: UnsupportedError, by name, for what only the host or SciPy can run (general eigenvalues, Schur forms,
-      callbacks, most special functions), and for dtypes that Numba has no arrays of.
+    Raises: UnsupportedError, by name, for operations that only the host or SciPy can run (general eigenvalues, Schur
+      forms, callbacks, most special functions), and for dtypes that Numba's arrays do not support.
 
     >>> import numpy as np, rlx, rlx.numpy as jnp
     >>> def loss(w, x):

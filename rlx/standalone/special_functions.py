@@ -1,7 +1,7 @@
-"""Special functions as programs: their texts, followed for all elements of arrays at once.
+"""Special functions as programs: their C sources, interpreted for all elements of arrays at once.
 
-Where elements part, at a branch or at the end of a loop, a mask says which of them are there: the others keep what they
-have. A loop goes on while an element is in it.
+When elements diverge, at a branch or at the end of a loop, a mask selects the active elements; the others keep their
+values. A loop continues while any element is active in it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cosh": cosh, "atan2": atan2, "erfc": erfc, "lgamma": lgamma,
     "rlx_inverse_erf_float64": erf_inv,
 }  # fmt: skip
-# for each symbol what it does with numbers that are known, and with arrays
+# the implementation of each symbol for known numbers, and for arrays
 _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "+": (operator.add, add), "-": (operator.sub, subtract), "*": (operator.mul, multiply),
     "/": (np.divide, divide), "==": (operator.eq, equal), "!=": (operator.ne, not_equal), "<": (operator.lt, less),
@@ -71,7 +71,7 @@ _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def has_special_program(name: str) -> bool:
-    """Whether a function of `ir.scalar.SPECIAL` has a text to make a program of."""
+    """Whether a function of `ir.scalar.SPECIAL` has a C source to convert to a program."""
     return name in SPECIAL and name in SPECIAL_TEXTS
 
 
@@ -130,9 +130,9 @@ def _of_one_shape(*xs: Any) -> list[Any]:
 
 
 class _Call:
-    """A call of a function: its variables, the elements that are at the statement to be followed, and its results.
+    """A call of a function: its variables, the elements active at the current statement, and its results.
 
-    born: the elements that were there when a variable was declared; the others never read it.
+    born: the elements active when a variable was declared; the others never read it.
     """
 
     def __init__(self, function: CFunction, arguments: Sequence[Any], live: Any, shape: tuple[int, ...]) -> None:
@@ -145,13 +145,13 @@ class _Call:
         self.returned: Any = False
 
     def value(self) -> Any:
-        """What the function returns."""
+        """The function's result."""
         self.follow(self.function.body)
         return self.result
 
     # ------------------------------------------------------------------ statements
     def follow(self, statements: Sequence[Statement]) -> None:
-        """What statements do to the elements that are there."""
+        """Execute statements for the active elements."""
         for statement in statements:
             if self.live is False:
                 return
@@ -185,7 +185,7 @@ class _Call:
         self.live = before if after is first and self.live is second else _either(after, self.live)
 
     def loop(self, statement: For) -> None:
-        """A while loop of the variables that are assigned in it; its counters are the same for all elements."""
+        """A while loop over the variables assigned in it; its counters are the same for all elements."""
         self.follow(statement.start)
         before = self.live
         counters = [s.name for s in statement.start if isinstance(s, Assign)]
@@ -210,7 +210,7 @@ class _Call:
         def body(*state: Any) -> list[Any]:
             call = resumed(*state)
             call.follow(statement.body)
-            live, call.live = call.live, state[0]  # the counters of elements that are through do not matter
+            live, call.live = call.live, state[0]  # the counters of finished elements do not matter
             for change in statement.step:
                 assert isinstance(change, Assign)
                 if change.name not in counters:
@@ -232,14 +232,14 @@ class _Call:
 
     # ------------------------------------------------------------------ expressions
     def truth(self, expression: Expression) -> Any:
-        """Where an expression holds: a mask."""
+        """The mask of elements for which an expression is true."""
         found = self.evaluate(expression)
         if _is_known(found):
             return bool(found)
         return found if type_of(found).dtype == bool else not_equal(found, np.float64(0))
 
     def evaluate(self, expression: Expression) -> Any:
-        """Its value for the elements that are there: a number, or an array."""
+        """Evaluate an expression for the active elements: a number, or an array."""
         parts = expression.parts
         match expression.operation:
             case "number":

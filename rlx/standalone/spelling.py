@@ -1,7 +1,7 @@
-"""What writers of other formats have in common: elementwise operations as steps of the scalar alphabet.
+"""Shared by the writers of other formats: elementwise operations as steps of the scalar alphabet.
 
-Primitives are an open set, scalar operations a closed one: a format that can say the alphabet can say every elementwise
-primitive, whoever defined it.
+Primitives are an open set, scalar operations a closed one: a format that supports the alphabet supports every
+elementwise primitive, including user-defined ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["ScalarCode", "ScalarStep", "entering", "is_elementwise", "program_fo
 class ScalarStep(NamedTuple):
     """A step: an operation of rlx.ir.scalar on earlier steps. "input": the operand whose number is the attribute;
     "constant": the attribute is the value, an array without axes; "real", "imag": the parts of a complex operand;
-    "complex": a complex number of its parts."""
+    "complex": a complex number from its parts."""
 
     op: str
     args: tuple[int, ...]
@@ -35,14 +35,14 @@ class ScalarStep(NamedTuple):
 
 
 class ScalarCode(NamedTuple):
-    """An elementwise operation: its steps, and which of them are its results."""
+    """An elementwise operation: its steps, and the indices of its results."""
 
     steps: tuple[ScalarStep, ...]
     results: tuple[int, ...]
 
 
 def is_elementwise(equation: Equation, complex_numbers: bool = False) -> bool:
-    """Whether an equation works element by element on real numbers; or on `complex_numbers`, too."""
+    """Whether an equation works element by element on real numbers, or also on `complex_numbers`."""
     types = [*(a.type for a in equation.inputs), *(v.type for v in equation.outputs)]
     strange = any(is_key(t.dtype) or (is_complex(t.dtype) and not complex_numbers) for t in types)
     return not strange and hasattr(equation.primitive, "scalar")
@@ -83,7 +83,7 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
         written[buffer] = len(steps)
         steps.append(ScalarStep("constant", (), buffer.dtype, np.asarray(buffer.value).reshape(())))
     for kernel in plan.kernels:
-        assert isinstance(kernel, Loops), "an elementwise primitive becomes loops"
+        assert isinstance(kernel, Loops), "an elementwise primitive is lowered to loops"
         numbers: list[int] = []
         for i in kernel.instructions:
             args = tuple(numbers[a] for a in i.args)
@@ -110,7 +110,7 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
     results = []
     for buffer in plan.outputs:
         at = written[buffer]
-        if steps[at].dtype != buffer.dtype:  # what was computed in float32, or in bytes
+        if steps[at].dtype != buffer.dtype:  # computed in float32, or in bytes
             steps.append(ScalarStep("cast", (at,), buffer.dtype))
             at = len(steps) - 1
         results.append(at)
@@ -118,18 +118,18 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
 
 
 def program_for_writing(program: Program, format: str) -> Program:
-    """A program, or the error where it has types that another format lacks."""
+    """The program to write. Raises an error if it has types that the format lacks."""
     for types in (program.input_types, program.output_types):
         if any(is_key(t.dtype) for t in types):
             raise UnsupportedError(
-                f"{program.name} takes or returns random keys, which {format} has no type for.",
+                f"{program.name} takes or returns random keys, for which {format} has no type.",
                 "Take a number as seed, and make the key inside: rlx.random.key(seed).",
             )
     return program
 
 
 def entering(table: dict[str, Any]) -> Callable[..., Callable[[Any], Any]]:
-    """A decorator that takes names, and enters a function into a table under each of them."""
+    """A decorator that takes names, and registers a function in a table under each name."""
 
     def rule(*names: str) -> Callable[[Any], Any]:
         def enter(function: Any) -> Any:
@@ -142,10 +142,10 @@ def entering(table: dict[str, Any]) -> Callable[..., Callable[[Any], Any]]:
 
 
 def refused(equation: Equation, format: str, what: str = "") -> UnsupportedError:
-    """The error for an operation that a format lacks, with the user's line."""
+    """The error, with the user's line, for an operation that a format lacks."""
     line = source_line(*equation.origin) if equation.origin is not None else ""
     return UnsupportedError(
         f"{equation.primitive.name} cannot be written as {format}{': ' if what else ''}{what}.",
-        "Leave it out of the function that is exported, or compute it by other operations.",
+        "Leave it out of the exported function, or use other operations.",
         line,
     )

@@ -1,4 +1,4 @@
-"""What tests of rlx programs and of users' own primitives need."""
+"""Tools for testing rlx programs and user-defined primitives."""
 
 from __future__ import annotations
 

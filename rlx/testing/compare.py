@@ -12,7 +12,7 @@ from rlx.trees import tree
 
 __all__ = ["assert_close", "gradient_tolerance", "tolerance"]
 
-# by the bytes of a real number: relative errors of a few operations, and of finite differences
+# bytes of a real number -> relative error of a few operations, and of finite differences
 _VALUES = {1: 0.15, 2: 2e-3, 4: 2e-6, 8: 1e-13}
 _GRADIENTS = {1: 1.0, 2: 5e-2, 4: 2e-3, 8: 1e-5}
 _BFLOAT16_FACTOR = 8
@@ -27,7 +27,7 @@ def _by_width(table: dict[int, float], dtype: np.dtype) -> float:
 
 
 def tolerance(dtype: Any) -> float:
-    """The relative error that a few operations in `dtype` may make; 0 for integers and bools.
+    """The expected relative error of a few operations in `dtype`; 0 for integers and bools.
 
     >>> from rlx.testing import tolerance
     >>> tolerance("float32")
@@ -60,7 +60,7 @@ def assert_close(
       actual, expected: arrays, numbers, or trees of them.
       rtol, atol: default to the `tolerance` of the dtype.
       check_dtype: whether dtypes must be equal.
-      message: put in front of the error's text.
+      message: a prefix of the error message.
 
     NaN equals NaN, and infinities must be equal.
 

@@ -1,4 +1,4 @@
-"""Derivatives checked against finite differences, in both modes and to any order."""
+"""Checks of derivatives against finite differences, in both modes and to any order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_grads"]
 Flat = Callable[..., tuple[Any, ...]]
 Tolerance = float | Mapping[Any, float] | None
 
-# steps of the central difference, by the bytes of a real number
+# bytes of a real number -> step of the central difference
 _STEPS = {1: 0.25, 2: 5e-2, 4: 5e-3, 8: 1e-4}
 
 
@@ -34,7 +34,7 @@ class _Check:
         self.generator = np.random.default_rng(0)
 
     def run(self, f: Flat, args: Sequence[np.ndarray], order: int, path: str) -> None:
-        """Check the first derivative of a flat function, then those of its derivatives."""
+        """Check the first derivative of a flat function, then its higher derivatives."""
         if "fwd" in self.modes:
             self.forward(f, args, path + "jvp")
             if order > 1:
@@ -46,7 +46,7 @@ class _Check:
                 self.run(_pulled(f), args, order - 1, path + "vjp of ")
 
     def forward(self, f: Flat, args: Sequence[np.ndarray], what: str) -> None:
-        """The jvp along one random direction is the central difference along it."""
+        """Check that the jvp along a random direction equals the central difference."""
         direction = self.random_like(args)
         values, tangents = jvp(f, tuple(args), tuple(direction))
         plain = f(*args)
@@ -54,7 +54,7 @@ class _Check:
         self.close(tangents, self.difference(f, args, direction), what)
 
     def reverse(self, f: Flat, args: Sequence[np.ndarray], what: str) -> None:
-        """ct . (J t) = (ct J) . t, with J t by the central difference."""
+        """Check that ct . (J t) = (ct J) . t, with J t by the central difference."""
         direction = self.random_like(args)
         values, pull = vjp(f, *args)
         cotangents = self.random_like([to_numpy(v) for v in values])
@@ -101,7 +101,7 @@ class _Check:
 
 
 def by_dtype(given: Tolerance) -> Callable[[np.dtype], float]:
-    """The tolerance of a derivative with a dtype, where one number or one for some dtypes is given."""
+    """The tolerance of a derivative by dtype, from a number or a number for each dtype."""
     if isinstance(given, Mapping):
         table = {np.dtype(dtype): value for dtype, value in given.items()}
         return lambda dtype: table[dtype] if dtype in table else gradient_tolerance(dtype)
@@ -124,13 +124,13 @@ def _width(dtype: np.dtype) -> int:
 
 
 def wide(x: Any) -> np.ndarray:
-    """The values in float64, or complex128."""
+    """Convert to float64, or complex128."""
     array = to_numpy(x)
     return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
 
 
 def paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
-    """The real pairing under which transposes are defined: Re(sum of products), no conjugates."""
+    """The real inner product that defines transposes: Re(sum of products), no conjugates."""
     return float(
         sum(np.real(np.sum(wide(c) * wide(t))) for c, t in zip(cotangents, tangents, strict=True))
     )
@@ -164,14 +164,14 @@ def check_grads(
     """Compare derivatives of `f` at `args` with finite differences along one random direction.
 
     Args:
-      f: a function of arrays, or trees of them; integer arguments and results are held fixed.
-      args: its positional arguments. float64 ones give the sharpest check.
-      order: how many times to differentiate; every mixture of `modes` is checked up to it.
+      f: a function of arrays, or trees of them; integer arguments and results are constant.
+      args: its positional arguments. float64 gives the strictest check.
+      order: the highest order of derivatives; every combination of `modes` is checked up to it.
       modes: "fwd" (jvp), "rev" (vjp), or both.
-      atol, rtol: tolerances, a number or one for each dtype ({dtype: number}); by default those of the dtype.
-      eps: the step of the central difference; by default one that fits the dtype.
+      atol, rtol: tolerances, a number or one for each dtype ({dtype: number}); they default to the dtype's tolerance.
+      eps: the step of the central difference; by default it follows from the dtype.
 
-    Raises: AssertionError where a derivative is wrong, naming the derivative.
+    Raises: AssertionError if a derivative is wrong, with its name.
 
     >>> import numpy as np
     >>> import rlx

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from rlx import errors
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
-from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
+from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.origins import current_origin
 from rlx.trace.spanning import ArrayOfParts, operations
@@ -21,7 +22,7 @@ __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
 class NamedAxis(NamedTuple):
     """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis. `devices`: its
-    members are several devices. `tracked`: what is equal on all members is one value, which reverse mode counts once.
+    members are several devices. `tracked`: reverse mode counts equal values of its members once.
     """
 
     name: Any
@@ -58,11 +59,11 @@ class Tracer(Array):
         self.type = atom.type
 
     def known(self) -> ConcreteArray | None:
-        """The value, where it follows from known inputs (un-jitted transforms); None otherwise."""
+        """The value, if it follows from known inputs (un-jitted transforms); None otherwise."""
         return self.builder.answer(self.atom)
 
     def needed(self) -> ConcreteArray | None:
-        """The value, where it is known or can be computed now. Raises UnexpectedTracerError behind its function."""
+        """The value, if it is known or can be computed now. Raises UnexpectedTracerError after its function."""
         value = self.known()
         if value is None and self.builder.closed:
             raise leaked(self)
@@ -71,7 +72,7 @@ class Tracer(Array):
         return value
 
     def concrete(self) -> ConcreteArray:
-        """The value where it is known; raises ConcretizationTypeError otherwise."""
+        """The value if it is known; raises ConcretizationTypeError otherwise."""
         value = self.needed()
         if value is None:
             raise errors.ConcretizationTypeError(
@@ -97,14 +98,16 @@ class Builder:
     """Records equations. Opened and closed as a context manager; builders of a thread nest.
 
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
-    `known` maps variables to values where they are known, so that tracers can answer questions.
-    `snapshots` holds what NumPy arrays were when the function used them, by their identity.
-    `places` holds the shardings of variables of which one is known, `cells` the cells of outside that were used;
-    `answers` says that what is known of those is known inside, `ruled` that a rule states the derivative of what is
-    recorded and that no other is asked for, so that NumPy may compute with what is known. `given` are the values that
-    the inputs stand for, `varying` the mesh axes over which variables were found to vary (see transforms/varying.py),
-    `reductions` those over which they were found to be parts of a sum, or copies (see transforms/reductions.py).
-    `found` computes a value that is needed and not known, where what is traced is going to run at once, or gives None.
+    `known` maps variables to known values, so that tracers can answer questions.
+    `snapshots` holds the contents of NumPy arrays when the function used them, by identity.
+    `places` holds the known shardings of variables, `cells` the outer cells that were used;
+    `answers`: values that are known outside are known inside. `own_only`: an operation without a value of this builder
+    is recorded in the enclosing builder, or runs at once. `ruled`: how many of the innermost derivatives by
+    the inputs are given by rules. `given` are the values that the inputs represent, `varying` the mesh axes over which
+    variables are known to vary (see transforms/varying.py), `reductions` the axes over which they are parts
+    of a sum, or copies (see transforms/reductions.py). `differentiated` are the inputs by which a derivative is taken,
+    `moving` the known derivatives of variables (see transforms/moving.py).
+    `found` computes a value that is needed and unknown if the program will run at once; otherwise it returns None.
     """
 
     places: dict[Any, Any] | None = None
@@ -113,8 +116,11 @@ class Builder:
     found: Callable[[Builder, Atom], ConcreteArray | None] | None = None
     reductions: dict[Var, Any] | None = None
     cells: dict[Any, HeldCell] | None = None
+    differentiated: Collection[Var] = ()
+    moving: dict[Var, tuple[Builder, ...]] | None = None
     answers = False
-    ruled = False
+    own_only = False
+    ruled = 0
 
     def __init__(self, name: str = "program") -> None:
         self.name = name
@@ -164,10 +170,10 @@ class Builder:
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(number_array(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:
-            if isinstance(value, ConcreteArray):  # no literal is a key, or lies on a device
+            if isinstance(value, ConcreteArray):  # literals are never keys, nor on a device
                 return self._capture(value, value.type)
             if isinstance(value, ArrayOfParts):
-                raise errors.ShardingError(f"A {value.type!r} that is known by parts is no operand of {self.name}.")
+                raise errors.ShardingError(f"A {value.type!r} known by parts cannot be an operand of {self.name}.")
             array = asarray_numpy(value)
             value = wrap(array) if isinstance(value, np.generic) else self.snapshot(array)
         if value.ndim == 0:
@@ -175,7 +181,7 @@ class Builder:
         return self._capture(value, value.type)
 
     def snapshot(self, array: np.ndarray) -> ConcreteArray:
-        """A NumPy array as it is now, for a program to keep; one copy for all uses between which it stays the same."""
+        """A copy of a NumPy array for a program to keep; shared by all uses while the array is unchanged."""
         found = self.snapshots.get(id(array))
         if found is not None and found[0] is array and _same_bits(array, found[1].numpy()):
             return found[1]
@@ -220,7 +226,10 @@ class Builder:
             self.captures[id(held[cell].var)] = held[cell].var, held[cell].outer
 
     def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Append an equation; returns a tracer, or a tuple of them for multiple results."""
+        """Append an equation where it belongs; returns a tracer, or a tuple of them for multiple results."""
+        home = self.home(args)
+        if home is not self and self._hands_on(primitive, params):
+            return self.hand_to(home, partial(primitive.bind, *args, **params))
         try:
             atoms = primitive.lift(self, args)
         except errors.ShardingError:  # for an array of parts
@@ -237,12 +246,45 @@ class Builder:
         self.append(Equation(primitive, atoms, params, (output,), origin))
         return self.tracer(output)
 
+    def home(self, values: Sequence[Any]) -> Builder | None:
+        """The builder that records an operation on these values; None: it runs at once."""
+        builder: Builder | None = self
+        while builder is not None and builder.own_only:
+            for x in values:
+                if type(x) is Tracer:
+                    if x.builder is builder:
+                        return builder
+                elif isinstance(x, ArrayOfParts):
+                    return builder
+            builder = builder.parent
+        return builder
+
+    def _hands_on(self, primitive: Any, params: dict[str, Any]) -> bool:
+        """Whether an operation on values of none of this builder's may happen before those that are recorded here."""
+        if primitive.effect(**params):  # effects keep their order, and happen once if a function is traced twice
+            return self.parent is None and not any(e.primitive.effect(**e.params) for e in self.equations)
+        if not state.axes:
+            return True
+        return not any(True for _ in named_axes(params))
+
+    def hand_to(self, home: Builder | None, run: Callable[[], Any]) -> Any:
+        """Call `run` with another builder open; operations there get this builder's line."""
+        state.builder = home
+        if home is not None and self._origin_override is not None:
+            before, home._origin_override = home._origin_override, self._origin_override
+        try:
+            return run()
+        finally:
+            state.builder = self
+            if home is not None and self._origin_override is not None:
+                home._origin_override = before
+
     def tracer(self, atom: Atom) -> Tracer:
-        """What stands for a value while tracing: every one comes from here."""
+        """A tracer for a value; all tracers are made here."""
         return Tracer(self, atom)
 
     def append(self, equation: Equation) -> None:
-        """Take an equation into the program: every one comes through here."""
+        """Append an equation to the program; all equations are appended here."""
         self.equations.append(equation)
 
     def inline(self, program: Program, args: Sequence[Any]) -> list[Tracer]:
@@ -262,8 +304,8 @@ class Builder:
         """The finished program with captures as leading inputs, and the captured values."""
         if self.cells:
             raise errors.ReferenceUseError(
-                f"{self.name} uses a Ref of outside, which whoever traces it does not hand on.",
-                "Pass ref[...] as an argument, return what is to be written, and write it outside.",
+                f"{self.name} uses a Ref from outside, which the tracing transform does not thread through.",
+                "Pass ref[...] as an argument, return the new contents, and write them outside.",
             )
         atoms = [self.lift(v) for v in outputs]
         captured = list(self.captures.values())
@@ -324,7 +366,7 @@ class Builder:
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are contiguous and hold the same bytes."""
+    """Whether two arrays are contiguous and have the same bytes."""
     if a is b:
         return True
     if a.shape != b.shape or a.dtype != b.dtype or not (a.flags.c_contiguous and b.flags.c_contiguous):

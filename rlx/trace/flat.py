@@ -12,17 +12,19 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
-from rlx.errors import InputTypeError, ReferenceUseError, describe
+from rlx.errors import InputTypeError, ReferenceUseError, describe, entered
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
 from rlx.trace.places import execution
-from rlx.trace.spanning import at_border
+from rlx.trace.spanning import SpanningArray, at_border, operations
 from rlx.trees import tree
 
 __all__ = [
     "FlatFunction",
     "as_array",
     "call_untraced",
+    "check_function",
+    "divided_like",
     "flatten_arrays",
     "function_name",
     "is_float0",
@@ -33,7 +35,7 @@ __all__ = [
 ]
 
 
-# mutable references are leaves that are no arrays, and part of the structure where arrays are asked for
+# mutable references are leaves that are not arrays; they are part of the structure if only arrays are wanted
 opaque_types: set[type] = set()
 
 _ARGUMENTS = (
@@ -46,9 +48,9 @@ _RESULTS = (
 
 
 def as_array(value: Any, what: str = "argument", instead: str = _ARGUMENTS) -> Array:
-    """An argument's leaf as an rlx array or tracer; InputTypeError names what was wrong with it.
+    """An argument's leaf as an rlx array or tracer; InputTypeError explains why it is not one.
 
-    Memory that somebody else can write to is copied: what comes back may be kept, and returned.
+    Memory that others can write to is copied, so the result may be kept and returned.
     """
     if isinstance(value, Array):
         return value
@@ -70,8 +72,8 @@ def _own(array: np.ndarray) -> ConcreteArray:
 
 
 def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], instead: str = _ARGUMENTS) -> Array:
-    """What is no array of rlx as one; `hold` makes it of a NumPy array that may be somebody else's."""
-    if isinstance(value, np.generic):  # first: np.float64 is a float, too
+    """Convert a foreign value to an rlx array; `hold` converts a NumPy array that others may own."""
+    if isinstance(value, np.generic):  # first: np.float64 is also a float
         return wrap(asarray_numpy(value))
     if isinstance(value, (bool, int, float, complex)):
         dtype = scalar_dtype(value, config.default_float, config.default_int)
@@ -89,7 +91,7 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
         return hold(asarray_numpy(np.asarray(value)))
     if type(value) in opaque_types:
         raise ReferenceUseError(
-            f"{what[0].upper()}{what[1:]} is a Ref, which is no array.", "Use what it holds: ref[...]."
+            f"{what[0].upper()}{what[1:]} is a Ref, which is not an array.", "Use its contents: ref[...]."
         )
     raise InputTypeError(
         f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number,"
@@ -108,11 +110,22 @@ def function_name(function: Any) -> str:
     return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
 
 
+def check_function(function: Any) -> None:
+    """Raise InputTypeError if what a transform is applied to is not a function."""
+    if not callable(function):
+        name = entered()
+        raise InputTypeError(
+            f"{name} takes a function, but got {describe(function)}.",
+            f"Pass the function and not its result: {name}(f), not {name}(f(x)).",
+        )
+
+
 _NAMED = {"__annotations__": dict, "__doc__": (str, NoneType), "__type_params__": tuple}  # and others are text
 
 
 def named_after(fun: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that gives a function the name, documentation and attributes of `fun`, as far as it has them."""
+    check_function(fun)
     # of a callable object with fields they may be anything: in a tree that vmap made they are of no type at all
     names = [n for n in WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, n, None), _NAMED.get(n, str))]
     return wraps(fun, names)
@@ -134,7 +147,7 @@ def tangent_array(value: Any, what: str) -> Array:
 
 
 class ZeroLeaf:
-    """Stands in a result for an array of dtype float0, which no program computes: a node without leaves."""
+    """A node without leaves in a result: an array of dtype float0, which no program computes."""
 
     __slots__ = ("shape",)
 
@@ -146,7 +159,7 @@ tree.register_node(ZeroLeaf, lambda leaf: ((), leaf.shape), lambda shape, _: np.
 
 
 class OpaqueLeaf:
-    """Stands in auxiliary data for an object that is no array: a node without leaves."""
+    """A node without leaves in auxiliary data: an object that is not an array."""
 
     __slots__ = ("value",)
 
@@ -162,7 +175,7 @@ def _is_pythons_number(value: Any) -> bool:
 
 
 def _is_traced_data(value: Any) -> bool:
-    """Whether auxiliary data goes through the program: what is an array; numbers of Python's are handed through."""
+    """Whether auxiliary data passes through the program. Arrays do; Python numbers are returned unchanged."""
     if _is_pythons_number(value):
         return False
     try:
@@ -182,6 +195,7 @@ class FlatFunction:
     def __init__(
         self, function: Callable[..., Any], in_tree: tree.TreeDef, has_aux: bool = False, name: str = ""
     ) -> None:
+        check_function(function)
         self.function = function
         self.in_tree = in_tree
         self.has_aux = has_aux
@@ -218,7 +232,7 @@ class FlatFunction:
 
 
 def call_untraced(function: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
-    """The result for these arguments where nothing is traced: of arrays, and of Python's numbers as they are."""
+    """The result for these arguments outside traces: for arrays, and for unchanged Python numbers."""
 
     def taken(leaves: Sequence[Any], what: str, *hint: str) -> list[Any]:
         return [x if _is_pythons_number(x) else as_array(x, what, *hint) for x in leaves]
@@ -238,19 +252,40 @@ def flatten_values(values: Any) -> tuple[list[Any], tree.TreeDef]:
 
 
 def local_tree(values: Any) -> Any:
-    """The tree with a node in the place of an array that spans processes, whose leaf is what this one has."""
+    """The tree with arrays that span processes replaced by nodes whose leaf is this process's part."""
     return at_border(values, tree.leaves(values))
 
 
 def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
-    """Leaves and structure; of an array that spans processes the leaf is what this one has."""
+    """Leaves and structure; for an array that spans processes, the leaf is this process's part."""
     leaves, treedef = tree.flatten(values)
     carried = at_border(values, leaves)
     return (leaves, treedef) if carried is values else tree.flatten(carried)
 
 
+def divided_like(values: Any, structure: tree.TreeDef) -> Any:
+    """Tangents, or cotangents, divided over processes like the arrays of a structure; None for absent ones.
+
+    Values of another structure or shape stay unchanged: a later comparison reports them.
+    """
+    found, given = tree.flatten(values, _is_none)
+    wanted, expected = tree.flatten(tree.unflatten(structure, range(structure.num_leaves)), _is_none)
+    if given != expected or not any(type(x) is SpanningArray for x in (*found, *wanted)):
+        return values
+    return tree.unflatten(given, list(map(_divided_as, found, wanted)))
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _divided_as(x: Any, like: Any) -> Any:
+    fits = isinstance(x, (Array, np.ndarray)) and not is_float0(x) and x.shape == getattr(like, "shape", x.shape)
+    return operations.divided_as(x, like) if fits else x
+
+
 def flatten_arrays(values: Any) -> tuple[list[Any], tree.TreeDef]:
-    """As flatten_local; what is opaque is part of the structure."""
+    """Like flatten_local; opaque values are part of the structure."""
     leaves, treedef = flatten_local(values)
     if opaque_types.isdisjoint(map(type, leaves)):
         return leaves, treedef
@@ -258,7 +293,7 @@ def flatten_arrays(values: Any) -> tuple[list[Any], tree.TreeDef]:
 
 
 def _flatten_auxiliary(values: Any) -> tuple[list[Any], tree.TreeDef]:
-    """As flatten_values; numbers of Python's and objects that are no arrays are part of the structure, too."""
+    """Like flatten_values; Python numbers and objects that are not arrays are also part of the structure."""
     leaves, treedef = flatten_values(values)
     if all(map(_is_traced_data, leaves)):
         return leaves, treedef
@@ -266,9 +301,9 @@ def _flatten_auxiliary(values: Any) -> tuple[list[Any], tree.TreeDef]:
     return flatten_values(known)
 
 
-def flatten_tangents(args: Sequence[Any], what: str) -> tuple[list[Array], tree.TreeDef]:
-    """As flatten_call, for tangents."""
-    leaves, treedef = flatten_local((tuple(args), {}))
+def flatten_tangents(args: Sequence[Any], what: str, like: tree.TreeDef) -> tuple[list[Array], tree.TreeDef]:
+    """As flatten_call, for tangents of arguments of the structure `like`."""
+    leaves, treedef = flatten_local(divided_like((tuple(args), {}), like))
     return [tangent_array(x, what) for x in leaves], treedef
 
 

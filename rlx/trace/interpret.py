@@ -1,4 +1,4 @@
-"""The one interpreter: run a program's equations where we stand, eagerly or into a builder."""
+"""The one interpreter: run a program's equations, eagerly or into the current builder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlx.array import ConcreteArray
-from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.errors import NanError, is_ours, source_line
+from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.trace.builder import state
 
-__all__ = ["Environment", "interpret", "origins_of"]
+__all__ = ["Environment", "interpret", "locate", "origins_of"]
 
 
 class Environment(dict[Var, Any]):
@@ -29,16 +30,37 @@ class Environment(dict[Var, Any]):
 
 @contextmanager
 def origins_of() -> Generator[Callable[[Equation], None]]:
-    """A function that makes new equations inherit an equation's origin, or that of the equation that holds it."""
+    """A function that is called with each equation before it runs.
+
+    New equations inherit its origin, or the origin of the enclosing equation; a NanError names its line.
+    """
     builder = state.builder
-    if builder is None:
-        yield lambda equation: None
-        return
-    before = builder._origin_override
+    before = None if builder is None else builder._origin_override
+    running: Origin | None = None
+
+    def inherit(equation: Equation) -> None:
+        nonlocal running
+        running = equation.origin
+        if builder is not None:
+            builder.at(running or before)
+
     try:
-        yield lambda equation: builder.at(equation.origin or before)
+        yield inherit
+    except NanError as error:
+        if running is not None:
+            locate(error, running)
+        raise
     finally:
-        builder.at(before)
+        if builder is not None:
+            builder.at(before)
+
+
+def locate(error: NanError, origin: Origin) -> None:
+    """Name the line of an equation that was running, unless it called the user's code, whose line is known."""
+    frames = error.__traceback__
+    while frames is not None and is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    error.locate("" if frames is not None else source_line(*origin))
 
 
 def interpret(program: Program, args: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""HIR -> MIR: calls are inlined, so that only primitives and regions remain."""
+"""HIR -> MIR: calls are inlined, only primitives and regions remain."""
 
 from __future__ import annotations
 

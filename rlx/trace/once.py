@@ -10,12 +10,14 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Program
+from rlx.statics import static_key
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import FlatFunction
 from rlx.trace.references import Threaded
 from rlx.trace.tracing import known_value, trace_program
+from rlx.trees.structure import tree_key
 
-__all__ = ["ByFunction", "TracedProgram", "Traces", "forget_traces", "traces_of"]
+__all__ = ["ByFunction", "TraceKey", "TracedProgram", "Traces", "forget_traces", "traces_of"]
 
 T = TypeVar("T")
 _MOST = 256  # programs kept of one function
@@ -46,13 +48,24 @@ class TracedProgram(NamedTuple):
     cells: Threaded
 
 
+class TraceKey(NamedTuple):
+    """The properties of a call that its program depends on."""
+
+    in_tree: Any
+    dict_keys: tuple[Any, ...]  # keys that equal keys of other types
+    types: tuple[Any, ...]
+    token: Any  # of the switches
+    axes: Any  # mapped axes with their sizes
+    static: tuple[Any, ...]
+
+
 class Traces:
     """What was traced of a user's function for each signature."""
 
     __slots__ = ("__weakref__", "_entries")
 
     def __init__(self) -> None:
-        self._entries: dict[Any, TracedProgram | None] = {}
+        self._entries: dict[TraceKey, TracedProgram | None] = {}
         _all_traces.add(self)
 
     def clear(self) -> None:
@@ -65,10 +78,12 @@ class Traces:
         `static`: what else the program depends on. Traced at every call are functions that close over tracers, that
         look at values (which are known in transforms that nothing compiles), and static values that have no hash.
         """
-        types = [x.type for x in leaves]
-        key = (flat.in_tree, *types, config.token, state.axes, *((type(value), value) for value in static))
+        types = tuple(x.type for x in leaves)
+        key: Any = None
         hashed = True
         try:
+            held = tuple(map(static_key, static))
+            key = TraceKey(*tree_key(flat.in_tree), types, config.token, state.axes, held)
             hash(key)
         except TypeError:
             hashed = False
@@ -108,7 +123,7 @@ def forget_traces() -> None:
 
 
 def _trace(flat: FlatFunction, types: Sequence[Any], leaves: Sequence[Array], known: bool) -> TracedProgram:
-    values = [known_value(x) for x in leaves] if known else None
+    values = leaves if known else None
     cells = Threaded(flat)
     program, captured = trace_program(cells, types, values, flat.name, leaves)
     cells.forget()

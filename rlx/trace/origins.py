@@ -1,4 +1,4 @@
-"""Where the user's program stands: the line that an equation, or an error, points at."""
+"""The user's current line, for equations and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class _Source:
-    """What is known of one code object: whether it is rlx's own, its table of lines, the origins asked for so far."""
+    """Facts about one code object: whether it is rlx's own, its table of lines, and the origins found so far."""
 
     __slots__ = ("alive", "inside", "lines", "origins", "starts")
 
@@ -29,7 +29,7 @@ class _Source:
         known = [] if self.inside else [(start, line) for start, _, line in code.co_lines() if line is not None]
         self.starts = [start for start, _ in known]
         self.lines = [line for _, line in known]
-        # the entry goes before another code object can have the same id
+        # the entry is removed before another code object can have the same id
         self.alive = weakref.ref(code, partial(_forget, id(code)))
 
     def origin(self, code: CodeType, instruction: int) -> Origin:
@@ -42,7 +42,7 @@ class _Source:
         return found
 
 
-# by identity: the hash of a code object is that of all of its instructions from Python 3.12 on
+# by identity: hashing a code object hashes all its instructions from Python 3.12 on
 _sources: dict[int, _Source] = {}
 
 
@@ -51,7 +51,7 @@ def _forget(key: int, _: object, forget: Callable[..., Any] = _sources.pop) -> N
 
 
 def current_origin() -> Origin | None:
-    """Where the user's program stands now."""
+    """The user's current line."""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code

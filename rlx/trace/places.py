@@ -1,8 +1,8 @@
-"""Where operations run that are called outside of traced programs: in the memory that their operands lie in.
+"""The memory in which operations outside traced programs run: the memory of their operands.
 
-On the host's memory that is NumPy, at once. On another device it is a program of the one operation, compiled for that
-device and kept. Arrays on the host that nobody has put there follow those on devices, as NumPy arrays and Python
-numbers do (JAX calls them uncommitted); arrays on devices, and those put on the host, have to lie together.
+In the host's memory, NumPy runs them at once. On another device, a program of the single operation is compiled for the
+device and kept. Arrays on the host that were not put there explicitly follow arrays on devices, like NumPy arrays and
+Python numbers (JAX calls them uncommitted). Arrays on devices, and arrays put on the host, must be on one device.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Elsewhere(Exception):
-    """An operand lies in a memory that NumPy does not compute on."""
+    """An operand is in a memory that NumPy cannot compute on."""
 
 
 class _Execution:
     """How eager control flow, library routines and operations on devices are compiled; set by the api, so that neither
-    primitives nor tracing need know the compiler. `prepared` gives a function that compiles its program only once;
+    primitives nor tracing need know the compiler. `prepared` returns a function that compiles its program only once;
     `default_memory` the default device's memory for values, None for the host's; `adopted` an array of another library
-    that lies in a device's memory, as one of ours there, None for what is none; `borrowed` the same over its memory,
+    in a device's memory as an rlx array there, None for other values; `borrowed` the same over its memory,
     which its owner may write to; `places` how the results of a program are divided for arguments that are.
     """
 
@@ -52,7 +52,7 @@ class _Execution:
     prepared: Callable[[Program], Runner] | None = None
     default_memory: Callable[[Iterable[Any]], Memory | None] = staticmethod(lambda values: None)
     adopted: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
-    borrowed: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
+    borrowed: Callable[[Any, bool], ConcreteArray | None] = staticmethod(lambda value, may_copy: None)
     places: Callable[[Program, Sequence[Any]], Sequence[Any]] = staticmethod(lambda program, args: program.outputs)
 
 
@@ -63,9 +63,9 @@ _places: OrderedDict[Any, tuple[Any, Sequence[Any]]] = OrderedDict()
 
 # ------------------------------------------------------------------ which memory
 def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
-    """The memory in which something runs that takes these; None for the host's. Values but arrays have no place.
+    """The memory in which an operation on these values runs; None for the host's. Only arrays have a place.
 
-    It is that of the arrays that have a place, else the default device's. Raises DeviceError if there are several.
+    It is the memory of the arrays with a place, or else the default device's. Raises DeviceError if there are several.
     """
     found: dict[Memory | None, ConcreteArray] = {}
     arrays = tuple(arrays)
@@ -81,7 +81,7 @@ def _apart(name: str, found: Mapping[Memory | None, ConcreteArray]) -> DeviceErr
     places = [HOST if memory is None else memory.device for memory in found]
     which = " and ".join(f"{x.type!r} on {place!r}" for x, place in zip(found.values(), places, strict=True))
     return DeviceError(
-        f"{name} got arrays that lie on different devices: {which}.",
+        f"{name} got arrays on different devices: {which}.",
         "Bring one to the other first: rlx.device_put(x, y.device). NumPy arrays and Python numbers need none.",
     )
 
@@ -96,7 +96,7 @@ def program_of(primitive: Any, types: Sequence[TensorType], params: dict[str, An
 
 
 def run_elsewhere(primitive: Any, operands: Sequence[ConcreteArray], params: dict[str, Any]) -> Any:
-    """Run an operation as a program, where its operands lie."""
+    """Run an operation as a program, in the memory of its operands."""
     types = tuple([x.type for x in operands])
     key = primitive.name, types, encode_params(params)
     found = _runners.get(key)
@@ -112,7 +112,7 @@ def run_elsewhere(primitive: Any, operands: Sequence[ConcreteArray], params: dic
 def followed(
     primitive: Any, args: Sequence[Any], types: Sequence[TensorType], params: dict[str, Any], results: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """The results of an operation, divided as follows from its operands, some of which are; types: of the operands."""
+    """The results of an operation, divided according to its divided operands; types: the operands' types."""
     kinds = tuple([a._type if type(a) is DividedArray else t for a, t in zip(args, types, strict=True)])
     key = primitive.name, kinds, encode_params(params)
     found = _places.get(key)
@@ -124,6 +124,6 @@ def followed(
 
 
 def forget_operations() -> None:
-    """Forget what was found for single operations."""
+    """Clear the caches of single operations."""
     _runners.clear()
     _places.clear()

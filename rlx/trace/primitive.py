@@ -1,4 +1,4 @@
-"""Primitive: one class body holds everything the system asks of an operation."""
+"""Primitive: one class body defines everything about an operation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
-from rlx.trace.spanning import operations
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import ArrayOfParts, known_by_parts, operations
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
 
-_NUMPY_AXES = 32  # not all functions of NumPy take as many axes as its arrays have
+_NUMPY_AXES = 32  # some functions of NumPy support fewer axes than its arrays
 
 
 class Zero:
@@ -36,7 +35,7 @@ class Zero:
 
 
 class Linear:
-    """Stands in a transpose rule for an input that the equation is linear in."""
+    """An input that the equation is linear in, for transpose rules."""
 
     __slots__ = ("type",)
 
@@ -72,16 +71,16 @@ def type_of(value: Any) -> TensorType:
 
 
 def host_operand(value: Any) -> np.ndarray:
-    """As `to_numpy`; raises Elsewhere for an array that does not lie in the host's memory, or is known by parts."""
+    """As `to_numpy`; raises Elsewhere for an array that is not in the host's memory, or is known by parts."""
     if type(value) is ConcreteArray:
         return value.numpy()
-    if type(value) is DeviceArray or type(value) is StackedArray:
+    if type(value) is DeviceArray or isinstance(value, ArrayOfParts):
         raise Elsewhere
     return to_numpy(value)
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """An eager operand as a NumPy array that nobody writes to: a result may be a view of it."""
+    """An eager operand as a NumPy array that must not be written to: a result may be a view of it."""
     if type(value) is ConcreteArray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
@@ -93,7 +92,7 @@ def to_numpy(value: Any) -> np.ndarray:
     return unshared(asarray_numpy(value))
 
 
-# switches of rlx.config, what they refuse, and its test
+# switches of rlx.config, the values that they refuse, and the test
 _REFUSED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("debug_nans", "a NaN", np.isnan),
     ("debug_infs", "an infinity", np.isinf),
@@ -101,12 +100,12 @@ _REFUSED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 
 
 def watching() -> bool:
-    """Whether a switch asks to look at every result: debug_nans or debug_infs."""
+    """Whether a switch checks every result: debug_nans or debug_infs."""
     return config.debug_nans or config.debug_infs
 
 
 def refused(values: Sequence[Any], beside: Sequence[Any] = ()) -> str:
-    """What the switches refuse of what is in concrete `values` and not in those `beside` them; "" for nothing."""
+    """The refused values, by switch, in concrete `values` that are not in `beside`; "" if there are none."""
 
     def found(test: Callable[[Any], Any], among: Sequence[Any]) -> bool:
         arrays = map(to_numpy, among)
@@ -123,10 +122,25 @@ def refuse(name: str, args: Sequence[Any], results: Sequence[Any]) -> None:
     found = refused(results, args)
     if found:
         given = ", ".join(repr(type_of(a)) for a in args)
+        values = "; ".join(filter(None, map(_values, map(to_numpy, args))))
         raise NanError(
-            f"{name} made {found} from operands ({given}) without one.",
+            f"{name} made {found} from operands ({given}) without one{f': {values}' if values else ''}.",
             "Look at the operands with rlx.debug.print, or guard them with rlx.numpy.where before the operation.",
         )
+
+
+_SHOWN = 8  # elements: of larger arrays the least and the greatest are shown
+
+
+def _values(a: np.ndarray) -> str:
+    """The values of a small array of numbers, or the range of a large one; "" if it has none."""
+    if not a.size or not (is_inexact(a.dtype) or a.dtype.kind in "biu"):
+        return ""
+    if a.size <= _SHOWN:
+        return " ".join(np.array2string(a, precision=6, separator=", ").split())
+    if a.dtype.kind == "c":
+        return f"absolute values from {abs(a).min():.6g} to {abs(a).max():.6g}"
+    return f"values from {float(a.min()):.6g} to {float(a.max()):.6g}"
 
 
 registry: dict[str, Primitive] = {}
@@ -143,8 +157,8 @@ def _missing(name: str) -> Callable[..., Any]:
 class Primitive:
     """An operation: its type, meaning, derivative, transpose, batching and lowering.
 
-    See docs/architecture.md for what each rule receives and returns. Subclasses are made instances
-    by `@primitive`, which raises MissingRuleError for a rule that is not stated.
+    See docs/architecture.md for what each rule receives and returns. `@primitive` makes instances of subclasses,
+    and raises MissingRuleError for a missing rule.
 
     >>> import rlx
     >>> import numpy as np
@@ -159,16 +173,16 @@ class Primitive:
     region = False
     collective = False
     opaque = False  # never merged with an equal equation, never folded
-    foldable = True  # may be computed when the program is compiled, though a branch that is not taken holds it
+    foldable = True  # may be computed when the program is compiled, even in a branch that is not taken
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
-    across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
+    across_words = ""  # the reduction over words that turns a result per word into a result per key
     inlined = False  # stands for a program, its `meaning`, whose equations replace it in MIR
-    claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
-    exchanges = False  # processes meet there: params has its place, which a pass fills in
+    claimable = False  # a call that is kept, under params['name'], if the backend has a kernel for it
+    exchanges = False  # an exchange between processes: a pass fills in its place in params
     routine = ""  # the library routine that computes it
-    combination = "sum"  # of axes that are gone, by axis_map, over processes: of ir.collectives.OPERATIONS; "": none
-    linear_groups: tuple[tuple[int, ...], ...] = ()  # what `linear_in` answers for all types and params
-    claimed_as = ""  # the name of a block that one equation of it is, where the backend has a kernel for that
+    combination = "sum"  # how processes combine axes that axis_map drops: of ir.collectives.OPERATIONS; "": none
+    linear_groups: tuple[tuple[int, ...], ...] = ()  # the result of `linear_in` for all types and params
+    claimed_as = ""  # the name of the block of one equation, if the backend has a kernel for it
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
@@ -177,8 +191,8 @@ class Primitive:
     batch: Callable[..., Any] = _missing("batch")
     lower: Callable[..., Any] = _missing("lower")
     decomposition: Callable[..., Any] = _missing("decomposition")  # the results of a routine by other primitives
-    # (lanes, *operands, **params): of what writes into its first operand, the same where `lanes`, a bool or one for
-    # each element of axis 0, are true; None where it writes across lanes
+    # (lanes, *operands, **params): if it writes into its first operand: the write where `lanes`, a bool or one for
+    # each element of axis 0, are true; None if it writes across lanes
     write_in_lanes: Callable[..., Any] = _missing("write_in_lanes")
 
     @property
@@ -188,7 +202,7 @@ class Primitive:
 
     @property
     def writes(self) -> bool:
-        """Whether its result is its first operand but for what it writes into it."""
+        """Whether its result is its first operand with some elements overwritten."""
         return not hasattr(self.write_in_lanes, "missing")
 
     def claim(self, **params: Any) -> dict[str, Any]:
@@ -196,36 +210,39 @@ class Primitive:
         return params
 
     def axis_map(self, *types: TensorType, **params: Any) -> tuple[tuple[int | None, ...], ...]:
-        """For each operand, what becomes of its axes where devices divide them: the number of an axis of every result;
-        a negative number, equal for axes that are combined with one another and are gone; None for one that each
-        device needs whole, as all are unless the operation says otherwise."""
+        """For each operand, the fate of each axis if devices divide it: the number of an axis of every result; a
+        negative number, equal for axes that are combined with one another and dropped; None for an axis that each
+        device needs whole, which is the default."""
         return tuple((None,) * t.ndim for t in types)
 
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        """How the results are divided over devices, of operands that are divided so: for each axis the mesh axes, or
-        None for a value of which nothing is known. By `axis_map`, unless the operation says otherwise; `walk` goes
-        through programs that it has."""
+        """The division of the results over devices, for divided operands: for each axis the mesh axes, or None for an
+        unknown value. The default uses `axis_map`; `walk` visits the operation's programs."""
         return walk.by_axes(equation, operands)
 
+    def rounds(self, **params: Any) -> int | None:
+        """The most runs of one of its programs per run of the operation; None if unknown."""
+        return 1
+
     def linear_in(self, *types: TensorType, **params: Any) -> tuple[tuple[int, ...], ...]:
-        """Groups of operands: with the others fixed, sums of those of a group give the sum of the results."""
+        """Groups of operands: with the others fixed, sums of a group's operands give the sum of the results."""
         return self.linear_groups
 
     def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
-        """The params of the operation on parts of its operands, by `axis_map`, of which a result has this shape."""
+        """The params of the operation on parts of its operands (by `axis_map`), whose result has this shape."""
         return params
 
     def effect(self, **params: Any) -> bool:
-        """Whether the operation must run even if nobody uses its result, and in order."""
+        """Whether the operation must run even if its result is unused, and in order."""
         return False
 
     @property
     def identity(self) -> str:
-        """What tells it from every other primitive in the fingerprint of a program."""
+        """A name that distinguishes it from all other primitives in the fingerprint of a program."""
         return self.name
 
     def meaning(self, equation: Equation) -> Program:
-        """The program that an equation stands for, where the primitive is `inlined`: that of a call."""
+        """The program of an equation, if the primitive is `inlined`: the program of a call."""
         return equation.params["program"]
 
     @property
@@ -234,7 +251,7 @@ class Primitive:
         return self.multiple
 
     def get_bind_params(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What comes before the operands of `bind`, and its parameters, as JAX's interpreters of equations ask."""
+        """The arguments before the operands of `bind`, and its parameters, for interpreters like JAX's."""
         return [], dict(params)
 
     def samples(self) -> Iterator[Sample]:
@@ -255,8 +272,8 @@ class Primitive:
         try:
             return self.evaluate(args, params)
         except Elsewhere:
-            pass  # what runs there is no consequence of this
-        if StackedArray in set(map(type, args)):
+            pass  # errors there are not a consequence of this exception
+        if known_by_parts(args):
             return operations.on_parts(self, args, params)
         return run_elsewhere(self, self.operands(args), params)
 
@@ -267,7 +284,7 @@ class Primitive:
         return [a if isinstance(a, ConcreteArray) else array_of_type(to_numpy(a), type_of(a)) for a in args]
 
     def run(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run at once, where the operands lie."""
+        """Run at once, in the memory of the operands."""
         try:
             return self.evaluate(args, params)
         except Elsewhere:
@@ -275,8 +292,8 @@ class Primitive:
         return run_elsewhere(self, self.operands(args), params)
 
     def watched(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run at once, if nothing else says where on the default device, and look at the result as switches ask."""
-        if StackedArray in set(map(type, args)):
+        """Run at once, by default on the default device, and check the result as switches require."""
+        if known_by_parts(args):
             return operations.on_parts(self, args, params)
         if common_memory(self.name, args) is None:
             result = self.evaluate(args, params)
@@ -286,14 +303,14 @@ class Primitive:
         return result
 
     def watch(self, args: Sequence[Any], result: Any) -> None:
-        """Raise or warn where a switch asks for it: an operation has run eagerly."""
+        """Raise or warn if a switch requires it: an operation has run eagerly."""
         if self.broadcasts:
             check_ranks(self.name, [np.shape(a) for a in args])
         if watching():
             refuse(self.name, args, result if self.multiple else (result,))
 
     def _refusal(self, args: Sequence[Any], params: dict[str, Any], error: Exception) -> Exception:
-        """What to raise where the reference raised `error`: rather what the type rule says of the operands."""
+        """The exception for an `error` of the reference: preferably the type rule's."""
         try:
             types = self.type(*map(type_of, args), **params)
         except Exception as refusal:
@@ -309,7 +326,7 @@ class Primitive:
         return error
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run eagerly on concrete values. Raises Elsewhere for those that do not lie in the host's memory."""
+        """Run eagerly on concrete values. Raises Elsewhere for values outside the host's memory."""
         arrays = [host_operand(a) for a in args]
         with np.errstate(all="ignore"):
             try:
@@ -334,7 +351,7 @@ class Primitive:
 
 
 class Region(Primitive):
-    """A primitive whose params hold Programs. Its rules receive the transforms as first argument.
+    """A primitive whose params contain Programs. Its rules receive the transforms as first argument.
 
     jvp(self, t, primals, tangents, **params), transpose(self, t, cotangents, *inputs, **params),
     batch(self, t, size, inputs, dims, axis_name, **params), and

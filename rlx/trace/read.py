@@ -1,7 +1,7 @@
 """Printed programs from strangers: read, never run.
 
 `rlx.trace.text` gives a printed program its meaning as Python, by `exec`. Here the same text is a data format: its
-syntax tree is walked, and nothing but the vocabulary of printed programs has a meaning. Sizes may be expressions of
+syntax tree is walked, and only the vocabulary of printed programs is accepted. Sizes may be expressions of
 names, whose values the caller gives: one text for all sizes of a batch.
 """
 
@@ -38,14 +38,14 @@ _HOUSE = re.compile(r"rlx(\.[A-Za-z]\w*)+")
 
 
 class Unreadable(Exception):
-    """Why a text is no printed program."""
+    """The reason why a text is not a printed program."""
 
 
 def read_program(text: str, constants: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> Program:
     """The program that `rlx.ir.show.show_program` printed, or Unreadable.
 
     Args:
-      constants: arrays that the text names and does not spell out.
+      constants: arrays that the text names and does not contain.
       sizes: values of the names in its sizes.
     """
     if len(text) > MOST_CHARACTERS:
@@ -59,7 +59,7 @@ def read_program(text: str, constants: Mapping[str, Any], sizes: Mapping[str, in
     raise Unreadable(_reason(failure))
 
 
-# what types of operations raise for parameters that are none, and what Python says of a text
+# exceptions of type rules for invalid parameters, and of Python for invalid text
 _REFUSALS = (
     Unreadable, RlxError, RecursionError, MemoryError, SyntaxError, ValueError, TypeError, LookupError, AttributeError,
     ArithmeticError, AssertionError,
@@ -81,7 +81,7 @@ def evaluate_size(text: str, sizes: Mapping[str, int]) -> int:
     try:
         return _size(ast.parse(text.strip(), mode="eval").body, sizes)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        reason = f"{text!r:.80} is no expression of sizes"
+        reason = f"{text!r:.80} is not an expression of sizes"
     raise Unreadable(reason)
 
 
@@ -98,12 +98,12 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 def _size(node: ast.expr, sizes: Mapping[str, int]) -> int:
     found = _arithmetic(node, sizes)
     if type(found) is not int:
-        raise Unreadable(f"{ast.unparse(node):.80} is no size")
+        raise Unreadable(f"{ast.unparse(node):.80} is not a size")
     return found
 
 
 def _arithmetic(node: ast.expr, sizes: Mapping[str, int]) -> int | float:
-    """A number, a size's name, or what +, -, *, /, // and % make of them."""
+    """A number, a size's name, or an expression of these with +, -, *, /, // and %."""
     match node:
         case ast.Constant(value=value) if type(value) in (int, float):
             found: Any = value
@@ -114,7 +114,7 @@ def _arithmetic(node: ast.expr, sizes: Mapping[str, int]) -> int | float:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             found = _ARITHMETIC[type(op)](_arithmetic(left, sizes), _arithmetic(right, sizes))
         case _:
-            raise Unreadable(f"{ast.unparse(node):.80} is no number")
+            raise Unreadable(f"{ast.unparse(node):.80} is not a number")
     if type(found) is int and abs(found) > LARGEST_SIZE and not isinstance(node, ast.Constant):
         raise Unreadable(f"{ast.unparse(node):.80} is {found}")
     return found
@@ -141,9 +141,9 @@ class _Reader:
                 case ast.FunctionDef():
                     self.programs[node.name] = self.function(node)
                 case _:
-                    raise Unreadable(f"line {node.lineno} is no program")
+                    raise Unreadable(f"line {node.lineno} is not a program")
         if not self.programs:
-            raise Unreadable("it holds no program")
+            raise Unreadable("it contains no program")
         return next(reversed(self.programs.values()))
 
     def import_from(self, module: str, names: Sequence[str]) -> None:
@@ -153,7 +153,7 @@ class _Reader:
         for name in names:
             found: Any = getattr(_load_operations(module), name, None)
             if not _is_record(found) or found.__module__ != module:
-                raise Unreadable(f"{module}.{name} is no class of parameters")
+                raise Unreadable(f"{module}.{name} is not a class of parameters")
             self.classes[name] = found
 
     def function(self, node: ast.FunctionDef) -> Program:
@@ -177,13 +177,13 @@ class _Reader:
         return recorded.replace(inputs=recorded.inputs[:count], constants=pairs)
 
     def title(self, node: ast.FunctionDef) -> str:
-        """What a program is called: as its function, or as the decorator says."""
+        """The name of a program: from its decorator, or from its function."""
         match node.decorator_list:
             case [ast.Name(id="program")]:
                 return node.name
             case [ast.Call(func=ast.Name(id="program"), args=[ast.Constant(value=str(name))], keywords=[])]:
                 return name
-        raise Unreadable(f"the function {node.name} is no program")
+        raise Unreadable(f"the function {node.name} is not a program")
 
     def annotation(self, argument: ast.arg) -> TensorType:
         """The type of a parameter."""
@@ -193,7 +193,7 @@ class _Reader:
         raise Unreadable(f"the parameter {argument.arg} has no type")
 
     def tensor(self, text: str) -> TensorType:
-        """The type that a text says, with its sizes evaluated."""
+        """The type of an annotation, with its sizes evaluated."""
         head, bracket, inside = text.partition("[")
         if bracket and self.sizes:
             sizes = [str(evaluate_size(part, self.sizes)) for part in inside.removesuffix("]").split(",") if part]
@@ -207,11 +207,11 @@ class _Reader:
         value = self.value(default, {})
         array = value if isinstance(value, ConcreteArray) else wrap(np.asarray(value), type.weak)
         if array.type.strong() is not type.strong():
-            raise Unreadable(f"a constant is {array.type!r} where {type!r} is meant")
+            raise Unreadable(f"a constant is {array.type!r} instead of {type!r}")
         return array
 
     def body(self, statements: Sequence[ast.stmt], values: dict[str, Any]) -> tuple[Any, ...]:
-        """Record the equations of a function; -> what it returns."""
+        """Record the equations of a function, and return its results."""
         for node in statements:
             match node:
                 case ast.Return(value=ast.Tuple(elts=elements)):
@@ -221,7 +221,7 @@ class _Reader:
                 case ast.Expr(value=ast.Call() as call):
                     self.equation(call, values)
                 case _:
-                    raise Unreadable(f"line {node.lineno} is no equation")
+                    raise Unreadable(f"line {node.lineno} is not an equation")
         raise Unreadable("a program returns nothing")
 
     def define(self, target: ast.expr, result: Any, values: dict[str, Any]) -> None:
@@ -244,8 +244,8 @@ class _Reader:
                 raise Unreadable(f"line {call.lineno} calls something else than an operation")
         if name not in registry:
             raise Unreadable(
-                f"it has the operation {name!r}, which nobody has defined here (a module of yours that defines it has"
-                " to be imported before; one of a newer rlx needs that version)"
+                f"it has the operation {name!r}, which is not defined here (first import the module of yours that"
+                " defines it; an operation of a newer rlx needs that version)"
             )
         operands = [self.operand(a, values) for a in call.args]
         params: dict[str, Any] = {}
@@ -263,11 +263,11 @@ class _Reader:
             return values[node.id]
         found = self.value(node, values)
         if not isinstance(found, (bool, int, float, complex, np.ndarray, ConcreteArray)):
-            raise Unreadable(f"{ast.unparse(node):.80} is no operand")
+            raise Unreadable(f"{ast.unparse(node):.80} is not an operand")
         return found
 
     def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
-        """What an expression of the vocabulary means."""
+        """The value of an expression of the vocabulary."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -294,12 +294,12 @@ class _Reader:
         raise Unreadable(f"{ast.unparse(node):.80} has no meaning in a program")
 
     def named(self, name: str) -> Any:
-        """What a name stands for: a size, a program, a constant, nan or inf."""
+        """The value of a name: a size, a program, a constant, nan or inf."""
         known: Mapping[str, Any] = {"nan": nan, "inf": inf}
         for scope in (self.sizes, self.programs, self.constants, known):
             if name in scope:
                 return scope[name]
-        raise Unreadable(f"it uses the name {name!r}, which stands for nothing")
+        raise Unreadable(f"it uses the name {name!r}, which is not defined")
 
     def call(self, name: str, node: ast.Call, values: Mapping[str, Any]) -> Any:
         """A number of a dtype, an array, a type, a record of parameters."""
@@ -328,7 +328,7 @@ _CALLED = frozenset(vocabulary.__all__) - {"inf", "nan", "ops", "program", "tens
 
 @cache
 def _signature(primitive: Primitive) -> Signature:
-    """How many operands a primitive has, and which parameters: type rules of families take any."""
+    """The number of operands and the parameters of a primitive: type rules of families take any."""
     scalar = getattr(primitive, "scalar", None)
     if scalar is None:
         return signature(primitive.reference)
@@ -337,7 +337,7 @@ def _signature(primitive: Primitive) -> Signature:
 
 
 def _load_operations(module: str) -> Any:
-    """A module of rlx that defines primitives or records; one of somebody else's only if it has been imported."""
+    """A module of rlx that defines primitives or records; a foreign module only if it has been imported."""
     if _HOUSE.fullmatch(module) and module.split(".")[1] in ("ops", "ir", "transforms", "trace", "lax"):
         try:
             return importlib.import_module(module)

@@ -1,12 +1,12 @@
-"""Cells whose contents change: what functions read of them and write to them is threaded through their programs.
+"""Cells whose contents change: reads and writes are threaded through programs.
 
-A function that is traced on its own takes the contents of the cells of outside that it uses as operands, and returns
-what it writes as results. Who runs its program hands over the former and writes the latter back, into the function
-around it, if that is being traced in turn. Programs and what is made of them know nothing of it.
+A function that is traced on its own takes the contents of the outer cells that it uses as operands, and returns their
+new contents as results. The caller of its program passes the former and stores the latter, in the enclosing function
+if that is also being traced. Programs and their transformations know nothing of cells.
 
-What the rules of derivatives do to a cell happens in the opposite order, when cotangents are pulled back. It flows as
-they do: beside the cell a second one is threaded through programs, whose content nobody looks at, and whose cotangent
-is what the cell holds. Transposition makes a function from what it held before to what it holds afterwards.
+The effects of derivative rules on a cell happen in the opposite order, when cotangents are pulled back. They flow like
+cotangents: a second cell is threaded through programs with each cell. Its content is unused, and its cotangent is the
+content of the cell. Transposition gives a function from the old contents to the new ones.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 
 
 class Cell:
-    """What holds an array that functions may replace by another of the same type."""
+    """A container of an array that functions may replace by another of the same type."""
 
     __slots__ = ("__weakref__", "_backward", "_content", "_home", "type")
 
     def __init__(self, value: Any) -> None:
-        self._content = as_array(value, "what a Ref holds")
+        self._content = as_array(value, "the content of a Ref")
         self._home = state.builder
         self._backward: BackwardCell | None = None
         self.type: TensorType = self._content.type
@@ -76,8 +76,8 @@ class Cell:
         """The cell inside of a function, which got the content from the function around it."""
         if builder is None:
             raise UnexpectedTracerError(
-                f"A Ref of {self.type!r} is used outside of the traced function that made it.",
-                "Return what the Ref holds from the function, or make the Ref outside of it.",
+                f"A Ref of {self.type!r} is used outside the traced function that made it.",
+                "Return the Ref's content from the function, or make the Ref outside the function.",
             )
         held = builder.cells.get(self) if builder.cells else None
         if held is None:
@@ -87,7 +87,7 @@ class Cell:
 
 
 class BackwardCell(Cell):
-    """Stands for a cell in programs that may be differentiated: its cotangent is what that cell holds."""
+    """The companion of a cell in differentiable programs: its cotangent is the content of the cell."""
 
     __slots__ = ("of",)
 
@@ -97,7 +97,7 @@ class BackwardCell(Cell):
 
 
 def _flowing_type(type: TensorType) -> TensorType | None:
-    """The type of cotangents that hold every value of a type: integers travel as float64."""
+    """The type of cotangents that can represent every value of a type: integers become float64."""
     if is_inexact(type.dtype):
         return type.strong()
     whole = type.dtype.kind in "biu" and type.dtype.itemsize <= 4
@@ -105,7 +105,7 @@ def _flowing_type(type: TensorType) -> TensorType | None:
 
 
 class GivenCell:
-    """Stands among arguments for a cell of a class: a node over its content, and that of the cell that flows back."""
+    """A cell among arguments: a node over its content, and over the content of its backward cell."""
 
     __slots__ = ("kind", "values")
 
@@ -121,12 +121,12 @@ def _is_given(x: Any) -> bool:
 
 
 def cells_in(leaves: Iterable[Any]) -> list[Cell]:
-    """Those of the leaves that are cells."""
+    """The leaves that are cells."""
     return [x for x in leaves if isinstance(x, Cell)]
 
 
 def cells_given(leaves: Iterable[Any], flowing: bool) -> list[Cell]:
-    """The cells that a function gets for those among the leaves. `flowing`: each is followed by what flows back."""
+    """The cells that a function gets for those among the leaves. `flowing`: each is followed by its backward cell."""
     found: list[Cell] = []
     for cell in cells_in(leaves):
         behind = cell.backward if flowing else None
@@ -149,7 +149,7 @@ def flow_back(cells: Iterable[Cell]) -> bool:
 
 
 def received(values: Any) -> tuple[Any, list[Cell]]:
-    """The arguments of a function that is being traced, with cells of its own in place of given ones; and those."""
+    """The arguments of a function that is being traced, with new cells in place of given ones; and these."""
     own: list[Cell] = []
 
     def make(given: Any) -> Any:
@@ -168,7 +168,7 @@ def received(values: Any) -> tuple[Any, list[Cell]]:
 class Threaded:
     """A flat function whose use of outer cells is threaded.
 
-    Its program takes the contents of `read` and then of `written` as the last of what it captures, and returns new
+    Its program takes the contents of `read` and then of `written` as its last captured values, and returns new
     contents of `written` after its results.
     """
 
@@ -185,13 +185,13 @@ class Threaded:
         self.read = [cell for cell, content in held.items() if not content.written]
         self.written = [cell for cell, content in held.items() if content.written]
         if held:
-            # what they capture comes before the contents
+            # captured values precede the contents
             outs = [builder.tracer(builder.lift(x)) for x in (*outs, *[held[cell].value for cell in self.written])]
             builder.release(self.used)
         return outs
 
     def forget(self) -> None:
-        """Hold the function no longer: it was traced."""
+        """Release the function after it was traced."""
         del self.function
 
     @property
@@ -205,7 +205,7 @@ class Threaded:
         return [cell for cell in self.written if isinstance(cell, BackwardCell)]
 
     def contents(self) -> list[Array]:
-        """The contents of the cells, as they are now."""
+        """The current contents of the cells."""
         return [cell.read() for cell in self.used]
 
     def write(self, values: Sequence[Any]) -> Sequence[Any]:
@@ -221,12 +221,12 @@ class Threaded:
         """Raise ReferenceUseError if a cell was written to by a function that has no results but its own."""
         if self.written:
             raise ReferenceUseError(
-                f"{who} writes to a Ref of outside.", "Return the value, and write it where the function was called."
+                f"{who} writes to a Ref from outside.", "Return the value, and write it where the function was called."
             )
 
     def taking(self, program: Program, captured: Sequence[Any], cells: Sequence[Cell]) -> tuple[Program, list[Any]]:
-        """The program with the contents of `cells`, among which are those it writes to, as inputs before its arguments
-        and new ones after its results; and what it captured but for those."""
+        """The program with the contents of `cells`, including cells that it writes to, as inputs before its arguments,
+        and new contents after its results; and its other captured values."""
         own, n = self.used, len(captured)
         if not (own or cells):
             return program, list(captured)
@@ -252,18 +252,18 @@ def write_last(cells: Sequence[Cell], values: Sequence[Any]) -> Sequence[Any]:
 
 
 def refuse_twice(name: str, leaves: Iterable[tuple[str, Any]]) -> None:
-    """Raise ReferenceUseError where a cell stands among the arguments, given with what they are called, twice."""
+    """Raise ReferenceUseError if a cell occurs twice among the arguments, given with their names."""
     seen: dict[Cell, str] = {}
     for where, x in leaves:
         if isinstance(x, Cell) and seen.setdefault(x, where) is not where:
             raise ReferenceUseError(
                 f"{name} got one Ref twice, as {seen[x]} and as {where}.",
-                "Pass it once: only one argument may refer to what a function writes to.",
+                "Pass it once: only one argument may refer to a cell that a function writes to.",
             )
 
 
 def refuse_closed_over(name: str, used: Collection[Cell], leaves: Iterable[tuple[str, Any]]) -> None:
-    """Raise ReferenceUseError where a cell among the arguments is one of those that the function closes over."""
+    """Raise ReferenceUseError if a cell among the arguments is also a captured value of the function."""
     for where, x in leaves:
         if x in used:
             raise ReferenceUseError(

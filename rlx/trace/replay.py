@@ -2,7 +2,7 @@
 
 A function of several operations costs some microseconds for each: operands are promoted, checked and wrapped every
 time. Its second call on arrays of the same types stages it. Later eager calls run the references of the program's
-primitives one after another on NumPy arrays, with the same results to the last bit; later calls while tracing
+primitives one after another on NumPy arrays, with the same results bit for bit; later calls while tracing
 append the program's equations to the program under construction.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, KeyArray,
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.refused_calls import advise
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive, registry
 from rlx.trace.tracing import close_over, trace_program
@@ -32,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
 _ARRAYS = frozenset({ConcreteArray, DeviceArray, DividedArray, KeyArray, Tracer})
-_NOT_HERE = frozenset({DeviceArray, DividedArray, Tracer})  # not for steps on NumPy arrays that say nothing else
+_NOT_HERE = frozenset({DeviceArray, DividedArray, Tracer})  # excluded from plain steps on NumPy arrays
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 
@@ -48,7 +49,7 @@ class Replay:
 
     @cached_property
     def code(self) -> tuple[list[Any], list[Any], tuple[int, ...]]:
-        """Places, the steps that read and write them, and the places of results: what eager calls need."""
+        """Places, the steps that read and write them, and the places of results: for eager calls."""
         program = self.program
         places: list[Any] = [None] * len(program.inputs)
         numbers: dict[Var, int] = {var: n for n, var in enumerate(program.inputs)}
@@ -99,20 +100,20 @@ class Replay:
 
     @cached_property
     def alone(self) -> Program:
-        """The program without lines of its own, those of its constants among its inputs."""
+        """The program without source lines, with its constants among its inputs."""
         inputs = (*self.program.inputs, *(v for v, _ in self.program.constants))
         equations = [Equation(e.primitive, e.inputs, e.params, e.outputs) for e in self.program.equations]
         return Program(inputs, equations, self.program.outputs, (), self.program.name)
 
     def result(self, leaves: Sequence[Any]) -> Any:
-        """What the function returns with these leaves."""
+        """The function's result with these leaves."""
         return leaves[0] if self.structure is None else tree.unflatten(self.structure, leaves)
 
 
 def replayed(function: F) -> F:
     """Replay calls of a function of arrays and static values that is a composition of primitives.
 
-    The function must compute the same operations for all arrays of equal types: it may not look at values.
+    The function must compute the same operations for all arrays of equal types: it may not depend on values.
     """
     return _replayed(function, True)
 
@@ -125,15 +126,15 @@ def replayed_in_traces(function: F) -> F:
 BatchRule = Callable[[Callable[..., Any], Sequence[Any], Sequence[int | None], Mapping[str, Any]], Any]
 
 
-# names of a block's operands, the operands with a batch axis in front where the next say so, and its size
+# names of a block's operands, the operands, whether each has a leading batch axis, and the size of the axis
 Fold = Callable[[Sequence[str], Sequence[Any], Sequence[bool], int], "Sequence[Any] | None"]
 
 
 class Derivative(NamedTuple):
     """How the derivative of a block begins.
 
-    ahead: a block of the same operands, that returns the same result first, and then what a kernel of the gradient
-    reads beside it; nothing is differentiated through that. results: names of all of them, for such a kernel.
+    ahead: a block of the same operands that returns the same result first, and then additional values that a kernel
+    of the gradient reads; these are not differentiated. results: names of all its results, for such a kernel.
     """
 
     ahead: Callable[..., Any]
@@ -141,7 +142,7 @@ class Derivative(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A function whose calls keep their name. batch, fold: how it takes a batch axis itself."""
+    """A function whose calls keep their name. batch, fold: its own batching rule."""
 
     function: Callable[..., Any]
     batch: BatchRule | None
@@ -157,14 +158,14 @@ def block(
 ) -> Callable[[F], F]:
     """Decorator: a replayed function whose calls are one equation of a traced program, by the function's name.
 
-    A backend may claim the name for a kernel of its own; elsewhere, and before derivatives are taken, the equations
-    of the function stand in its place. batch: `(function, inputs, dims, attributes) -> (results, dims)`, the function
-    of operands of which some have a batch axis (dims), or None where it has no way; then its equations are batched.
-    derivative: of a function with one result, whose derivative is blocks, too: that by which it begins, and where the
-    gradient is taken NAME_gradient, whose operands are those of the function, the results of the other block, and the
+    A backend may claim the name for its own kernel; otherwise, and before derivatives are taken, the equations
+    of the function replace it. batch: `(function, inputs, dims, attributes) -> (results, dims)`, the function
+    of operands, some of which have a batch axis (dims), or None if it has no rule; then its equations are batched.
+    derivative: for a function with one result whose derivative is also blocks: the block that begins it, and for the
+    gradient NAME_gradient, whose operands are the function's operands, the results of the other block, and the
     cotangent of the first one. Its attributes name under "wanted" the operands whose cotangents are its results.
-    fold: in place of `batch`, the operands of one call that is all of those of a batch, or None where there is no such
-    call: its results are those of the batch, reshaped. It is given operands of the blocks of the derivative, too.
+    fold: instead of `batch`, the operands of one call that computes all calls of a batch, or None if there is no such
+    call; its results are the batch's, reshaped. It also receives operands of the derivative's blocks.
     """
 
     def decorate(function: F) -> F:
@@ -177,42 +178,48 @@ def block(
 
 
 def _replayed(function: F, eagerly: bool, name: str = "") -> F:
-    """The function replayed; where it has a name, while tracing as a block."""
+    """Replay the function; while tracing, a named function is a block."""
     programs: dict[Any, Replay | bool] = {}
     parameters = {p.name: p.default for p in inspect.signature(function).parameters.values()} if name else None
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        builder = state.builder
-        if builder is None and not eagerly:
-            return function(*args, **kwargs)
-        arrays: list[Any] = []
-        key = _key(args, kwargs, arrays)
-        if key is None or (builder is None and (config.watched or any(type(a) in _NOT_HERE for a in arrays))):
-            return function(*args, **kwargs)
-        found = programs.get(key)
-        if found is None and not (name and builder is not None):  # most functions of most types are called once
-            result = function(*args, **kwargs)
-            if len(programs) >= _MOST:
-                programs.clear()
-            programs[key] = True
-            return result
-        if found is True or found is None:
-            found = programs[key] = _staged(function, args, kwargs, arrays, parameters) or False
-        if found is False:
-            return function(*args, **kwargs)
-        if builder is not None:
-            if name and found.program.equations:
-                return found.as_block(builder, arrays, name)
-            return found.inline(builder, arrays)
-        return found.run(arrays) if found.runs else function(*args, **kwargs)
+        try:
+            builder = state.builder
+            if builder is None and not eagerly:
+                return function(*args, **kwargs)
+            arrays: list[Any] = []
+            key = _key(args, kwargs, arrays)
+            if builder is not None and key is not None and (home := builder.home(arrays)) is not builder:
+                return builder.hand_to(home, partial(call, *args, **kwargs))
+            if key is None or (builder is None and (config.watched or any(type(a) in _NOT_HERE for a in arrays))):
+                return function(*args, **kwargs)
+            found = programs.get(key)
+            if found is None and not (name and builder is not None):  # most functions of most types are called once
+                result = function(*args, **kwargs)
+                if len(programs) >= _MOST:
+                    programs.clear()
+                programs[key] = True
+                return result
+            if found is True or found is None:
+                found = programs[key] = _staged(function, args, kwargs, arrays, parameters) or False
+            if found is False:
+                return function(*args, **kwargs)
+            if builder is not None:
+                if name and found.program.equations:
+                    return found.as_block(builder, arrays, name)
+                return found.inline(builder, arrays)
+            return found.run(arrays) if found.runs else function(*args, **kwargs)
+        except TypeError as error:
+            advise(error)
+            raise
 
     return cast(F, call)
 
 
 def _key(args: tuple[Any, ...], kwargs: dict[str, Any], arrays: list[Any]) -> tuple[Any, ...] | None:
-    """The types of arrays and the static values; None where an argument is something else. Fills `arrays`."""
-    key: list[Any] = [config.token]
+    """The types of arrays and the static values; None if an argument is something else. Fills `arrays`."""
+    key: list[Any] = [config.token, state.axes]
     for value in args:
         if not _describe(value, key, arrays):
             return None
@@ -253,7 +260,7 @@ def _staged(
     arrays: Sequence[Array],
     parameters: Mapping[str, Any] | None,
 ) -> Replay | None:
-    """The function's program for such arguments; None if what it computes depends on values.
+    """The function's program for such arguments; None if the computation depends on values.
 
     parameters: of a block, with their defaults.
     """
@@ -282,7 +289,7 @@ def _staged(
 
 
 def _attributes(parameters: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The static arguments by name, and under "operands" the names of those that are arrays, or hold some, as given."""
+    """The static arguments by name, and under "operands" the names of arguments with arrays, in the given order."""
     said = {**dict(zip(parameters, args, strict=False)), **kwargs}
     given = {**said, **{name: value for name, value in parameters.items() if name not in said}}
     operands: list[str] = []

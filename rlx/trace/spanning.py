@@ -1,6 +1,6 @@
-"""Arrays of which there are parts: what traced functions are given of them, and what eager ones are told.
+"""Arrays that are known by parts, for traced and eager functions.
 
-Parts of processes are here, those of devices in stacked.py.
+Parts of processes are here, parts of devices in stacked.py.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["ArrayOfParts", "SpanningArray", "at_border", "locals_of", "operations", "shardings_in"]
+__all__ = ["ArrayOfParts", "SpanningArray", "at_border", "known_by_parts", "locals_of", "operations"]
 
 
 class ArrayOfParts(Array):
-    """An array that is known by parts: `local` is an array of those that there are here.
+    """An array that is known by parts: `local` is an array of the parts that are here.
 
-    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it.
+    Traced functions, such as jitted ones, take and return local parts; rlx.shard_map computes with them.
     """
 
     __slots__ = ("_type", "local")
@@ -42,15 +42,15 @@ class ArrayOfParts(Array):
 
     @property
     def span(self) -> Span:
-        """The type of the whole array, and how it lies, in one way of writing it."""
+        """The type of the whole array with its sharding, in canonical form."""
         return self._type
 
     def concrete(self) -> Any:
-        """The values. Raises ShardingError where they do not follow from what is local."""
+        """The values. Raises ShardingError if they do not follow from the local parts."""
         raise NotImplementedError
 
     def needed(self) -> Any:
-        """The values where they are known; raises as `concrete`."""
+        """The values if they are known; raises like `concrete`."""
         return self.concrete()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -72,8 +72,12 @@ class ArrayOfParts(Array):
         """Give the memory back."""
         self.local.delete()
 
+    def donate(self) -> None:
+        """Give the memory to a call."""
+        self.local.donate()
+
     def is_ready(self) -> bool:
-        """Whether the own values are there."""
+        """Whether the array has its own values."""
         return self.local.is_ready()
 
     def block_until_ready(self, *args: Any) -> Array:
@@ -83,9 +87,9 @@ class ArrayOfParts(Array):
 
 
 class SpanningArray(ArrayOfParts):
-    """An array that is divided over processes: `local` is what this one has, an array of the parts of its devices.
+    """An array that is divided over processes: `local` is an array of the parts of this process's devices.
 
-    In traced functions every operation computes with it (`operations`). What runs eagerly raises ShardingError.
+    Every operation computes with it (`operations`), traced or not. Reading its values raises ShardingError.
     """
 
     __slots__ = ()
@@ -100,7 +104,7 @@ class SpanningArray(ArrayOfParts):
         raise ShardingError(
             f"The values of a {self.type!r} are needed here, but it is divided over processes as"
             f" {self._type.sharding.spec!r}, and this one has its part only.",
-            "Compute with it in a function under rlx.jit, or in rlx.shard_map; or fetch all of it:"
+            "Compute with it by functions of rlx; or fetch all of it:"
             " rlx.experimental.multihost_utils.process_allgather(x).",
         )
 
@@ -108,18 +112,19 @@ class SpanningArray(ArrayOfParts):
 
 
 class _Operations:
-    """What does an operation on such arrays: `on_parts(primitive, args, params)`. Set by rlx.sharding, so that tracing
-    need not know meshes.
+    """Operations on such arrays: `on_parts(primitive, args, params)` runs an operation, `divided_as(x, like)`
+    divides a value over processes like another one. Set by rlx.sharding, so that tracing need not know meshes.
     """
 
     on_parts: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+    divided_as: Callable[[Any, Any], Any]
 
 
 operations = _Operations()
 
 
 class _AtBorder:
-    """Stands for such an array where a traced function begins or ends: a node whose one leaf is what is local."""
+    """Replaces such an array at the border of a traced function: a node whose one leaf is the local part."""
 
     __slots__ = ("array",)
 
@@ -134,6 +139,11 @@ tree.register_node(
 )
 
 
+def known_by_parts(args: Sequence[Any]) -> bool:
+    """Whether some of the operands are arrays of parts."""
+    return any(isinstance(x, ArrayOfParts) for x in args)
+
+
 def at_border(values: Any, leaves: list[Any]) -> Any:
     """A tree, which has these leaves, with nodes in the place of arrays of parts: unflattened they are such again."""
     if not any(isinstance(x, ArrayOfParts) for x in leaves):
@@ -142,10 +152,5 @@ def at_border(values: Any, leaves: list[Any]) -> Any:
 
 
 def locals_of(leaves: Any) -> list[Any]:
-    """What is local of each leaf: all of it, but of arrays of parts."""
+    """The local part of each leaf: the whole leaf, except for arrays of parts."""
     return [x.local if isinstance(x, ArrayOfParts) else x for x in leaves]
-
-
-def shardings_in(values: Any) -> list[Any]:
-    """How the arrays of a tree lie that span processes."""
-    return [x._sharding for x in tree.leaves(values) if type(x) is SpanningArray]

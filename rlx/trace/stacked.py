@@ -1,4 +1,4 @@
-"""Arrays of which devices along some axes of a mesh have parts of a sum, or copies of one value."""
+"""Arrays for which devices along some axes of a mesh have parts of a sum, or copies of one value."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["StackedArray", "as_duals", "dual", "seed_of"]
 
 
 class StackedArray(ArrayOfParts):
-    """An array whose spec has unreduced or reduced axes: `local` is what devices along them have, one behind another.
+    """An array whose spec has unreduced or reduced axes: `local` stacks the parts of the devices along them.
 
-    Those axes of the mesh that have several members are in front of it, in the mesh's order. Along unreduced ones it
-    has parts of a sum, along reduced ones equal copies, so that the cotangents of one are what the other has.
+    The mesh axes with several members are its leading axes, in the mesh's order. Along unreduced axes it has
+    parts of a sum, along reduced axes equal copies, so that the cotangents of one kind are of the other.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class StackedArray(ArrayOfParts):
         return Span(self.type, self._sharding.update(spec=spec.update(entries)))
 
     def axis(self, axis: int) -> int:
-        """Where an axis is in what is local."""
+        """The position of an axis in the local array."""
         return self.local.ndim - self.ndim + axis % self.ndim
 
     def without(self, axis: int | None) -> Span:
@@ -49,7 +49,7 @@ class StackedArray(ArrayOfParts):
         return self._changed([self.shape[i] for i in kept], [self.span.sharding.spec.partitions[i] for i in kept])
 
     def with_axis(self, axis: int, size: int) -> Span:
-        """The span of what has a further axis, which is not divided."""
+        """The span of the array with a further axis, which is not divided."""
         at = axis % (self.ndim + 1)
         entries = self.span.sharding.spec.partitions
         shape = (*self.shape[:at], size, *self.shape[at:])
@@ -60,23 +60,23 @@ class StackedArray(ArrayOfParts):
         return Span(self.type.update(shape=tuple(shape)), sharding.update(spec=sharding.spec.update(entries)))
 
     def known(self) -> ConcreteArray | None:
-        """The values, where they are those of every copy, and known."""
+        """The values, if every copy has them and they are known."""
         if self._sharding.spec.unreduced:
             return None
         return self._first_of(self.local if isinstance(self.local, ConcreteArray) else self.local.known())
 
     def needed(self) -> ConcreteArray | None:
-        """The values of every copy, where they are known or can be computed now; raises as `concrete`."""
+        """The values of every copy, if they are known or can be computed now; raises like `concrete`."""
         if self._sharding.spec.unreduced or isinstance(self.local, ConcreteArray):
             return self.concrete()
         return self._first_of(self.local.needed())
 
     def concrete(self) -> ConcreteArray:
-        """The values, of which every device has a copy. Raises ShardingError where they are still to be summed."""
+        """The values, which every device has a copy of. Raises ShardingError if they are not yet summed."""
         if self._sharding.spec.unreduced:
             raise ShardingError(
-                f"The values of a {self.type!r} are needed here, but it lies as {self._sharding.spec!r} says: devices"
-                " have parts of a sum that is still to be made.",
+                f"The values of a {self.type!r} are needed here, but its sharding is {self._sharding.spec!r}: devices"
+                " have parts of a sum that is not yet computed.",
                 "Sum them before: rlx.reshard(x, rlx.P()). The parts are in x.addressable_shards.",
             )
         found = self._first_of(self.local.concrete())
@@ -106,8 +106,8 @@ class StackedArray(ArrayOfParts):
 
 
 def dual(x: Any) -> Any:
-    """An array as cotangents of arrays that lie as it does: unreduced along the axes that it is reduced along, and the
-    other way round."""
+    """An array as cotangents of arrays with its sharding: unreduced along the axes that it is reduced along, and vice
+    versa."""
     if type(x) is not StackedArray:
         return x
     if x.local.dtype == float0:
@@ -123,7 +123,7 @@ def as_duals(values: Any) -> Any:
 
 
 def seed_of(result: StackedArray, type: TensorType) -> ConcreteArray:
-    """The cotangent 1 of a number: what is local of it, of this type. Of copies the first has it."""
+    """The local part of the cotangent 1 of a number, of this type. With copies, the first has it."""
     mesh, spec = result._sharding.mesh, result._sharding.spec
     names = [n for n in mesh.axis_names if n in spec.unreduced | spec.reduced and mesh.shape[n] > 1]
     seed = np.zeros(type.shape, type.dtype)

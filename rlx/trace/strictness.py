@@ -1,4 +1,4 @@
-"""What the switches numpy_rank_promotion and numpy_dtype_promotion refuse of the operands that a user gave."""
+"""Checks of users' operands for the switches numpy_rank_promotion and numpy_dtype_promotion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FRONTS = tuple(
 )
 
 
-# functions that work element by element: what they bring together are the operands that the user gave
+# functions that work element by element: the operands that they promote are the user's
 _ELEMENTWISE = tuple(
     os.path.join(_FRONTS[0], name) for name in ("elementwise.py", "powers.py", "rounding.py", "floats.py")
 )
@@ -44,7 +44,7 @@ _ELEMENTWISE = tuple(
 def _called_by_user() -> bool:
     """Whether the function of rlx.numpy that brings its operands together was called by the user.
 
-    What functions do among themselves is not the user's to change: only the outermost one counts.
+    Users cannot change calls between functions of rlx: only the outermost one counts.
     """
     frame = _after_plumbing(sys._getframe(2))
     if frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
@@ -58,7 +58,7 @@ def _called_by_user() -> bool:
 def _in_elementwise_function() -> bool:
     """Whether the user called a function that works element by element, or an operator.
 
-    What a transform, a pass or the interpreter makes of an operation is not the user's.
+    Operations made by a transform, a pass or the interpreter are not the user's.
     """
     frame = _after_plumbing(sys._getframe(2))
     if frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -79,7 +79,7 @@ def _after_plumbing(frame: FrameType | None) -> FrameType | None:
 
 
 def check_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Warn or raise ShapeError, as numpy_rank_promotion says, where operands have different numbers of axes."""
+    """Warn or raise ShapeError, according to numpy_rank_promotion, if operands have different numbers of axes."""
     if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) < 2:
         return
     if not _in_elementwise_function():
@@ -91,12 +91,12 @@ def check_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
             ' "raise".',
             "Insert axes with x[None, :] or rlx.numpy.expand_dims, or set the switch to 'allow'.",
         )
-    what = f"{name} gives operands of shapes {given} the same number of axes, as NumPy does"
-    warn(f"{what}; the switch numpy_rank_promotion asks to say so")
+    what = f"{name} gives operands of shapes {given} the same number of axes, like NumPy"
+    warn(f"{what}; the switch numpy_rank_promotion requests this warning")
 
 
 def check_dtypes(pairs: Sequence[tuple[np.dtype, bool]]) -> None:
-    """Raise TypePromotionError where dtypes differ otherwise than a Python number's from that of arrays.
+    """Raise TypePromotionError if dtypes differ, except for a Python number's.
 
     pairs: (dtype, weakness) of each operand.
     """

@@ -41,7 +41,7 @@ ops = _Operations()
 
 
 def dtype(name: str) -> Any:
-    """The dtype of a name; those of ml_dtypes and of random keys too."""
+    """The dtype of a name; including dtypes of ml_dtypes and of random keys."""
     if name in _KEYS:
         return _KEYS[name]
     return dtype_named(name)
@@ -95,14 +95,17 @@ def program(function: Any) -> Any:
     """Decorator: the Program of a function whose annotations are its input types.
 
     Keyword-only parameters are constants, with their values as defaults. `@program("name")` names
-    the program otherwise than the function.
+    the program differently from the function.
 
     >>> import rlx
     >>> @program
     ... def double(x: "float32[3]"):
     ...     return ops.add(x, x)
     >>> double
-    <Program double: (float32[3]) -> (float32[3]), 1 equations>
+    @program
+    def double(x0: "float32[3]"):
+        v0 = ops.add(x0, x0)  # float32[3] ...
+        return (v0,)
     """
     if isinstance(function, str):
         return lambda f: _record(f, function)
@@ -130,11 +133,11 @@ def _record(function: FunctionType, name: str) -> Program:
 def program_from_text(text: str, bindings: Mapping[str, Any] | None = None) -> Program:
     """The program that `rlx.ir.show.show_program` printed.
 
-    `bindings`: what its free names stand for (`show_bindings` of the program that was printed).
+    `bindings`: the values of its free names (`show_bindings` of the program that was printed).
     """
     names: dict[str, Any] = dict(bindings or {})
     exec(compile(text, "<program>", "exec", dont_inherit=True), names)
     programs = [value for value in names.values() if isinstance(value, Program)]
     if not programs:
-        raise RlxError("The text holds no program.", "Pass what rlx.ir.show.show_program returned.")
+        raise RlxError("The text contains no program.", "Pass a result of rlx.ir.show.show_program.")
     return programs[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ from rlx.config import config
 from rlx.errors import AxisNameError, UnexpectedTracerError
 from rlx.ir.program import Atom, Program
 from rlx.ir.types import TensorType
+from rlx.refused_calls import advise
 from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
 __all__ = [
+    "EVERY",
     "axis_named",
     "axis_size",
     "close_over",
@@ -30,6 +33,7 @@ __all__ = [
     "place_of",
     "places_inside",
     "places_known",
+    "stand_ins",
     "trace_program",
     "tracked_axes",
     "vary",
@@ -37,10 +41,19 @@ __all__ = [
 
 
 def known_value(value: Any) -> ConcreteArray | None:
-    """The value of an argument, where it can be known while a transform stages its function."""
+    """The value of an argument, if it can be known while a transform stages its function."""
     if isinstance(value, Tracer):
         return value.known()
     return value if isinstance(value, ConcreteArray) else None
+
+
+EVERY = sys.maxsize  # `ruled`, if a rule replaces the traced program for every derivative
+
+
+def stand_ins(values: Sequence[Any]) -> list[Any]:
+    """Values that are known, and None for others: other tracers of those that are traced, to be held for long."""
+    others = [Tracer(x.builder, x.atom) if isinstance(x, Tracer) else x for x in values]
+    return [None if known_value(x) is None else x for x in others]
 
 
 def trace_program(
@@ -49,21 +62,33 @@ def trace_program(
     known: Sequence[Any] | None = None,
     name: str = "program",
     given: Sequence[Any] | None = None,
+    own_only: bool = False,
+    ruled: int = 0,
+    differentiated: bool = False,
 ) -> tuple[Program, list[Any]]:
     """Trace a flat function (arrays in, sequence of arrays out).
 
-    Returns the program, whose leading inputs are what the function captured, and those values.
-    `known`: values (or None) with which tracers may answer bool(), int(), ... while tracing.
-    `given`: the values, traced or not, that its arguments or the first of them stand for, or slices of which.
+    Returns the program, whose leading inputs are the captured values, and these values.
+    `known`: values, traced or not, or None, with which tracers may answer bool(), int(), ... while tracing.
+    `given`: the values, traced or not, that its arguments, or the first ones, represent, or slices of such values.
+    `own_only`, `ruled`: as of a Builder. `differentiated`: the derivative by the arguments is taken.
     """
-    if config.check_tracer_leaks:
-        return _trace_watched(function, types, known, name, given)
-    with Builder(name) as builder:
-        builder.answers, builder.given = known is not None, given
-        values = known if known is not None else [None] * len(types)
+    builder = _WatchedBuilder(name) if config.check_tracer_leaks else Builder(name)
+    builder.answers, builder.given = known is not None, given
+    builder.own_only, builder.ruled = own_only, ruled
+    with builder:
+        values = map(known_value, known) if known is not None else [None] * len(types)
         tracers = [builder.input(t, v) for t, v in zip(types, values, strict=True)]
-        outputs = function(*tracers)
-        return builder.close(outputs)
+        builder.differentiated = builder.inputs if differentiated else ()
+        try:
+            traced = builder.close(function(*tracers))
+        except TypeError as error:
+            advise(error)
+            raise
+    del tracers
+    if isinstance(builder, _WatchedBuilder):
+        builder.check()
+    return traced
 
 
 class _WatchedBuilder(Builder):
@@ -79,29 +104,16 @@ class _WatchedBuilder(Builder):
         self.made.append(weakref.ref(tracer))
         return tracer
 
-
-def _trace_watched(
-    function: Callable[..., Sequence[Any]],
-    types: Sequence[TensorType],
-    known: Sequence[Any] | None,
-    name: str,
-    given: Sequence[Any] | None,
-) -> tuple[Program, list[Any]]:
-    """As stage, for the switch check_tracer_leaks: UnexpectedTracerError where a tracer outlives the function."""
-    builder = _WatchedBuilder(name)
-    with builder:
-        builder.answers, builder.given = known is not None, given
-        values = known if known is not None else [None] * len(types)
-        found = builder.close(function(*map(builder.input, types, values)))
-    gc.collect()  # what only a cycle holds is not held by the user
-    for made in builder.made:
-        tracer = made()
-        if tracer is not None:
-            raise UnexpectedTracerError(
-                f"Leaked: a traced {tracer.type!r} of {name} is still held after the function has ended.",
-                "Return the value from the function instead of storing it in a global, an attribute or a list.",
-            )
-    return found
+    def check(self) -> None:
+        """Raise UnexpectedTracerError if a tracer outlives the function, for the switch check_tracer_leaks."""
+        gc.collect()  # the user does not hold tracers that only a cycle refers to
+        for made in self.made:
+            tracer = made()
+            if tracer is not None:
+                raise UnexpectedTracerError(
+                    f"Leaked: a traced {tracer.type!r} of {self.name} is still held after the function has ended.",
+                    "Return the value from the function instead of storing it in a global, an attribute or a list.",
+                )
 
 
 def close_over(program: Program, captured: Sequence[Any]) -> Program:
@@ -121,14 +133,14 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
 
 
 def place_known(value: Any, sharding: Any) -> None:
-    """A traced value is known to be divided over devices as a sharding says."""
+    """A traced value is known to be divided over devices by a sharding."""
     if value.builder.places is None:
         value.builder.places = {}
     value.builder.places[value.atom] = sharding
 
 
 def vary(value: Any, axes: frozenset[Any] | None) -> None:
-    """A traced value is known to vary over these axes in scope, and over no others; None: nobody knows."""
+    """A traced value is known to vary over these axes in scope, and over no others; None: unknown."""
     value.builder.varying = {**(value.builder.varying or {}), value.atom: axes}
 
 
@@ -157,14 +169,14 @@ def explicit(sharding: Any) -> Any:
 
 
 def explicit_place(value: Any) -> Any:
-    """How Explicit axes divide a value, as far as somebody said so; None for others."""
+    """How Explicit axes divide a value, as far as known; None for others."""
     return explicit(place_of(value) if isinstance(value, Tracer) else getattr(value, "_sharding", None))
 
 
 def lying_so(value: Any, sharding: Any) -> Any:
-    """An array, traced or not, known to lie as a sharding says, with an entry for each of its axes; None says nothing.
+    """An array, traced or not, with a known sharding, which has an entry for each axis; None for an unknown one.
 
-    In the body of a function that is mapped over devices nothing is said of its parts.
+    In the body of a function that is mapped over devices parts have no known sharding.
     """
     if sharding is None or devices_in_scope() > 1 or not isinstance(value, (Tracer, ConcreteArray)):
         return value
@@ -182,7 +194,7 @@ def named_axis(
 ) -> Generator[None]:
     """Bring a mapped axis into scope while a function is traced.
 
-    `alone`: an axis over one device. No batch axis stands for it, and operations along it are what they mean for
+    `alone`: an axis over one device. It has no batch axis, and operations along it have their meaning for
     one member at once. `devices`: an axis over several. `tracked`: one over which copies of one value are one value
     for reverse mode.
     """
@@ -199,14 +211,17 @@ def axis_named(name: Any) -> NamedAxis:
     for axis in reversed(state.axes):
         if axis.name == name:
             return axis
+    known = ", ".join(dict.fromkeys(repr(axis.name) for axis in state.axes))
     raise AxisNameError(
-        f"There is no mapped axis named {name!r} here.",
-        f"Call the function under rlx.vmap(..., axis_name={name!r}), or in rlx.shard_map over a mesh that has it.",
+        f"There is no mapped axis named {name!r} here{f': the axes in scope are {known}' if known else ''}.",
+        f"Write one of these names. To map another axis, call the function under rlx.vmap(..., axis_name={name!r})."
+        if known
+        else f"Call the function under rlx.vmap(..., axis_name={name!r}), or in rlx.shard_map over a mesh that has it.",
     )
 
 
 def devices_in_scope() -> int:
-    """On how many devices the function that is traced runs: the product of the axes over several."""
+    """The number of devices that the traced function runs on: the product of the axes over several devices."""
     count = 1
     for axis in state.axes:
         count *= axis.size if axis.devices else 1
@@ -214,7 +229,7 @@ def devices_in_scope() -> int:
 
 
 def tracked_axes(names: Sequence[Any] | None = None) -> tuple[Any, ...]:
-    """Those of the named axes, or of all in scope, over which what is equal on all members is one value."""
+    """The named axes (or all in scope) over which a value that is equal on all members is one value."""
     if not state.axes:
         return ()
     found = dict.fromkeys(axis.name for axis in state.axes) if names is None else names

@@ -1,4 +1,4 @@
-"""What becomes of each gradient that a pullback can compute: rlx.ad."""
+"""Destinations for the gradients of a pullback: rlx.ad."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DidntWant", "DontWant", "GradRef", "GradValue"]
 
 @dataclass(frozen=True)
 class GradValue:
-    """In place of a Ref in `f_vjp.with_refs(...)`: this argument's gradient comes back as a value.
+    """In place of a Ref in `f_vjp.with_refs(...)`: return this argument's gradient as a value.
 
     >>> import rlx
     >>> _, f_vjp = rlx.vjp(lambda x: 3.0 * x, 1.0)
@@ -22,7 +22,7 @@ class GradValue:
 
 @dataclass(frozen=True)
 class DontWant:
-    """In place of a Ref in `f_vjp.with_refs(...)`: nobody needs this argument's gradient.
+    """In place of a Ref in `f_vjp.with_refs(...)`: do not compute this argument's gradient.
 
     >>> import rlx
     >>> _, f_vjp = rlx.vjp(lambda x: 3.0 * x, 1.0)
@@ -33,7 +33,7 @@ class DontWant:
 
 @dataclass(frozen=True)
 class GradRef:
-    """What comes back in place of a gradient that was added to a Ref.
+    """Returned in place of a gradient that was added to a Ref.
 
     >>> import rlx
     >>> total = rlx.new_ref(1.0)
@@ -45,7 +45,7 @@ class GradRef:
 
 @dataclass(frozen=True)
 class DidntWant:
-    """What comes back in place of a gradient that nobody wanted; see DontWant.
+    """Returned in place of a gradient that was not requested; see DontWant.
 
     >>> import rlx
     >>> rlx.tree.leaves(rlx.ad.DidntWant())

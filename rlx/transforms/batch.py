@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.ir.program import Literal, Program
+from rlx.ir.program import Literal, Program, named_axes
 from rlx.ops.families import to_front
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.builder import Builder
@@ -13,32 +13,14 @@ from rlx.trace.interpret import Environment, origins_of
 from rlx.trace.tracing import finish
 from rlx.transforms import table
 
-__all__ = ["batch_program", "batch_walk", "mentions_axis"]
-
-
-def mentions_axis(params: Any, axis_name: Any) -> bool:
-    """Whether an equation's parameters, or the programs in them, use a named axis."""
-    if axis_name is None:
-        return False
-    if isinstance(axis_name, SpanningAxis):
-        axis_name = axis_name.name
-    stack = [params]
-    while stack:
-        item = stack.pop()
-        names = item.get("axis_name") if isinstance(item, dict) else None
-        if names is not None and axis_name in (names if isinstance(names, tuple) else (names,)):
-            return True
-        for value in item.values():
-            for part in value if isinstance(value, tuple) else (value,):
-                if isinstance(part, Program):
-                    stack.extend(dict(e.params) for e in part.equations)
-    return False
+__all__ = ["batch_program", "batch_walk"]
 
 
 def batch_walk(
     program: Program, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any = None
 ) -> tuple[list[Any], list[int | None]]:
-    """Outputs and their batch axes (None: not batched), for values where we stand."""
+    """Outputs and their batch axes (None: not batched), for values in the current builder."""
+    name = axis_name.name if isinstance(axis_name, SpanningAxis) else axis_name
     env = Environment(program, inputs)
     where: dict[Any, int] = {v: d for v, d in zip(program.inputs, dims, strict=True) if d is not None}
     with origins_of() as inherit:
@@ -46,7 +28,7 @@ def batch_walk(
             inherit(e)
             p, args = e.primitive, [env.read(a) for a in e.inputs]
             at = [None if isinstance(a, Literal) else where.get(a) for a in e.inputs]
-            named = mentions_axis(dict(e.params), axis_name)
+            named = name is not None and name in named_axes(e.params)
             if all(d is None for d in at) and not named:
                 outs, out_dims = p.bind(*args, **e.params), None
             elif p.region:

@@ -49,7 +49,7 @@ def checkpoint(
     """`fun` with its intermediate values computed again in the backward pass instead of kept.
 
     Args:
-      policy: a function of (primitive, *types, **params) that says which values are kept after all;
+      policy: a function of (primitive, *types, **params) that selects the values that are kept;
         see `checkpoint_policies`.
       static_argnums, static_argnames: arguments that are not arrays.
       prevent_cse, concrete: accepted for JAX's sake: repeated work is never merged with the first.
@@ -78,7 +78,7 @@ def checkpoint(
 
         leaves, treedef = flatten_call(moving, moving_names, "an argument of a checkpointed function")
         flat = FlatFunction(call, treedef, name=function_name(fun))
-        # what the program depends on besides: which arguments are static, and their values
+        # the program also depends on which arguments are static, and on their values
         held_values = [part for where, value in (*held.items(), *held_names.items()) for part in (where, value)]
         program, captured, out_tree, cells = traces.find(flat, leaves, [len(args), *held_values])
         outs = checkpoint_call(*captured, *leaves, program=program, policy=policy)
@@ -106,7 +106,7 @@ Policy = Callable[..., bool]
 class checkpoint_policies:
     """Policies for `checkpoint`: which values are kept for the backward pass.
 
-    A policy is a function of (primitive, *types, **params) that says whether the results of such an
+    A policy is a function of (primitive, *types, **params) that returns whether the results of an
     equation are kept.
 
     >>> import rlx
@@ -123,7 +123,7 @@ class checkpoint_policies:
 
     @staticmethod
     def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-        """Keep nothing but the arguments."""
+        """Keep only the arguments."""
         return False
 
     @staticmethod
@@ -159,7 +159,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-        """Keep what either policy keeps."""
+        """Keep values that either policy keeps."""
         return lambda primitive, *types, **params: (
             first(primitive, *types, **params) or second(primitive, *types, **params)
         )
@@ -172,7 +172,7 @@ class checkpoint_policies:
         offload_src: str,
         offload_dst: str,
     ) -> Policy:
-        """Keep values with a name of either list; one memory is all there is, so that nothing moves."""
+        """Keep values with a name of either list; there is only one memory, so nothing moves."""
         return checkpoint_policies.save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Checks as values: a program to one that also returns which check failed first, and what that has to say.
+"""Checks as values: transforms a program into one that also returns the first failed check and its values.
 
-A checked program returns two things after its own outputs: a code, 0 or the number of the failure that happened first,
-and the values of all failures, of which those of the one that happened are meant. Nothing in it raises.
+A checked program returns two things after its own outputs: a code (0, or the number of the failure that happened
+first), and the values of all failures; only the values of the failure that happened are valid. It raises nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["Checked", "check_walk", "checked_program"]
 Categories = frozenset[type[CheckError]]
 _CODE = TensorType((), np.dtype(np.int32))
 
-# what hands on the NaNs of its operands and makes none, besides whole families
+# operations, in addition to whole families, that propagate NaNs and produce none
 _PASSES = (
     *(select, convert, real, imag, complex, conj, negative, absolute, copysign, maximum, minimum, clamp),
     *(sort, top_k, dynamic_update_slice, scatter, checkpoint_name, optimization_barrier),
@@ -57,7 +57,7 @@ _PASSING_FAMILIES = (Movement, NonDifferentiable, Collective, HostCall)
 
 @dataclass
 class Checked:
-    """What has been checked so far: the failures that are possible, which one happened first, and their values."""
+    """The state of checking: the possible failures, which one happened first, and their values."""
 
     failures: list[Failure] = field(default_factory=list)
     code: Any = 0
@@ -85,7 +85,7 @@ def _first(code: Any, later: Any) -> Any:
 
 
 def check_walk(program: Program, args: Sequence[Any], categories: Categories) -> tuple[list[Any], Checked]:
-    """The program's outputs, and what its checks found, for values where we stand."""
+    """The program's outputs, and the results of its checks, for values in the current builder."""
     env, checked = Environment(program, args), Checked()
     with origins_of() as inherit:
         for e in inline_blocks(program).equations:
@@ -97,7 +97,7 @@ def check_walk(program: Program, args: Sequence[Any], categories: Categories) ->
 
 @lru_cache(maxsize=256)
 def checked_program(program: Program, categories: Categories) -> tuple[Program, tuple[Failure, ...]]:
-    """inputs -> (outputs, code, payload); without checks where none of these categories is possible."""
+    """inputs -> (outputs, code, payload); without checks if none of these categories is possible."""
     with Builder(program.name) as builder:
         outs, checked = check_walk(program, [builder.input(t) for t in program.input_types], categories)
         if not checked.failures:
@@ -112,7 +112,7 @@ def _bound(e: Equation, args: Sequence[Any]) -> list[Any]:
 
 
 def _operation(e: Equation, args: Sequence[Any], categories: Categories, checked: Checked) -> list[Any]:
-    """An operation without checks of its own: bounds, divisors, NaNs."""
+    """An operation without its own checks: check bounds, divisors, NaNs."""
     if OOBError in categories:
         _check_bounds(e, args, checked)
     if DivisionByZeroError in categories and e.primitive is divide:
@@ -192,7 +192,7 @@ def _windows(e: Equation, args: Sequence[Any]) -> tuple[Any, tuple[int, ...], tu
 
 # ------------------------------------------------------------------ checks, calls and control flow
 def _check(e: Equation, args: Sequence[Any], categories: Categories, checked: Checked) -> list[Any]:
-    """A check becomes part of what is returned; what is not of the categories is left out."""
+    """A check becomes part of the results; checks outside the categories are dropped."""
     failures, (code, *payload) = e.params["failures"], args
     wanted = [f.category in categories for f in failures]
     if all(wanted):
@@ -214,14 +214,14 @@ def _call(e: Equation, args: Sequence[Any], categories: Categories, checked: Che
 
 
 def _taken(outs: Sequence[Any], count: int, failures: Sequence[Failure], checked: Checked) -> list[Any]:
-    """The first `count` results; what follows says what failed."""
+    """The first `count` results; the rest are the failure state."""
     if failures:
         checked.include(failures, outs[count], outs[count + 1 :])
     return list(outs[:count])
 
 
 def _beside(e: Equation, args: Sequence[Any], categories: Categories, checked: Checked) -> list[Any]:
-    """A call with rules of its own stays as it is; its program, checked, runs beside it."""
+    """A call with its own rules stays unchanged; its checked program runs in addition."""
     program, failures = checked_program(e.params["program"], categories)
     if failures:
         _taken(interpret(program, args), len(e.outputs), failures, checked)
@@ -243,7 +243,7 @@ def _blank(types: Sequence[TensorType]) -> list[Any]:
 
 
 def _kept(state: Sequence[Any], found: Sequence[Any]) -> list[Any]:
-    """The state of a loop after a step: what failed before, otherwise what the step found."""
+    """The state of a loop after a step: an earlier failure, otherwise the step's failure."""
     failed = greater(state[0], 0)
     return [select(failed, old, new) for old, new in zip(state, found, strict=True)]
 
@@ -268,7 +268,7 @@ def _cond(e: Equation, args: Sequence[Any], categories: Categories, checked: Che
 
 
 def _scan(e: Equation, args: Sequence[Any], categories: Categories, checked: Checked) -> list[Any]:
-    """What failed first is carried along."""
+    """The first failure is a carry."""
     body, failures = checked_program(e.params["body"], categories)
     if not failures:
         return list(scan(*args, **{**e.params, "body": body}))

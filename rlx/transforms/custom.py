@@ -1,4 +1,4 @@
-"""Functions with a forward-mode derivative rule of their own: custom_jvp."""
+"""Functions with a custom forward-mode derivative rule: custom_jvp."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import Deferred, custom_jvp_call
 from rlx.ops.families import add_values, full_like
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, call_untraced, flatten_call, flatten_local, local_tree
+from rlx.trace.flat import (
+    FlatFunction,
+    as_array,
+    call_untraced,
+    divided_like,
+    flatten_call,
+    flatten_local,
+    local_tree,
+)
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
-from rlx.trace.tracing import close_over, known_value, trace_program
+from rlx.trace.tracing import EVERY, close_over, stand_ins, trace_program
 from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
 from rlx.transforms.custom_reverse import custom_gradient, custom_vjp
 from rlx.transforms.custom_rules import (
@@ -89,22 +97,22 @@ class custom_jvp(CustomRule[Parameters, Result]):
             )
         fun: Callable[..., Result] = self.fun
         held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
-        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+        if state.builder is None:  # nothing is traced, so nothing is differentiated
             return call_untraced(lambda *xs: fun(*join(xs)), moving, self.name)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=self.name)
-        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+        types = [x.type for x in leaves]
         cells = Threaded(flat)
-        program, captured = trace_program(cells, types, known, flat.name, leaves)
+        program, captured = trace_program(cells, types, leaves, flat.name, leaves, own_only=True, ruled=EVERY)
         cells.refuse_writes(f"{self.name}, which has a rule for its derivative,")
         values: list[Any] = captured
-        rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
+        rule: Program | Deferred = self._deferred_rule(flat, held, leaves, program, captured)
         if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
-                    staged, more = self._stage_rule(flat, held, types, known)
+                    staged, more = self._stage_rule(flat, held, types, leaves, now=True)
                 program, rule, values = share_captures(program, captured, staged, more)
-            except Exception:  # it is raised where a derivative asks for the rule, if one does
+            except Exception:  # it is raised when a derivative uses the rule
                 values = captured
         outs = custom_jvp_call(*values, *leaves, program=program, rule=rule, captured=len(values))
         return flat.unflatten(outs)
@@ -113,17 +121,18 @@ class custom_jvp(CustomRule[Parameters, Result]):
         self,
         flat: FlatFunction,
         held: Sequence[Any],
-        types: Sequence[TensorType],
+        leaves: Sequence[Array],
         program: Program,
         captured: Sequence[Any],
     ) -> Deferred:
         scope = rule_scope()
+        types, known = [x.type for x in leaves], stand_ins(leaves)
         outside = len(moving_types([type_of(v) for v in captured]))
 
         def make(mask: tuple[bool, ...] | None) -> Program:
             own = None if mask is None else mask[outside:]
             with self._tracing_rule(scope):
-                rule, more = self._stage_rule(flat, held, types, [None] * len(types), own)
+                rule, more = self._stage_rule(flat, held, types, known, own)
             ignored = None if mask is None else mask[:outside]
             return share_captures(program, captured, close_over(rule, more), [], ignored)[1]
 
@@ -136,8 +145,12 @@ class custom_jvp(CustomRule[Parameters, Result]):
         types: Sequence[TensorType],
         known: Sequence[Any],
         mask: Sequence[bool] | None = None,
+        now: bool = False,
     ) -> tuple[Program, list[Any]]:
-        """The rule over leaves and moving tangents, of those in `mask` alone where it sees symbolic zeros."""
+        """The rule over leaves and moving tangents, only of those in `mask` if it sees symbolic zeros.
+
+        now: its program is used at once: values that do not depend on its arguments are recorded outside.
+        """
         name, n = self.name, len(types)
         rule = self.rule
         assert rule is not None
@@ -156,20 +169,21 @@ class custom_jvp(CustomRule[Parameters, Result]):
                 )
             return _checked_pair(name, flat, pair)
 
-        return trace_program(run, [*types, *given], [*known, *[None] * len(given)], f"{name}_jvp")
+        known = [*known, *[None] * len(given)]
+        return trace_program(run, [*types, *given], known, f"{name}_jvp", known, own_only=now, ruled=1)
 
 
 def _tangents_of(out_tree: tree.TreeDef, tangent: Any) -> list[Any]:
-    """The tangents of a result's leaves, which may be None; not as many where the trees differ."""
-    with suppress(ValueError, TypeError):  # where a part of the result is None, so is that of the tangent
+    """The tangents of a result's leaves, which may be None; a different number if the trees differ."""
+    with suppress(ValueError, TypeError):  # if a part of the result is None, so is the part of the tangent
         return out_tree.flatten_up_to(tangent)
     return tree.flatten(tangent, is_leaf=lambda x: x is None)[0]
 
 
 def _checked_pair(name: str, flat: FlatFunction, pair: Sequence[Any]) -> list[Any]:
     """The leaves of a rule's result, then its moving tangents."""
-    outs, out_tree = flatten_local(pair[0])
-    out_tangents = _tangents_of(out_tree, local_tree(pair[1]))
+    outs, out_tree = flatten_local(divided_like(pair[0], flat.out_tree))
+    out_tangents = _tangents_of(out_tree, local_tree(divided_like(pair[1], flat.out_tree)))
     if out_tree != flat.out_tree or len(out_tangents) != len(outs):
         raise CustomRuleError(
             f"The custom_jvp rule of {name} returned a result of structure {out_tree} and"

@@ -1,4 +1,4 @@
-"""Functions with a batching rule of their own: custom_vmap, sequential_vmap."""
+"""Functions with a custom batching rule: custom_vmap, sequential_vmap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlx.ops.custom_batch import custom_vmap_call, result_types
 from rlx.ops.scan import scan
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import type_of
-from rlx.trace.tracing import known_value, trace_program
+from rlx.trace.tracing import trace_program
 from rlx.transforms.custom_rules import CustomRule, bind_arguments
 from rlx.trees import tree
 
@@ -24,7 +24,7 @@ class custom_vmap(CustomRule):
 
     `def_vmap(rule)`: rule(axis_size, in_batched, *args) -> (result, out_batched). in_batched is a list
     with, for each argument, a bool or a tree of bools: which leaves have a batch axis, in front;
-    out_batched says the same of the result.
+    out_batched says the same about the result.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -57,14 +57,14 @@ class custom_vmap(CustomRule):
         arguments = bind_arguments(self.fun, args, kwargs)
         leaves, in_tree = flatten_call(arguments, {}, f"an argument of {self.name}")
         flat = FlatFunction(self.fun, in_tree, name=self.name)
-        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = trace_program(flat, types, known, self.name, leaves)
+        types = [x.type for x in leaves]
+        program, captured = trace_program(flat, types, leaves, self.name, leaves)
         rule = _UserRule(self.name, self.vmap_rule, flat, program, len(captured))
         return flat.unflatten(custom_vmap_call(*captured, *leaves, program=program, rule=rule))
 
 
 class _UserRule:
-    """A user's rule over flat arrays, with checks of what it returns."""
+    """A user's rule over flat arrays, with checks of its results."""
 
     def __init__(
         self, name: str, rule: Callable[..., Any], flat: FlatFunction, program: Program, captured: int

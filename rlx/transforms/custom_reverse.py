@@ -1,4 +1,4 @@
-"""Functions with a reverse-mode derivative rule of their own: custom_vjp, custom_gradient."""
+"""Functions with a custom reverse-mode derivative rule: custom_vjp, custom_gradient."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rlx.trace.flat import (
     FlatFunction,
     as_array,
     call_untraced,
+    divided_like,
     flatten_arrays,
     flatten_call,
     flatten_local,
@@ -28,9 +29,8 @@ from rlx.trace.flat import (
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import BackwardCell, Cell, Threaded, write_last
-from rlx.trace.spanning import shardings_in
 from rlx.trace.stacked import as_duals
-from rlx.trace.tracing import close_over, finish, known_value, trace_program
+from rlx.trace.tracing import EVERY, close_over, finish, stand_ins, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
     Parameters,
@@ -47,6 +47,7 @@ from rlx.transforms.custom_rules import (
     spread,
 )
 from rlx.trees import tree
+from rlx.trees.tree import map as tree_map
 
 __all__ = ["CustomVJPPrimal", "custom_gradient", "custom_vjp", "custom_vjp_primal_tree_values"]
 
@@ -66,14 +67,14 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def custom_vjp_primal_tree_values(tree_of_records: Any) -> Any:
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
     """The arguments of a fwd rule with symbolic_zeros=True without their marks.
 
     >>> from rlx.transforms.custom_reverse import CustomVJPPrimal
     >>> custom_vjp_primal_tree_values({"a": CustomVJPPrimal(1.0, True)})
     {'a': 1.0}
     """
-    return tree.map(lambda x: x.value, tree_of_records, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
+    return tree_map(lambda x: x.value, tree, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
 
 
 class custom_vjp(CustomRule[Parameters, Result]):
@@ -121,26 +122,26 @@ class custom_vjp(CustomRule[Parameters, Result]):
             )
         fun: Callable[..., Result] = self.fun
         held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
-        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+        if state.builder is None:  # nothing is traced, so nothing is differentiated
             return call_untraced(lambda *xs: fun(*join(xs)), moving, name)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
-        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        cells = Threaded(_ruled(flat))
-        program, captured = trace_program(cells, types, known, name, leaves)
+        types = [x.type for x in leaves]
+        cells = Threaded(flat)
+        program, captured = trace_program(cells, types, leaves, name, leaves, own_only=True, ruled=EVERY)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
         flowing: list[BackwardCell] = []
-        values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
+        values, ahead, behind = captured, *_deferred(rules, program, captured, leaves, rule_scope())
         if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
-                    forward, more, residual_tree = rules.forward(known, None, Threaded)
+                    forward, more, residual_tree = rules.forward(leaves, None, True)
                     backward, third, used = rules.backward_with_cells(forward, residual_tree)
                 traced = (_passing(program, len(program.outputs), used), _passing(forward, len(program.outputs), used))
                 values, flowing = [*captured, *more, *third], used
                 program, ahead, behind = prefix_captures(traced[0], captured, traced[1], more, backward, third)
-            except Exception:  # it is raised where a derivative asks for the rules, if one does
+            except Exception:  # it is raised when a derivative uses the rules
                 values = captured
         params = {"program": program, "forward": ahead, "backward": behind, "captured": len(values)}
         outs = custom_vjp_call(*values, *leaves, *[cell.read() for cell in flowing], **params, cells=len(flowing))
@@ -148,7 +149,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
 
 
 class Kept:
-    """Stands among residuals for a bool of Python's, or a Ref, which bwd gets as it is: a node without leaves."""
+    """A node without leaves among residuals: a Python bool or a Ref, which bwd gets unchanged."""
 
     __slots__ = ("value",)
 
@@ -163,20 +164,8 @@ def _kept(x: Any) -> Any:
     return Kept(x) if type(x) is bool or isinstance(x, Cell) else x
 
 
-def _ruled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A flat function that is traced where a rule states its derivative; of higher order others are asked for, too."""
-
-    def run(*leaves: Any) -> Any:
-        builder = state.builder
-        if builder is not None and builder.parent is not None:
-            builder.ruled = builder.parent.ruled or builder.parent.parent is None
-        return function(*leaves)
-
-    return run
-
-
 def _passing(program: Program, results: int, cells: Sequence[BackwardCell]) -> Program:
-    """A program that hands what stands for cells on, behind its arguments and this many of its results."""
+    """The program with the cells' values passed through, after its arguments and the first `results` results."""
     passed = [Var(cell.type) for cell in cells]
     outputs = (*program.outputs[:results], *passed, *program.outputs[results:])
     return program.replace(inputs=(*program.inputs, *passed), outputs=outputs)
@@ -197,13 +186,14 @@ class _Rules:
 
     def forward(
         self,
-        known: Sequence[Any] | None,
+        known: Sequence[Any],
         mask: Sequence[bool] | None,
-        through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda run: run,
+        now: bool = False,
     ) -> tuple[Program, list[Any], tree.TreeDef]:
-        """fwd's program, what it captured, and the residuals' structure. `mask`: which arguments are perturbed.
+        """fwd's program, its captured values, and the residuals' structure. `mask`: which arguments are perturbed.
 
-        through: Threaded where the rule may read cells of outside, since its program is used at once.
+        now: its program is used at once, so that the rule may read outer cells, and values that do not depend on
+        its arguments are recorded outside.
         """
         name, flat, fwd = self.owner.name, self.flat, self.owner.fwd
         assert fwd is not None
@@ -217,7 +207,7 @@ class _Rules:
                     f"The fwd rule of {name} must return a pair (result, residuals), got {type(pair).__name__}.",
                     "Return (f(*args), residuals) from fwd.",
                 )
-            outs, out_tree = flatten_local(pair[0])
+            outs, out_tree = flatten_local(divided_like(pair[0], flat.out_tree))
             if out_tree != flat.out_tree:
                 raise CustomRuleError(
                     f"The fwd rule of {name} returned a result of structure {out_tree}; the function"
@@ -230,8 +220,8 @@ class _Rules:
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 
-        flat_run = through(_ruled(run))
-        program, captured = trace_program(flat_run, self.types, known, f"{name}_fwd")
+        flat_run = Threaded(run) if now else run
+        program, captured = trace_program(flat_run, self.types, known, f"{name}_fwd", known, own_only=now, ruled=1)
         if isinstance(flat_run, Threaded):
             flat_run.refuse_writes(f"The fwd rule of {name}")
         return program, captured, found[0]
@@ -250,11 +240,13 @@ class _Rules:
         residual_tree: tree.TreeDef,
         mask: Sequence[bool] | None,
         known: Sequence[Any] | None = None,
+        now: bool = False,
     ) -> tuple[Program, list[Any], Threaded]:
-        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros; what
-        it captured, and its cells.
+        """bwd's program over residuals and moving cotangents (only of those in `mask` if it sees symbolic zeros), its
+        captured values, and its cells.
 
-        `known`: values of residuals and cotangents, or None, with which a rule's `if` may be answered.
+        `known`: values of residuals and cotangents, or None, with which a rule's `if` may be answered; `now`: as of
+        `forward`.
         """
         flat, bwd = self.flat, self.owner.bwd
         assert bwd is not None
@@ -269,14 +261,15 @@ class _Rules:
             return self._checked_cotangents(bwd(*self.held, residuals, as_duals(tree.unflatten(flat.out_tree, filled))))
 
         cells = Threaded(run)
-        return *trace_program(cells, [*residual_types, *given], known, f"{self.owner.name}_bwd"), cells
+        types = [*residual_types, *given]
+        return *trace_program(cells, types, known, f"{self.owner.name}_bwd", known, own_only=now), cells
 
     def backward_with_cells(
         self, forward: Program, residual_tree: tree.TreeDef
     ) -> tuple[Program, list[Any], list[BackwardCell]]:
-        """bwd's program that takes what the cells hold that it uses as the last cotangents, and returns what they
-        hold then after its own results; what it captured, and what stands for the cells where it is called."""
-        program, captured, threaded = self.backward(forward, residual_tree, None)
+        """bwd's program that takes the contents of the cells that it uses as the last cotangents, and returns their new
+        contents after its own results; its captured values, and the cells of the caller."""
+        program, captured, threaded = self.backward(forward, residual_tree, None, now=True)
         cells = threaded.used
         flowing = [cell.backward for cell in cells if cell.backward is not None]
         if len(flowing) < len(cells):
@@ -299,12 +292,12 @@ class _Rules:
         """The error for a backward rule whose use of cells cannot be threaded."""
         return ReferenceUseError(
             f"The bwd rule of {self.owner.name} uses a Ref, and it cannot here.",
-            "Such a Ref holds floats, or integers of at most 32 bits; the rule has no symbolic_zeros, looks at no"
+            "Such a Ref contains floats, or integers of at most 32 bits; the rule has no symbolic_zeros, looks at no"
             " values, and does not call the function itself.",
         )
 
     def _checked_cotangents(self, cts: Any) -> list[Any]:
-        """The moving leaves of what bwd returned."""
+        """The moving leaves of bwd's result."""
         name, types = self.owner.name, self.types
         arguments, _ = tree.unflatten(self.flat.in_tree, list(range(len(types))))
         arguments = tree.map(lambda x: None if isinstance(x, Cell) else x, arguments)  # has no cotangent
@@ -314,22 +307,19 @@ class _Rules:
                 f"The bwd rule of {name} must return a tuple with one cotangent for each of its"
                 f" {len(arguments)} arguments, got {type(cts).__name__}"
                 + (f" of length {len(cts)}." if isinstance(cts, tuple) else "."),
-                "Return (ct_x, ct_y, ...), with None for an argument without one.",
+                "Return (ct,), a tuple of one: with a comma."
+                if len(arguments) == 1
+                else "Return (ct_x, ct_y, ...), with None for an argument without one.",
             )
         flat_cts: list[Any] = []
         for argument, ct in zip(arguments, cts, strict=True):
-            own, given = (shardings_in(part) for part in (argument, ct))
-            if len(own) == len(given) and own != given:
-                raise CustomRuleError(
-                    f"The bwd rule of {name} returned a cotangent that processes divide otherwise than its argument.",
-                    "Divide it as the argument: rlx.lax.with_sharding_constraint(ct, sharding).",
-                )
-            flat_cts += _leaves_like(name, local_tree(argument), local_tree(as_duals(ct)))
+            own = flatten_local(argument)[1]
+            flat_cts += _leaves_like(name, local_tree(argument), local_tree(divided_like(as_duals(ct), own)))
         return moving_values(types, flat_cts, f"A cotangent from the bwd rule of {name}")
 
 
 def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
-    """A cotangent's leaves, None for those of an argument, or of a part of one, that it gives as None."""
+    """A cotangent's leaves, None for the leaves of an argument, or of a part of one, whose cotangent is None."""
     count = len(tree.leaves(argument))
     if cotangent is None:
         return [None] * count
@@ -353,11 +343,12 @@ def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
 
 
 def _deferred(
-    rules: _Rules, program: Program, captured: Sequence[Any], known: Sequence[Any], scope: RuleScope
+    rules: _Rules, program: Program, captured: Sequence[Any], leaves: Sequence[Any], scope: RuleScope
 ) -> tuple[Deferred, Deferred]:
     """Both rules' programs, made when a derivative asks for them: it knows which values are zero."""
     owner, symbolic = rules.owner, rules.owner.symbolic_zeros
     outside = len(moving_types([type_of(v) for v in captured]))
+    known = stand_ins(leaves)
 
     @cache
     def ahead(mask: tuple[bool, ...] | None) -> tuple[Program, tree.TreeDef]:
@@ -392,7 +383,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
       fun: returns (result, rule); rule maps a cotangent of the result to the cotangent of the argument,
-        or to a tuple of them for several arguments. The rule may use values of `fun`.
+        or to a tuple for several arguments. The rule may use values of `fun`.
 
     >>> import rlx
     >>> f = rlx.custom_derivatives.custom_gradient(lambda x: (x * x, lambda g: (g * x,)))
@@ -402,7 +393,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        rules: list[tuple[Any, Program]] = []  # they live as long as the rule, and hold nothing traced
+        rules: list[tuple[Any, Program]] = []  # they live as long as the rule, and refer to nothing traced
         count = len(args)
         ruled = custom_vjp(lambda *values: fun(*values, **kwargs)[0])
 

@@ -1,4 +1,4 @@
-"""What functions with rules of their own share: arguments, symbolic zeros, captured values of rules."""
+"""Shared by functions with custom rules: arguments, symbolic zeros, captured values of rules."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class SymbolicZero(Zero):
         return SymbolicZero(as_array(value).type.strong())
 
 
-def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """Zeros that are a tangent of a tree of arrays: SymbolicZeros, or arrays.
 
     >>> import rlx
     >>> rlx.custom_derivatives.zero_from_primal((1.0, 2.0), symbolic_zeros=True)[0].shape
     ()
     """
-    zeros = tree.map(SymbolicZero.from_primal_value, value)
+    zeros = tree.map(SymbolicZero.from_primal_value, val)
     if symbolic_zeros:
         return zeros
     return tree.map(lambda z: full_like(z.type, 0) if is_inexact(z.dtype) else zero_tangent(z.type), zeros)
@@ -94,13 +94,13 @@ _tracing = _Tracing()
 
 
 class RuleScope(NamedTuple):
-    """Where a function with a rule was called: a rule that is traced later sees the same."""
+    """The context of a call of a function with a rule, for rules that are traced later."""
 
     axes: Any
     switches: dict[str, Any]
 
 
-# switches that say what a function's operations mean
+# switches that change the meaning of a function's operations
 _SWITCHES = ("default_float", "default_int", "numpy_dtype_promotion", "numpy_rank_promotion")
 
 
@@ -110,19 +110,20 @@ def rule_scope() -> RuleScope:
 
 
 def bind_arguments(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All arguments by position, keywords and defaults resolved."""
+    """All arguments by position, keywords and defaults resolved. Keyword-only parameters keep their defaults."""
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except (TypeError, ValueError):
         if kwargs:
             raise
         return tuple(args)
-    if bound.kwargs:
+    given = set(bound.arguments)
+    bound.apply_defaults()
+    if named := [name for name in bound.kwargs if name in given or name in kwargs]:
         raise InputTypeError(
-            f"{function_name(fun)} got {', '.join(bound.kwargs)} by keyword only: its rule has no place for them.",
+            f"{function_name(fun)} got {', '.join(named)} by keyword only: its rule has no place for them.",
             "Rules take all arguments by position: give the function positional parameters.",
         )
-    bound.apply_defaults()
     return bound.args
 
 
@@ -168,12 +169,12 @@ class CustomRule(Generic[Parameters, Result]):
             _tracing.functions, state.axes = before
 
     def _divide(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
-        """Arguments that rules get as they are, the others, and what puts those back among them."""
+        """Arguments that rules get unchanged, the others, and a function that merges both."""
         count = len(args)
         held = {n % count: args[n] for n in self.nondiff_argnums}
         moving = [a for i, a in enumerate(args) if i not in held]
 
-        def join(values: Sequence[Any]) -> list[Any]:  # lives as long as the rule: it holds no other argument
+        def join(values: Sequence[Any]) -> list[Any]:  # lives as long as the rule: it refers to no other argument
             rest = iter(values)
             return [held[i] if i in held else next(rest) for i in range(count)]
 
@@ -181,7 +182,7 @@ class CustomRule(Generic[Parameters, Result]):
 
 
 def _positions(fun: Callable[..., Any], names: Sequence[str]) -> list[int]:
-    """Where the named parameters stand."""
+    """The positions of the named parameters."""
     if not names:
         return []
     known = list(inspect.signature(fun).parameters)
@@ -219,7 +220,7 @@ def spread(moving: Sequence[Any], mask: Sequence[bool] | None, types: Sequence[T
 
 
 def moving_values(types: Sequence[TensorType], values: Sequence[Any], what: str) -> list[Any]:
-    """Tangents that a rule returned for values of the given types, checked; those of integers are dropped."""
+    """Tangents that a rule returned for values of the given types, checked; tangents of integers are dropped."""
     out = []
     for t, v in zip(types, values, strict=True):
         if not is_inexact(t.dtype):
@@ -244,7 +245,7 @@ def share_captures(
     more: Sequence[Any],
     mask: Sequence[bool] | None = None,
 ) -> tuple[Program, Program, list[Any]]:
-    """Give both programs the same leading inputs: what either of them closed over.
+    """Give both programs the same leading inputs: the values that either of them closed over.
 
     The rule also gets (ignored) tangents for the captured floats, or those in `mask`: their
     derivative through the rule is not the rule's to state.

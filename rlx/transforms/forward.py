@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, beside
 from rlx.errors import DtypeError, ReferenceUseError, ShardingError, TreeMismatchError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_inexact
@@ -18,7 +18,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import BackwardCell, Threaded
-from rlx.trace.tracing import explicit_place, known_value, trace_program, tracked_axes
+from rlx.trace.tracing import explicit_place, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.transforms.varying import Axes, varying_axes
@@ -28,7 +28,7 @@ __all__ = ["jvp", "linearize"]
 
 
 def check_tangents(name: str, primals: Sequence[TensorType], tangents: Sequence[Array]) -> list[Any]:
-    """Tangents that fit their primals; those of integers and bools must be zeros and vanish."""
+    """Tangents that fit their primals; tangents of integers and bools must be zeros and are dropped."""
     checked: list[Any] = []
     for p, t in zip(primals, tangents, strict=True):
         if t.shape != p.shape:
@@ -57,11 +57,11 @@ def jvp(
       fun: a function of arrays, or trees of them.
       primals: tuple of arguments.
       tangents: tuple of the same structure, shapes and dtypes.
-      has_aux: `fun` returns (result, auxiliary); the auxiliary data comes back third.
+      has_aux: `fun` returns (result, auxiliary); the auxiliary data is the third result.
 
     Returns: (result, tangent of the result), or with has_aux also the auxiliary data. Tangents of
-    integers and bools are NumPy zeros of dtype float0: those of the result, and those given, where zeros of the
-    primal's own dtype will do, too.
+    integers and bools are NumPy zeros of dtype float0. Tangents passed for them must be such zeros, or zeros of the
+    primal's own dtype.
     Raises: TreeMismatchError, DtypeError for tangents that do not fit.
 
     >>> import rlx
@@ -76,30 +76,45 @@ def jvp(
                 "Write rlx.jvp(f, (x,), (dx,)).",
             )
     leaves, treedef = flatten_call(primals, {}, "a primal of jvp")
-    tangent_leaves, tangent_tree = flatten_tangents(tangents, "a tangent of jvp")
+    tangent_leaves, tangent_tree = flatten_tangents(tangents, "a tangent of jvp", treedef)
     if treedef != tangent_tree:
         raise TreeMismatchError(
             f"jvp got primals of structure {treedef} and tangents of structure {tangent_tree}.",
             "Give one tangent for each array among the primals.",
         )
     flat = FlatFunction(fun, treedef, has_aux)
-    cells = Threaded(flat)
-    types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-    program, captured = trace_program(cells, types, known, flat.name, leaves)
-    moving = check_tangents("jvp", types, tangent_leaves)
-    values = [*captured, *leaves]
-    outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
+    moving = check_tangents("jvp", [x.type for x in leaves], tangent_leaves)
+    program, captured, cells = _trace_moving(flat, leaves, [not isinstance(t, Zero) for t in moving])
+    pairs = [(x, t) for x, t in zip(leaves, moving, strict=True) if not isinstance(t, Zero)]
+    values = [*captured, *[x for x, _ in pairs]]
+    outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *[t for _, t in pairs]])
     _refuse_moving(flat.name, [not isinstance(t, Zero) for t in out_tangents[len(outs) - len(cells.written) :]])
     outs = cells.write(outs)
     result = flat.unflatten(outs)
-    pairs = zip(program.output_types[: len(outs)], out_tangents, strict=False)
-    moved = [instantiate(t) if is_inexact(p.dtype) else zero_tangent(p) for p, t in pairs]
+    found = zip(outs, program.output_types, out_tangents, strict=False)
+    moved = [beside(instantiate(t), x) if is_inexact(p.dtype) else zero_tangent(p) for x, p, t in found]
     tangent = tree.unflatten(flat.out_tree, moved[: flat.results])
     return (result, tangent, flat.auxiliary(outs)) if has_aux else (result, tangent)
 
 
+def _trace_moving(
+    flat: FlatFunction, leaves: Sequence[Any], moves: Sequence[bool]
+) -> tuple[Program, list[Any], Threaded]:
+    """A function's program over the moving leaves, its captured values, and its cells; other leaves are fixed."""
+
+    def of_moving(*values: Any) -> Sequence[Any]:
+        rest = iter(values)
+        return flat(*[next(rest) if m else x for x, m in zip(leaves, moves, strict=True)])
+
+    cells = Threaded(of_moving)
+    arguments = [x for x, m in zip(leaves, moves, strict=True) if m]
+    types = [x.type for x in arguments]
+    traced = trace_program(cells, types, arguments, flat.name, arguments, own_only=True, differentiated=True)
+    return *traced, cells
+
+
 def _refuse_moving(name: str, moving: Sequence[bool]) -> None:
-    """Raise ReferenceUseError if what is written to cells of outside has a derivative, which they cannot hold."""
+    """Raise ReferenceUseError if a value written to an outer cell has a derivative, which the cell cannot hold."""
     if any(moving):
         raise ReferenceUseError(
             f"{name} is differentiated, and writes a value with a derivative to a Ref of outside.",
@@ -110,7 +125,7 @@ def _refuse_moving(name: str, moving: Sequence[bool]) -> None:
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`fun` at `primals`, and the linear function that maps tangents to tangents there.
 
-    What does not depend on the tangents is computed once.
+    Values that do not depend on the tangents are computed once.
 
     Returns: (result, f_jvp), and the auxiliary data with has_aux.
 
@@ -126,7 +141,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 @dataclass(frozen=True)
 class LinearSpec:
-    """A linearized function but for its residuals: the linear program, and how to call it."""
+    """A linearized function without its residuals: the linear program, and how to call it."""
 
     name: str
     linear: Program
@@ -137,10 +152,10 @@ class LinearSpec:
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
     axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
-    reductions: tuple[Reductions, ...] = ()  # over which arguments are parts of a sum, or copies; none where none is
+    reductions: tuple[Reductions, ...] = ()  # where arguments are parts of a sum, or copies; empty if none are
     places: tuple[Any, ...] = ()  # how Explicit axes of a mesh divide the arguments, and their cotangents with them
-    flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
-    varying: tuple[Axes | None, ...] = ()  # axes of a mesh over which the arguments vary, where copies count once
+    flowing: tuple[BackwardCell, ...] = ()  # cells that flow back: first inputs that move, last results
+    varying: tuple[Axes | None, ...] = ()  # axes of a mesh over which the arguments vary, over which copies count once
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results for tangents (or Zeros) of the arguments."""
@@ -162,7 +177,7 @@ class Pushforward:
 
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the result."""
-        leaves, treedef = flatten_tangents(tangents, "a tangent of a linearized function")
+        leaves, treedef = flatten_tangents(tangents, "a tangent of a linearized function", self.spec.in_tree)
         if treedef != self.spec.in_tree:
             raise TreeMismatchError(
                 f"A linearized function got tangents of structure {treedef}, expected {self.spec.in_tree}.",
@@ -188,7 +203,7 @@ def _check_variation(primals: Sequence[Axes | None], tangents: Sequence[Array]) 
         if known is not None and found is not None and found - known:
             axes = tuple(sorted(found - known, key=str))
             raise ShardingError(
-                f"A linearized function got a tangent that varies along {axes}, where its primal has one value.",
+                f"A linearized function got a tangent that varies along {axes}, but its primal has one value.",
                 f"Let the primal vary: rlx.lax.pcast(primal, {axes}, to='varying').",
             )
 
@@ -207,20 +222,20 @@ class LinearizedCall:
         self.leaves, self.in_tree = flatten_call(args, kwargs, "a differentiated argument")
         flat = FlatFunction(fun, self.in_tree, has_aux)
         types = [x.type for x in self.leaves]
-        cells = Threaded(flat)
-        known = [known_value(x) for x in self.leaves]
-        program, captured = trace_program(cells, types, known, flat.name, self.leaves)
         self.name = flat.name
         active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
+        program, captured, cells = _trace_moving(flat, self.leaves, active)
+        arguments = [x for x, a in zip(self.leaves, active, strict=True) if a]
         flows = [isinstance(cell, BackwardCell) for cell in cells.written]
-        moved, kept = jvp_program(program, [*[False] * (len(captured) - len(flows)), *flows, *active])
+        moves = [*[False] * (len(captured) - len(flows)), *flows, *[True] * len(arguments)]
+        moved, kept = jvp_program(program, moves)
         left = zip(kept[len(kept) - len(flows) :], flows, strict=True)
         _refuse_moving(flat.name, [moves and not flowing for moves, flowing in left])
         n_in, n_out = len(program.inputs), len(program.outputs)
         halves = split_program(
             moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))]
         )
-        values = [*captured, *self.leaves]
+        values = [*captured, *arguments]
         outs = interpret(halves.known, values)
         self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
         results = cells.write(outs[:n_out])

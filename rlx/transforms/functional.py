@@ -7,14 +7,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, memory_of, moved, wrap
+from rlx.array import Array, beside, wrap
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, named_after, shared_array
 from rlx.trace.interpret import interpret
-from rlx.trace.tracing import known_value, trace_program
+from rlx.trace.tracing import trace_program
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import grad, vjp
 from rlx.transforms.vmap import vmap
@@ -51,7 +51,7 @@ def _basis(leaves: Sequence[Array]) -> list[Array]:
     for x in leaves:
         rows = np.zeros((total, x.size), x.dtype)
         rows[np.arange(start, start + x.size), np.arange(x.size)] = 1
-        out.append(wrap(rows.reshape(total, *x.shape)))
+        out.append(beside(wrap(rows.reshape(total, *x.shape)), x))
         start += x.size
     return out
 
@@ -70,8 +70,7 @@ def _unstack(matrix: Any, leaves: Sequence[Array], axis: int) -> list[Any]:
 def _zeros_of(argument: Array, leaves: Sequence[Array]) -> list[Any]:
     """The Jacobian of each leaf by an argument of integers."""
     zeros = [wrap(np.zeros((*x.shape, *argument.shape), argument.dtype)) for x in leaves]
-    memory = memory_of(argument) if isinstance(argument, ConcreteArray) else None
-    return zeros if memory is None else [moved(z, memory) for z in zeros]
+    return [beside(z, argument) for z in zeros]
 
 
 def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
@@ -216,8 +215,8 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     """
     leaves, treedef = flatten_call(example_args, {})
     flat = FlatFunction(fun, treedef)
-    types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-    program, captured = trace_program(flat, types, known, flat.name, leaves)
+    types = [x.type for x in leaves]
+    program, captured = trace_program(flat, types, leaves, flat.name, leaves)
     explicit = [isinstance(v, Tracer) and is_inexact(v.dtype) for v in captured]
 
     def converted(*args_and_values: Any) -> Any:

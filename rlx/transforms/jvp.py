@@ -17,7 +17,7 @@ __all__ = ["jvp_program", "jvp_walk"]
 
 
 def jvp_walk(program: Program, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Outputs and their tangents, for values where we stand. A tangent may be a Zero."""
+    """Outputs and their tangents, for values in the current builder. A tangent may be a Zero."""
     env = Environment(program, primals)
     moving = {v: t for v, t in zip(program.inputs, tangents, strict=True) if not isinstance(t, Zero)}
 

@@ -1,4 +1,4 @@
-"""linear_call: a linear function with a transpose of its own."""
+"""linear_call: a linear function with a custom transpose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def linear_call(
       fun: takes both trees, returns a tree of arrays.
       fun_transpose: fun_transpose(residual_args, cotangent) returns a tree like linear_args.
 
-    Raises: CustomRuleError where the transpose returns something else.
+    Raises: CustomRuleError if the transpose returns something else.
 
     >>> import rlx
     >>> halved = lambda x: rlx.custom_derivatives.linear_call(lambda r, x: x / r, lambda r, t: t / r, 2.0, x)

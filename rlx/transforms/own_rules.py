@@ -1,4 +1,4 @@
-"""custom_fn: a function with derivative bodies of its own, one for each mode."""
+"""custom_fn: a function with custom derivatives, one for each mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def custom_fn(
     vjp: Callable[..., Sequence[Any]] | None = None,
     jvp: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """`function` of arrays with one array as result, and bodies of its own for derivatives.
+    """`function` of arrays with one array as result, and custom derivatives.
 
     Args:
       vjp: vjp(*primals, output, d_output) -> a gradient for each primal.

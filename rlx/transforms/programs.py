@@ -1,4 +1,4 @@
-"""The four program transforms together, remembered by program where the rules of regions ask for them."""
+"""The four program transforms, cached by program for the rules of regions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Over which axes of a mesh a value is parts of a sum, or copies whose cotangents are parts of a sum.
+"""The axes of a mesh over which a value is parts of a sum, or copies whose cotangents are parts of a sum.
 
-Along the first it is unreduced, along the others reduced; along both, batching has it mapped, as what varies. An
-operation takes parts of a sum where it commutes with sums (`Primitive.linear_in`). Types of traced values are found
-where somebody asks, as in varying.py, and kept by the builder (`Builder.reductions`).
+The value is unreduced over the first kind of axes, and reduced over the second. Batching maps it over both, as for
+varying values. An operation accepts parts of a sum if it commutes with sums (`Primitive.linear_in`). The types of
+traced values are computed on demand, as in varying.py, and stored in the builder (`Builder.reductions`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEITHER = Reductions()
 
 
 class Operand(NamedTuple):
-    """What the rule reads of an operand. varying: axes over which it differs in another way. zero: it is a zero."""
+    """An operand as the rule sees it. varying: axes over which it differs otherwise. zero: whether it is a zero."""
 
     type: TensorType
     reductions: Reductions = NEITHER
@@ -46,10 +46,10 @@ class Operand(NamedTuple):
 def reductions_of_result(
     primitive: Primitive, operands: Sequence[Operand], params: Mapping[str, Any], origin: Origin | None = None
 ) -> Reductions:
-    """That of an operation's results.
+    """The reductions of an operation's results.
 
-    Raises UnsupportedError where an operand is parts of a sum and the operation of a sum is not the sum of those of its
-    parts; ShardingError where it would be if other operands were such parts, or copies, along the same axes.
+    Raises UnsupportedError if an operand is parts of a sum and the operation does not commute with sums; ShardingError
+    if it would commute if other operands were also parts, or copies, along the same axes.
     """
     reduced = _reduced(operands)
     found = {x.reductions.unreduced for x in operands if x.reductions.unreduced}
@@ -95,7 +95,7 @@ def reductions_of_result(
 
 
 def _reduced(operands: Sequence[Operand]) -> Axes:
-    """Over which axes a result of operands is copies: where one is, and none differs."""
+    """The axes over which a result is copies: at least one operand is, and none differs."""
     found = {name for x in operands for name in x.reductions.reduced}
     return frozenset(n for n in found if not any(n in x.varying for x in operands))
 
@@ -106,9 +106,9 @@ def _listed(axes: Axes) -> str:
 
 # ------------------------------------------------------------- of traced values
 def reductions_of(x: Any) -> Reductions:
-    """That of a value in the body of a function that is mapped over a mesh.
+    """The reductions of a value in the body of a function that is mapped over a mesh.
 
-    Raises as `reductions_of_result` for an operation that it comes from.
+    Raises like `reductions_of_result` for an operation that the value depends on.
 
     >>> import rlx
     >>> from rlx.transforms.reductions import reductions_of
@@ -137,7 +137,7 @@ def _of_variable(builder: Builder, atom: Any) -> Reductions:
 
 
 def _follow(equations: Sequence[Equation], known: dict[Var, Reductions], varying: Any) -> None:
-    """Note that of what equations make; `varying(variable)` says over which axes one varies, None if nobody knows."""
+    """Record the reductions of equations' results; `varying(variable)` gives its varying axes, None if unknown."""
     for e in equations:
         outs = _results(e, known, varying)
         known.update(zip(e.outputs, outs, strict=True))
@@ -175,7 +175,7 @@ def _operand(atom: Any, found: Reductions, varying: Any) -> Operand:
 
 
 def _of_region(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequence[Reductions]:
-    """Of what loops and branches return: it is copies where it would be equal on all members if those it got were."""
+    """For results of loops and branches: copies if they would be equal on all members for equal operands."""
     reduced = frozenset(name for x in given for name in x.reduced)
     operands = [_operand(a, x, varying) for a, x in zip(e.inputs, given, strict=True)]
     entering = {a: x.varying for a, x in zip(e.inputs, operands, strict=True) if isinstance(a, Var)}
@@ -184,7 +184,7 @@ def _of_region(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequen
 
 
 def _of_program(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequence[Reductions]:
-    """Of what a call returns: by the equations of its program."""
+    """For results of a call: from the equations of its program."""
     program = e.primitive.meaning(e)
     known = dict(zip(program.inputs, given, strict=True))
     entering: dict[Var, Axes | None] = {var: frozenset() for var, _ in program.constants}

@@ -8,8 +8,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray
-from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, ShardingError, TreeMismatchError
+from rlx.array import Array, ConcreteArray, DeviceArray, beside
+from rlx.errors import (
+    DtypeError,
+    InputTypeError,
+    ScalarOutputError,
+    ShapeError,
+    ShardingError,
+    TreeMismatchError,
+    UnsupportedError,
+)
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import add, convert
 from rlx.ops.families import full_like, instantiate
@@ -17,6 +25,7 @@ from rlx.ops.variation import once, pvary, recast, total
 from rlx.trace.flat import (
     FlatFunction,
     as_array,
+    divided_like,
     flatten_call,
     flatten_local,
     is_float0,
@@ -46,7 +55,7 @@ def _pull(
 ) -> list[Any]:
     """Cotangents of all argument leaves; zeros of dtype float0 for integers.
 
-    `marks` say over which axes of a mesh results and arguments vary. Where they do not, members have copies of one
+    `marks` are the axes of a mesh over which results and arguments vary. Over other axes, members have copies of one
     result, which counts once, and of one argument, whose cotangent is the sum over members.
     """
     cotangents = _by_marks(once, spec, cotangents, marks)
@@ -84,7 +93,7 @@ def _as_dual(cotangent: Any, argument: Reductions) -> Any:
 
 
 def _by_marks(primitive: Any, spec: LinearSpec, values: Sequence[Any], marks: Sequence[Any]) -> Sequence[Any]:
-    """The primitive of each value and its mark; zeros, and all where there are no marks, stay what they are."""
+    """The primitive of each value and its mark; zeros, and all values without marks, stay unchanged."""
     if not marks:
         return values
     pairs = zip(values, marks, strict=False)
@@ -92,7 +101,7 @@ def _by_marks(primitive: Any, spec: LinearSpec, values: Sequence[Any], marks: Se
 
 
 def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
-    """The gradient by a Python number is as weak as that."""
+    """The gradient with respect to a Python number is weak like the number."""
     if not type.weak or type_of(cotangent).weak:
         return cotangent
     if isinstance(cotangent, ConcreteArray) and not isinstance(cotangent, DeviceArray):
@@ -114,8 +123,8 @@ class Pullback:
     def with_refs(self, *targets: Any) -> Callable[[Any], tuple[Any, ...]]:
         """A function of a cotangent that adds the arguments' gradients to Refs, one for each leaf of the arguments.
 
-        A leaf's gradient comes back as a value where there is something else than a Ref, for instance
-        `rlx.ad.GradValue()`, and not at all for `rlx.ad.DontWant()`.
+        A leaf's gradient is returned as a value if its position has something other than a Ref, for instance
+        `rlx.ad.GradValue()`, and not computed for `rlx.ad.DontWant()`.
 
         >>> import rlx
         >>> total = rlx.new_ref(0.0)
@@ -141,9 +150,9 @@ class Pullback:
         return pulled
 
     def _cotangents(self, cotangent: Any) -> list[Any]:
-        """Those of the arguments' leaves."""
+        """The cotangents of the arguments' leaves."""
         spec = self.spec
-        leaves, treedef = flatten_local(as_duals(cotangent))
+        leaves, treedef = flatten_local(divided_like(as_duals(cotangent), spec.out_tree))
         if treedef != spec.out_tree:
             raise TreeMismatchError(
                 f"The pullback of {spec.name} got a cotangent of structure {treedef}, its result has"
@@ -156,7 +165,7 @@ class Pullback:
 
 
 def _delivered(target: Any, cotangent: Any) -> Any:
-    """What comes back of a cotangent for what was said of it; it is added to a cell."""
+    """Deliver a cotangent to its target: add it to a cell, or return it."""
     if isinstance(target, DontWant):
         return DidntWant()
     if not isinstance(target, Cell):
@@ -179,7 +188,7 @@ tree.register_node(Pullback, lambda f: ((f.residuals, f.marks), f.spec), lambda 
 def _check_cotangents(
     what: str, types: Sequence[TensorType], leaves: Sequence[Array], integers: bool = False
 ) -> list[Any]:
-    """Cotangents that fit their results; those of integers are zeros, unless the function is linear in `integers`."""
+    """Cotangents that fit their results; integers have zeros, unless the function is linear in `integers`."""
     checked: list[Any] = []
     for t, ct in zip(types, leaves, strict=True):
         if ct.shape != t.shape:
@@ -202,10 +211,19 @@ def _check_cotangents(
     return checked
 
 
+def _refuse_axes(name: str, reduce_axes: Sequence[Any]) -> None:
+    """JAX also accepts only an empty reduce_axes."""
+    if reduce_axes:
+        raise UnsupportedError(
+            f"{name} got reduce_axes={reduce_axes!r}, which rlx does not support.",
+            "Leave it out, and sum the gradient: rlx.lax.psum(gradient, axis).",
+        )
+
+
 def vjp(
     fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """`fun` at `primals`, and the function that maps cotangents of its result to those of `primals`.
+    """`fun` at `primals`, and the function that maps cotangents of its result to cotangents of `primals`.
 
     Args:
       fun: a function of arrays, or trees of them.
@@ -222,6 +240,7 @@ def vjp(
     >>> [float(g) for g in f_vjp(1.0)]
     [5.0, 2.0]
     """
+    _refuse_axes("vjp", reduce_axes)
     point = LinearizedCall(fun, primals, {}, has_aux)
     f_vjp = Pullback(point.spec, point.residuals, point.marks)
     return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
@@ -283,7 +302,7 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
     found = reductions_of(out)
     if found != NEITHER:
         raise ShardingError(
-            f"grad takes a function that returns one number; that of {name} is unreduced over"
+            f"grad takes a function that returns one number; the result of {name} is unreduced over"
             f" {sorted(map(str, found.unreduced))} and reduced over {sorted(map(str, found.reduced))}.",
             'Sum it, rlx.lax.psum(loss, axis), or make it varying: rlx.lax.pcast(loss, axis, to="varying").',
         )
@@ -317,6 +336,8 @@ def value_and_grad(
     (8.0, 12.0)
     """
 
+    _refuse_axes("value_and_grad", reduce_axes)
+
     @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         name = getattr(fun, "__name__", type(fun).__name__)
@@ -325,7 +346,7 @@ def value_and_grad(
 
         @named_after(fun)
         def of_wanted(*values: Any) -> Any:
-            """`fun` of the arguments to differentiate; the others are what they are, arrays or not."""
+            """`fun` of the arguments to differentiate; the others are fixed, arrays or not."""
             given = dict(zip(distinct, values, strict=True))
             return fun(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
 
@@ -341,8 +362,8 @@ def value_and_grad(
         _check_result(point, holomorphic)
         out = point.values[0]
         stacked = isinstance(point.result, StackedArray)
-        seed = seed_of(point.result, out.type) if stacked else full_like(out.type.strong(), 1)
-        cts = _pull(point.spec, point.residuals, [seed], point.marks)
+        seed = seed_of(point.result, out.type) if stacked else beside(full_like(out.type.strong(), 1), out)
+        cts = map(beside, _pull(point.spec, point.residuals, [seed], point.marks), point.leaves)
         by_argument, _ = as_duals(tree.unflatten(point.in_tree, cts))
         picked = tuple(by_argument[distinct.index(i)] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked
@@ -370,7 +391,7 @@ def grad(
       allow_int: integer and bool arguments get NumPy zeros of dtype float0 as gradient instead of an error.
 
     Returns: a function of the same arguments whose result has the structure and shapes of the chosen
-    argument (a tuple of them for several). For a complex argument x + iy of a real function it is
+    argument (a tuple for several). For a complex argument x + iy of a real function it is
     df/dx - i df/dy (JAX's convention): descend along its conjugate.
 
     Raises: ScalarOutputError, DtypeError, TreeMismatchError.
@@ -380,6 +401,7 @@ def grad(
     >>> rlx.grad(lambda x: jnp.sum(x ** 2))(jnp.array([1.0, 2.0]))
     Array([2., 4.], dtype=float32)
     """
+    _refuse_axes("grad", reduce_axes)
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @named_after(fun)
@@ -401,6 +423,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     >>> float(ct)
     6.0
     """
+    _refuse_axes("linear_transpose", reduce_axes)
     leaves, treedef = tree.flatten((primals, {}))
     types = [
         TensorType(tuple(x.shape), np.dtype(x.dtype))
@@ -419,7 +442,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         )
 
     def transposed(cotangent: Any) -> tuple[Any, ...]:
-        ct_leaves, ct_tree = flatten_local(as_duals(cotangent))
+        ct_leaves, ct_tree = flatten_local(divided_like(as_duals(cotangent), flat.out_tree))
         if ct_tree != flat.out_tree:
             raise TreeMismatchError(
                 f"The transpose of {flat.name} got a cotangent of structure {ct_tree}, expected {flat.out_tree}.",

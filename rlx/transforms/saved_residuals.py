@@ -1,12 +1,12 @@
-"""What a derivative keeps of a function's run: print_saved_residuals."""
+"""The residuals that a derivative keeps: print_saved_residuals."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rlx.errors import short_name
 from rlx.ir.program import Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.checkpoint_name import checkpoint_name
@@ -20,9 +20,9 @@ __all__ = ["print_saved_residuals"]
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print a line for each array that `vjp(f, *args)` keeps for the way back: its type, and where it comes from.
+    """Print a line for each array that `vjp(f, *args)` keeps for the backward pass: its type and origin.
 
-    args, kwargs: as `f` takes them; nothing is computed with them.
+    args, kwargs: the arguments of `f`; nothing is computed with them.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -63,7 +63,7 @@ def _saved(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -
 
 
 def _sources(program: Program, arguments: Sequence[str | None]) -> Iterator[tuple[TensorType, str]]:
-    """`arguments`: what each input is called; None for what was closed over."""
+    """`arguments`: the name of each input; None for closed-over values."""
     results = list(dict.fromkeys(program.outputs))
     constants = [var for var, _ in program.constants]
     yield from ((atom.type, "from a literal") for atom in results if not isinstance(atom, Var))
@@ -83,4 +83,4 @@ def _made_by(equation: Equation) -> str:
 
 
 def _place(origin: Origin) -> str:
-    return str(origin._replace(file=os.path.basename(origin.file)))
+    return str(origin._replace(file=short_name(origin.file)))

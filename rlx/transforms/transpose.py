@@ -17,7 +17,7 @@ __all__ = ["backward_walk", "transpose_program"]
 
 
 def backward_walk(program: Program, inputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of the inputs given as Linear (None for the others), where we stand.
+    """Cotangents of the inputs given as Linear (None for the others), in the current builder.
 
     Equations that depend on no Linear input are computed forwards first.
     """

@@ -1,9 +1,9 @@
-"""Over which axes of a mesh a traced value differs between members, for those who ask while a function is traced.
+"""The axes of a mesh over which a traced value differs between members, while a function is traced.
 
-Batching knows it: what is mapped over an axis varies over it. So the equations that a value comes from are batched over
-each axis, each equation once, and what is found is kept by the builder (`Builder.varying`). Where nobody asks, nothing
-is done. shard_map says of its arguments over which axes they vary; functions inside of it are traced over stand-ins,
-and `Builder.given` has the values that they stand for.
+Batching knows the answer: a value mapped over an axis varies over it. The equations that a value depends on are
+therefore batched over each axis, each equation once, and the builder stores the result (`Builder.varying`). This is
+done on demand only. shard_map states the axes over which its arguments vary; functions inside are traced on
+placeholders, and `Builder.given` has the values of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Axes = frozenset[Any]
 
 
 def varying_axes(x: Any) -> Axes | None:
-    """The tracked axes in scope over which x may differ between members; None where nobody knows, as of a cotangent.
+    """The tracked axes in scope over which x may differ between members; None if unknown, for instance for a cotangent.
 
     >>> import rlx
     >>> from rlx.transforms.varying import varying_axes
@@ -42,7 +42,7 @@ def varying_like(x: Any, like: Any) -> Any:
 
 
 def _known(builder: Builder) -> dict[Var, Axes | None]:
-    """What was found of the builder's variables."""
+    """The known axes of the builder's variables."""
     if builder.varying is None:
         builder.varying = {}
     return builder.varying
@@ -61,7 +61,7 @@ def _of_variable(builder: Builder, atom: Any) -> Axes | None:
 
 
 def equations_behind(builder: Builder, atom: Var, known: Container[Var]) -> tuple[list[Equation], list[Var]]:
-    """The equations that a variable comes from, as far as nothing is known of it, and the variables they start from."""
+    """The unvisited equations that a variable depends on, and the variables that they start from."""
     producers = builder.producers()
     wanted: set[int] = set()
     sources: dict[Var, None] = {}
@@ -78,7 +78,7 @@ def equations_behind(builder: Builder, atom: Var, known: Container[Var]) -> tupl
 
 
 def value_behind(builder: Builder, var: Var) -> Any:
-    """The value that a variable which no equation makes stands for; None where nobody knows one."""
+    """The value of a variable without an equation; None if unknown."""
     given = [value for inside, value in builder.captures.values() if inside is var]
     if not given and builder.given is not None:
         given = [value for inside, value in zip(builder.inputs, builder.given, strict=False) if inside is var]
@@ -86,7 +86,7 @@ def value_behind(builder: Builder, var: Var) -> Any:
 
 
 def _of_source(builder: Builder, var: Var) -> Axes | None:
-    """Of a variable of which something is known, that no equation makes."""
+    """The axes of a variable without an equation."""
     known = _known(builder)
     if var in known:
         return known[var]
@@ -97,7 +97,7 @@ def _of_source(builder: Builder, var: Var) -> Axes | None:
 
 
 def varying_in(equations: Sequence[Equation], entering: Mapping[Var, Axes | None], name: str) -> dict[Var, Axes | None]:
-    """Of what equations make of variables over which axes it varies, by batching them over one after the other."""
+    """The axes over which equations' results vary, found by batching over one axis after another."""
     made = [var for equation in equations for var in equation.outputs]
     if any(axes is None for axes in entering.values()):
         return dict.fromkeys(made, None)

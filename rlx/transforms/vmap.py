@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlx.errors import InputTypeError, ReferenceUseError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, function_name, is_float0, named_after
+from rlx.trace.flat import FlatFunction, OpaqueLeaf, as_array, function_name, is_float0, named_after
 from rlx.trace.primitive import type_of
 from rlx.trace.references import (
     Cell,
@@ -24,8 +25,9 @@ from rlx.trace.references import (
     refuse_closed_over,
     refuse_twice,
 )
+from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.stacked import StackedArray
-from rlx.trace.tracing import known_value, named_axis, trace_program
+from rlx.trace.tracing import named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
 from rlx.trees import tree
@@ -37,7 +39,7 @@ Result = TypeVar("Result")
 
 
 def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
-    """One axis for each leaf of `full`, from an int, None, or a tree that is a prefix of it."""
+    """One axis for each leaf of `full`, from an int, None, or a tree prefix."""
 
     def expand(axes: Any, part: Any) -> list[int | None]:
         if _is_axis(axes):
@@ -56,7 +58,7 @@ def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
     except (ValueError, TypeError) as error:
         raise VmapAxisError(
             f"vmap got {what}={prefix!r}, which does not fit the arguments: {error}",
-            f"{what} is an int, None, or a tree of those with the arguments' structure (or a prefix of"
+            f"{what} is an int, None, or a tree of both with the arguments' structure (or a prefix of"
             " it), for instance in_axes=(0, None).",
         ) from None
 
@@ -66,7 +68,7 @@ def _is_axis(x: Any) -> bool:
 
 
 def _replace_none(axes: Any, part: Any) -> Any:
-    """Lists given where the arguments are tuples count as tuples at the top."""
+    """Lists at the top level count as tuples if the arguments are tuples."""
     return tuple(part) if isinstance(axes, tuple) and isinstance(part, list) else part
 
 
@@ -99,10 +101,10 @@ def vmap(
       fun: a function of arrays, or trees of them.
       in_axes: which axis of each positional argument is mapped: an int, None (not mapped; it need not be an
         array), or a tuple of trees of those, each a prefix of its argument. Keyword arguments are mapped over axis 0.
-      out_axes: where the mapped axis goes in the results, in the same form.
-      axis_name: a name for the axis, for rlx.lax.psum and its kin inside `fun`.
-      axis_size: the size, needed only where no argument is mapped.
-      spmd_axis_name: a mesh axis, or a tuple of them, that is to divide the mapped axis: no spec of a rlx.shard_map in
+      out_axes: the position of the mapped axis in the results, in the same form.
+      axis_name: a name for the axis, for rlx.lax.psum and related functions inside `fun`.
+      axis_size: the size, needed only if no argument is mapped.
+      spmd_axis_name: a mesh axis, or a tuple of them, that shards the mapped axis: no spec of a rlx.shard_map in
         `fun` may name it.
 
     Raises: VmapAxisError for axes that do not fit the arguments; ShardingError for such a spec.
@@ -132,8 +134,8 @@ def vmap(
         given, treedef = tree.flatten((args, kwargs), is_leaf=is_vmappable)
         axes = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs, is_leaf=is_vmappable))
 
-        def placed(result: Any) -> list[int | None]:
-            return broadcast_prefix(out_axes, result, "out_axes")
+        def placed(result: Callable[[], Any], count: int) -> list[int | None]:
+            return [out_axes] * count if _is_axis(out_axes) else broadcast_prefix(out_axes, result(), "out_axes")
 
         if not registered():
             return _mapped(fun, treedef, given, axes, placed, axis_name, axis_size)
@@ -142,11 +144,12 @@ def vmap(
         def on_arrays(*values: Any) -> Any:
             arguments, keywords = tree.unflatten(treedef, mapping.elements(values))
             results, mapping.out_tree = tree.flatten(fun(*arguments, **keywords), is_leaf=is_vmappable)
-            return mapping.parts(results, placed(tree.unflatten(mapping.out_tree, results)))
+            wanted = placed(lambda: tree.unflatten(mapping.out_tree, results), len(results))
+            return mapping.parts(results, wanted)
 
         _, flat_tree = tree.flatten((tuple(mapping.arguments), {}))
         arrays = _mapped(
-            on_arrays, flat_tree, mapping.arguments, mapping.axes, lambda _: mapping.out_axes, axis_name, axis_size
+            on_arrays, flat_tree, mapping.arguments, mapping.axes, lambda *_: mapping.out_axes, axis_name, axis_size
         )
         return tree.unflatten(mapping.out_tree, mapping.together(arrays))
 
@@ -158,12 +161,15 @@ def _mapped(
     treedef: Any,
     values: Sequence[Any],
     axes: Sequence[int | None],
-    out_axes: Callable[[Any], Sequence[int | None]],
+    out_axes: Callable[[Callable[[], Any], int], Sequence[int | None]],
     axis_name: Hashable | None,
     axis_size: int | None,
     flowing: bool = False,
 ) -> Any:
-    """The results for the leaves of arguments, each along its axis. `flowing`: cells among them are given so."""
+    """The results for the leaves of arguments, each along its axis. `flowing`: cells among them are given so.
+
+    out_axes: the axes of the results' leaves, of a function that makes a tree of their structure, and their number.
+    """
     given = {
         i: x for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if isinstance(x, Cell) and axis is not None
     }
@@ -178,10 +184,19 @@ def _mapped(
     leaves, dims, restore = _mappable(
         [*contents, *[cell.read() for cell, _ in behind]], [*axes, *[axis for _, axis in behind]]
     )
+    for x, axis in zip(contents, axes, strict=False):
+        axis_size = x.shape[axis] if axis_size is None and axis is not None and _is_described(x) else axis_size
     size, dims = _mapped_size(leaves, dims, axis_size)
-    flat = FlatFunction(fun, treedef)
+    special = False  # whether some results are more than an array
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        nonlocal special
+        result = fun(*args, **kwargs)
+        special = any(is_float0(x) or isinstance(x, ArrayOfParts) or _is_described(x) for x in tree.leaves(result))
+        return tree.map(lambda x: OpaqueLeaf(x) if _is_described(x) else x, result) if special else result
+
+    flat = FlatFunction(noting, treedef, name=function_name(fun))
     types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
-    known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
 
     own: list[Cell] = []
 
@@ -197,7 +212,7 @@ def _mapped(
 
     cells = Threaded(on_leaves)
     with named_axis(axis_name, size):
-        program, captured = trace_program(cells, types, known, flat.name, leaves)
+        program, captured = trace_program(cells, types, [None] * len(leaves), flat.name, leaves, own_only=True)
     if state.builder is not None and not flowing and flow_back(own):
         return _mapped(fun, treedef, values, axes, out_axes, axis_name, axis_size, True)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
@@ -211,13 +226,34 @@ def _mapped(
     left = len(outs) - len(outer)
     for (cell, axis), x, dim in zip(outer, outs[left:], out_dims[left:], strict=False):
         cell.write(_place(x, dim, axis, size))
+    pairs = list(zip(outs, out_dims, strict=False))[: flat.results]
+    if not special:
+        wanted = out_axes(lambda: tree.unflatten(flat.out_tree, [object()] * flat.results), flat.results)
+        placed = [_place(x, dim, w, size) for (x, dim), w in zip(pairs, wanted, strict=True)]
+        return tree.unflatten(flat.out_tree, placed)
     result = flat.unflatten(outs)
-    computed = iter(zip(outs, out_dims, strict=False))
+    leaves = tree.leaves(result)
+    computed = iter(pairs)
     placed = [
-        _place(x, None, w, size) if is_float0(x) else _placed_like(x, *next(computed), w, size)
-        for x, w in zip(tree.leaves(result), out_axes(result), strict=True)
+        _place(x, None, w, size)
+        if is_float0(x)
+        else _described_place(x, w, size)
+        if _is_described(x)
+        else _placed_like(x, *next(computed), w, size)
+        for x, w in zip(leaves, out_axes(lambda: result, len(leaves)), strict=True)
     ]
     return tree.unflatten(tree.structure(result), placed)
+
+
+def _is_described(x: Any) -> bool:
+    """Whether it is the shape and dtype of an array, and no array."""
+    return hasattr(x, "shape") and hasattr(x, "update") and not isinstance(x, (Array, np.ndarray))
+
+
+def _described_place(x: Any, wanted: int | None, size: int) -> Any:
+    """The shape and dtype of the results of all members, of one of them."""
+    at = None if wanted is None else wanted % (len(x.shape) + 1)
+    return x if at is None else x.update(shape=(*x.shape[:at], size, *x.shape[at:]))
 
 
 def _is_stacked(x: Any) -> bool:
@@ -225,7 +261,7 @@ def _is_stacked(x: Any) -> bool:
 
 
 def _placed_like(result: Any, x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
-    """A computed value with its mapped axis where it is wanted: parts of a sum, or copies, where one result is."""
+    """A computed value with its mapped axis at the requested position: parts of a sum, or copies, if one result is."""
     if not _is_stacked(result):
         return _place(x, dim, wanted, size)
     front = type_of(x).ndim - (dim is not None) - result.ndim
@@ -236,9 +272,9 @@ def _placed_like(result: Any, x: Any, dim: int | None, wanted: int | None, size:
 def _mappable(
     values: Sequence[Any], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None], Callable[[Sequence[Any]], list[Any]]]:
-    """The arrays among an argument's leaves, their axes, and what puts the others back between them.
+    """The mapped arrays among an argument's leaves, their axes, and a function that puts the other leaves back.
 
-    What is not mapped may be anything: a function, a string. InputTypeError for the rest.
+    A leaf that is not mapped may be anything: a function, a string. InputTypeError for the rest.
     """
     leaves: list[Array] = []
     kept: list[int | None] = []
@@ -247,13 +283,16 @@ def _mappable(
         if is_float0(value):
             others[i] = value if dim is None else np.zeros(np.delete(value.shape, dim), value.dtype)
             continue
-        try:
+        if dim is not None and _is_described(value):
+            others[i] = value.update(shape=tuple(np.delete(value.shape, dim).tolist()))
+            continue
+        if dim is not None:
             leaves.append(as_array(value, "an argument of vmap"))
             kept.append(dim)
-        except InputTypeError:
-            if dim is not None:
-                raise
-            others[i] = value
+            continue
+        others[i] = value
+        with suppress(InputTypeError):
+            others[i] = as_array(value)
 
     def restore(arrays: Sequence[Any]) -> list[Any]:
         rest = iter(arrays)

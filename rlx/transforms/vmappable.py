@@ -1,4 +1,4 @@
-"""Types of the user's that vmap maps by rules of their own: what an element is, and what elements make together."""
+"""Users' types with rules for vmap: how to split a value into elements, and how to combine elements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import VmapAxisError
-from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import as_array
-from rlx.trace.interpret import interpret
 
 __all__ = ["Mapping", "is_spec", "is_vmappable", "register_vmappable", "registered", "unregister_vmappable"]
 
@@ -40,13 +38,13 @@ def register_vmappable(
 
     Args:
       data_type: the type; it need not be a node of trees.
-      spec_type: the type of what in_axes and out_axes say of such values.
+      spec_type: the type of such values' entries in in_axes and out_axes.
       to_elt: (part, index, value, spec) -> the element that the mapped function gets. part(array, axis) is the
         element of an array along an axis, or the array itself for None; index() is the element's number.
       from_elt: (whole, axis_size, element, spec) -> the value that elements make, for results of this type.
         whole(axis_size, array, axis) is the array of all elements, its new axis at `axis`; for None it is the array,
         which must not depend on the element.
-      axis_size_type, make_iota: accepted for JAX's sake. vmap needs axis_size where no other argument has an axis.
+      axis_size_type, make_iota: accepted as in JAX. vmap needs axis_size if no other argument has an axis.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -67,7 +65,7 @@ def register_vmappable(
 
 
 def unregister_vmappable(data_type: type) -> None:
-    """Forget the rules of a type. Raises KeyError where there are none.
+    """Forget the rules of a type. Raises KeyError if there are none.
 
     >>> import rlx
     >>> rlx.custom_batching.unregister_vmappable(int)
@@ -89,35 +87,24 @@ def is_vmappable(value: Any) -> bool:
 
 
 def is_spec(value: Any) -> bool:
-    """Whether it can stand in in_axes for an axis."""
+    """Whether a value can replace an axis in in_axes."""
     return any(type(value) is rules.spec_type for rules in _rules.values())
 
 
 class _Between(Builder):
-    """Where rules run: an operation is recorded where one of its operands is, or else happens outside."""
+    """The builders in which rules run: an operation is recorded with its operands, or else outside."""
 
     def __init__(self, outside: Builder | None, sides: Sequence[Builder]) -> None:
         super().__init__("rules")
         self.parent, self.outside, self.sides = sides[0], outside, sides
 
-    @contextmanager
-    def _side(self, args: Sequence[Any]) -> Generator[None]:
-        here, builders = state.builder, [x.builder for x in args if isinstance(x, Tracer)]
-        state.builder = next((side for side in self.sides if side in builders), self.outside)
-        try:
-            yield
-        finally:
-            state.builder = here
+    def home(self, values: Sequence[Any]) -> Builder | None:
+        """The side of the operands, or the outer builder."""
+        builders = [x.builder for x in values if isinstance(x, Tracer)]
+        return next((side for side in self.sides if side in builders), self.outside)
 
-    def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """As Builder's, on the side of the operands."""
-        with self._side(args):
-            return primitive.bind(*args, **params)
-
-    def inline(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        """As Builder's, on the side of the operands."""
-        with self._side(args):
-            return interpret(program, args)
+    def _hands_on(self, primitive: Any, params: dict[str, Any]) -> bool:
+        return True
 
 
 @contextmanager
@@ -140,9 +127,9 @@ def _element(x: Array, axis: int) -> TensorType:
 
 
 class Mapping:
-    """One call of vmap, among whose arguments or results there are values that are mapped by rules.
+    """One call of vmap with arguments or results that are mapped by rules.
 
-    The rules run twice: first they say which arrays they map along which axes, then they get the elements of these
+    The rules run twice: first to find the arrays that they map and the axes, then with the elements of these
     arrays, or the arrays of all elements.
     """
 
@@ -150,7 +137,7 @@ class Mapping:
         self.values, self.specs, self.size = values, specs, size
         self.outside = state.builder
         self.out_tree: Any = None
-        # the arrays to map, and their axes; other arguments as they are
+        # the arrays to map, and their axes; other arguments unchanged
         self.arguments: list[Any] = []
         self.axes: list[int | None] = []
         for value, spec in zip(values, specs, strict=True):
@@ -164,7 +151,7 @@ class Mapping:
                     self.size = shape[spec]
 
     def _find(self, value: Any, spec: Any) -> None:
-        """What to_elt maps."""
+        """Find the values that to_elt maps."""
         inside = Builder("elements")
         inside.parent = self.outside
 
@@ -187,7 +174,7 @@ class Mapping:
         return np.arange(self.size, dtype=np.int32)
 
     def elements(self, arguments: Sequence[Any]) -> list[Any]:
-        """What the mapped function gets, for the elements of the arguments; while it is traced."""
+        """The mapped function's arguments, from the elements of the arguments, while it is traced."""
         rest = iter(arguments)
         assert state.builder is not None, "elements exist while the function is traced"
         self.inside = state.builder
@@ -209,7 +196,7 @@ class Mapping:
         self.results, self.out_specs = results, specs
         self.out_axes: list[int | None] = []
         found: list[Any] = []
-        aside = Builder("whole")  # what is done with these arrays now is done again in `together`
+        aside = Builder("whole")  # operations on these arrays run again in `together`
         aside.parent = self.inside
 
         def whole(size: int, array: Any, axis: int | None) -> Any:

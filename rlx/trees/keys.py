@@ -1,4 +1,4 @@
-"""Keys: what a path through a tree is made of, one for each node that it passes."""
+"""Keys: a path through a tree is a sequence of keys, one per node."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ KeyPath = tuple[Any, ...]
 
 
 class OwnEntry(FlattenedEntry):
-    """Entry of a node whose flattening says what the keys are."""
+    """Entry of a node whose flattening function returns the keys."""
 
 
 def key_of(entry: optree.PyTreeEntry) -> Any:
@@ -113,7 +113,7 @@ def keystr(keys: Iterable[Any], *, simple: bool = False, separator: str = "") ->
     Args:
       keys: the path.
       simple: write only names and numbers, without brackets and dots.
-      separator: what stands between two keys.
+      separator: the text between two keys.
 
     >>> import rlx
     >>> path, _ = rlx.tree.leaves_with_path({"layers": [1.0]})[0]

@@ -8,7 +8,9 @@ from typing import Any
 
 import optree
 
-__all__ = ["TreeDef"]
+from rlx.statics import static_key
+
+__all__ = ["TreeDef", "odd_keys_in", "tree_key"]
 
 
 class TreeDef:
@@ -20,6 +22,7 @@ class TreeDef:
     """
 
     __slots__ = ("spec",)
+    sorts_dicts = False  # whether trees are made with the keys of dicts in order, as by JAX, and not as inserted
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
@@ -35,16 +38,20 @@ class TreeDef:
         return self.spec.num_nodes
 
     def unflatten(self, leaves: Iterable[Any], /) -> Any:
-        """The tree of this structure with the given leaves; raises ValueError unless they are as many.
+        """The tree of this structure with the given leaves; raises ValueError if their number differs.
 
         >>> import rlx
         >>> rlx.tree.structure((0, [0])).unflatten([1, 2])
         (1, [2])
         """
-        return self.spec.unflatten(leaves)
+        return self.maker().unflatten(leaves)
+
+    def maker(self) -> Any:
+        """The structure of optree's by which trees are made."""
+        return _in_order(self.spec) if self.sorts_dicts else self.spec
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """The parts of a tree that stand where this structure has leaves; raises ValueError where it does not fit.
+        """The subtrees at the positions of this structure's leaves; raises ValueError if the tree does not match.
 
         >>> import rlx
         >>> rlx.tree.structure((0, [0])).flatten_up_to((1, [(2, 3)]))
@@ -95,8 +102,8 @@ class TreeDef:
         """Visit leaves and nodes, children before parents; the result for the root.
 
         Args:
-          f_node: what a node becomes, of its children's results and its data.
-          f_leaf: what a leaf becomes; None: the leaf itself.
+          f_node: maps a node's child results and its data to a result.
+          f_leaf: maps a leaf to a result; None: the leaf.
           leaves: the leaves.
 
         >>> import rlx
@@ -116,6 +123,72 @@ class TreeDef:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TreeDef, (self.spec,)
+
+
+def tree_key(treedef: TreeDef) -> tuple[Any, ...]:
+    """A key for a structure: as trees compare, but with keys of dicts of one type only, and their signs.
+
+    >>> import rlx
+    >>> from rlx.trees.structure import tree_key
+    >>> one, other = rlx.tree.structure({1: 0}), rlx.tree.structure({True: 0})
+    >>> one == other, tree_key(one) == tree_key(other)
+    (True, False)
+    """
+    return treedef, _odd_keys(treedef)
+
+
+def _odd_keys(treedef: TreeDef) -> tuple[Any, ...]:
+    """The keys of dicts that other keys of another type may equal; none for strings."""
+    found: list[Any] = []
+
+    def visit(kind: type, data: Any, _: Any) -> None:
+        keys = data[1] if kind is defaultdict else data if kind in (dict, OrderedDict) else ()
+        found.extend(static_key(key) for key in keys if not isinstance(key, str))
+
+    treedef.spec.walk([None] * treedef.num_leaves, visit, None)
+    return tuple(found)
+
+
+_ordered: dict[Any, Any] = {}  # of structures of built-in nodes, equal for every order of keys; others hold user data
+_MOST_ORDERED = 1024
+
+
+def _in_order(spec: Any) -> Any:
+    """The structure with sorted keys of dicts."""
+    try:
+        found = _ordered.get(spec)
+    except TypeError:  # data without a hash
+        found = None
+    if found is not None:
+        return found
+    built_in = True
+
+    def ordered(node: Any) -> Any:
+        nonlocal built_in
+        built_in = built_in and node.kind is not optree.PyTreeKind.CUSTOM
+        if node.kind not in (optree.PyTreeKind.DICT, optree.PyTreeKind.DEFAULTDICT):
+            return node
+        options = {"none_is_leaf": node.none_is_leaf, "namespace": node.namespace}
+        children = dict.fromkeys(node.entries(), optree.treespec_leaf(**options))
+        if node.kind is optree.PyTreeKind.DICT:
+            return optree.treespec_dict(children, **options)
+        made = node.unflatten(range(node.num_leaves))
+        return optree.treespec_defaultdict(made.default_factory, children, **options)
+
+    found = optree.treespec_transform(spec, ordered)
+    if built_in:
+        if len(_ordered) >= _MOST_ORDERED:
+            _ordered.clear()
+        _ordered[spec] = found
+    return found
+
+
+def odd_keys_in(tree: Any) -> tuple[Any, ...]:
+    """Those of the keys that `tree_key` tells apart that are in dicts, lists and tuples around everything else."""
+    if isinstance(tree, dict):
+        found = tuple(static_key(key) for key in tree if not isinstance(key, str))
+        return found + sum(map(odd_keys_in, tree.values()), ())
+    return sum(map(odd_keys_in, tree), ()) if isinstance(tree, (list, tuple)) else ()
 
 
 def _data_of(kind: type, data: Any) -> Any:

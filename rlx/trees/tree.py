@@ -89,8 +89,8 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> TreeDef:
     return TreeDef(optree.tree_structure(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE))
 
 
-def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """Apply `function` to each leaf, or to corresponding leaves of several trees.
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """Apply `f` to each leaf, or to corresponding leaves of several trees.
 
     Raises TreeMismatchError where the trees' structures differ, naming the first place.
 
@@ -100,11 +100,11 @@ def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = N
     """
     found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     others = [_matching(spec, tree, other, i, is_leaf) for i, other in enumerate(rest)]
-    return spec.unflatten(builtins.map(function, found, *others))
+    return TreeDef(spec).unflatten(builtins.map(f, found, *others))
 
 
 def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = None) -> list[Any]:
-    """The parts of tree `number` that stand where the first has leaves; TreeMismatchError where it does not fit."""
+    """The subtrees of tree `number` at the first tree's leaves; TreeMismatchError if it does not match."""
     try:
         return spec.flatten_up_to(other)
     except ValueError as error:
@@ -126,7 +126,7 @@ _SAME_TREES = (
 
 
 def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, Any, Any] | None:
-    """Where a tree has no node like the first's: the path, and what each has there."""
+    """The first position where two trees differ: the path, and both parts."""
     if optree.tree_is_leaf(one, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE):
         return None
     if type(one) is not type(two) and not (isinstance(one, dict) and isinstance(two, dict)):
@@ -142,12 +142,12 @@ def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, An
 
 
 def _children(node: Any) -> dict[str, Any]:
-    """What a node holds, by the text of each path."""
+    """The children of a node, by the text of each path."""
     return {path_text(path): child for path, child in flatten_with_path(node, lambda x: x is not node)[0]}
 
 
 def _kind(part: Any) -> str:
-    """What stands at a place of a tree, in a few words."""
+    """A short description of a part of a tree."""
     if isinstance(part, dict):
         return f"a dict with the keys {', '.join(builtins.map(repr, part))}" if part else "an empty dict"
     if type(part) in (list, tuple):
@@ -188,10 +188,10 @@ def reduce_associative(
     return values[0]
 
 
-def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """The leaves of `prefix`, each repeated over the part of `tree` that it stands for.
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """The leaves of `prefix_tree`, each repeated over the matching part of `full_tree`.
 
-    Raises ValueError where `prefix` is no prefix of `tree`.
+    Raises ValueError if `prefix_tree` is not a prefix of `full_tree`.
 
     >>> import rlx
     >>> rlx.tree.broadcast([1, 2], [{"a": 5, "b": 6}, 7])
@@ -202,18 +202,18 @@ def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
     def spread(leaf: Any, part: Any) -> None:
         found.extend([leaf] * structure(part, is_leaf).num_leaves)
 
-    map(spread, prefix, tree, is_leaf=is_leaf)
-    return unflatten(structure(tree, is_leaf), found)
+    map(spread, prefix_tree, full_tree, is_leaf=is_leaf)
+    return unflatten(structure(full_tree, is_leaf), found)
 
 
-def all_leaves(values: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
     """Whether each of the values is a leaf, none a node.
 
     >>> import rlx
     >>> rlx.tree_util.all_leaves([1, "a"]), rlx.tree_util.all_leaves([1, (2,)])
     (True, False)
     """
-    return optree.all_leaves(values, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    return optree.all_leaves(iterable, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
@@ -240,7 +240,7 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_t
 
 
 def _decisions(tree: Any, is_leaf: Callable[[KeyPath, Any], bool]) -> list[bool]:
-    """What `is_leaf(path, node)` says of every node, in the order in which flattening asks."""
+    """The results of `is_leaf(path, node)` for every node, in flattening order."""
     found: list[bool] = []
 
     def visit(node: Any, path: KeyPath) -> None:
@@ -294,13 +294,13 @@ def leaves_with_path(
 
 
 def map_with_path(
-    function: Callable[..., Any],
+    f: Callable[..., Any],
     tree: Any,
     *rest: Any,
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """Apply `function(path, leaf, ...)` to each leaf.
+    """Apply `f(path, leaf, ...)` to each leaf.
 
     >>> import rlx
     >>> rlx.tree.map_with_path(lambda path, x: rlx.tree_util.keystr(path), {"a": (1, 2)})
@@ -308,7 +308,7 @@ def map_with_path(
     """
     found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [_matching(treedef, tree, other, i) for i, other in enumerate(rest)]
-    return unflatten(treedef, [function(*values) for values in _rows(found, others)])
+    return unflatten(treedef, [f(*values) for values in _rows(found, others)])
 
 
 def _rows(found: list[tuple[KeyPath, Any]], others: list[Any]) -> Iterable[tuple[Any, ...]]:
@@ -347,7 +347,7 @@ def register_node(
 
 def _registered(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any], **options: Any) -> type:
     node_class: Any = cls
-    with warnings.catch_warnings():  # a named tuple is one already: being another node is what was asked for
+    with warnings.catch_warnings():  # optree warns that a named tuple is already a node
         warnings.filterwarnings("ignore", "PyTree type .* is a subclass of", UserWarning)
         optree.register_pytree_node(node_class, flatten, unflatten, namespace=NAMESPACE, **options)
     return cls
@@ -392,7 +392,7 @@ def _fields_checked(cls: Any, data: list[str], meta: list[str], dropped: list[st
 
 
 def register_dataclass(
-    cls: Class,
+    nodetype: Class,
     data_fields: Iterable[str] | None = None,
     meta_fields: Iterable[str] | None = None,
     drop_fields: Iterable[str] = (),
@@ -400,8 +400,8 @@ def register_dataclass(
     """Make a dataclass a node; usable as a decorator. Fields in `meta_fields`, and those declared
     with `metadata={"static": True}`, belong to the structure.
 
-    Raises ValueError where the names are not the dataclass's fields (`drop_fields` need not be named), and
-    TypeError for a class that is no dataclass and no fields are named.
+    Raises ValueError if the names are not the dataclass's fields (`drop_fields` need not be named), and
+    TypeError for a class that is not a dataclass if no fields are named.
 
     >>> import dataclasses, rlx
     >>> @rlx.tree.register_dataclass
@@ -412,15 +412,16 @@ def register_dataclass(
     >>> rlx.tree.map(lambda x: 2 * x, Layer(1.0, 2.0))
     Layer(weight=2.0, bias=4.0)
     """
-    described: Any = cls
+    described: Any = nodetype
     if data_fields is None and meta_fields is not None:
-        raise TypeError(f"register_dataclass: {cls.__name__} has meta_fields, but no data_fields")
+        raise TypeError(f"register_dataclass: {nodetype.__name__} has meta_fields, but no data_fields")
     if meta_fields is None and data_fields is not None and not dataclasses.is_dataclass(described):
-        raise TypeError(f"register_dataclass: {cls.__name__} has data_fields, but no meta_fields")
+        raise TypeError(f"register_dataclass: {nodetype.__name__} has data_fields, but no meta_fields")
     meta, dropped = list(meta_fields or ()), list(drop_fields)
     if data_fields is None:
         if not dataclasses.is_dataclass(described):
-            raise TypeError(f"register_dataclass: {cls.__name__} is no dataclass: name its data_fields and meta_fields")
+            name = nodetype.__name__
+            raise TypeError(f"register_dataclass: {name} is not a dataclass: pass data_fields and meta_fields")
         fields = [f for f in dataclasses.fields(described) if f.name not in dropped]
         meta += [f.name for f in fields if f.metadata.get("static") and f.name not in meta]
         data_fields = [f.name for f in fields if f.name not in meta]
@@ -433,10 +434,10 @@ def register_dataclass(
         return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta), keys
 
     def make(aux: Any, children: Iterable[Any]) -> Any:
-        return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
+        return nodetype(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
 
     optree.register_pytree_node(described, take, make, path_entry_type=OwnEntry, namespace=NAMESPACE)
-    return cls
+    return nodetype
 
 
 def register_static(cls: Class) -> Class:

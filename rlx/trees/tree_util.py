@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from rlx.trees import tree
+from rlx.trees import tree as _tree
 from rlx.trees.keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 from rlx.trees.tree import TreeDef as PyTreeDef
 from rlx.trees.tree import all as tree_all
@@ -22,7 +22,6 @@ from rlx.trees.tree import map as tree_map
 from rlx.trees.tree import map_with_path as tree_map_with_path
 from rlx.trees.tree import reduce as tree_reduce
 from rlx.trees.tree import reduce_associative as tree_reduce_associative
-from rlx.trees.tree import register_node as register_pytree_node
 from rlx.trees.tree import structure as tree_structure
 from rlx.trees.tree import transpose as tree_transpose
 from rlx.trees.tree import unflatten as tree_unflatten
@@ -85,7 +84,28 @@ def register_pytree_node_class(cls: Any) -> Any:
     >>> rlx.tree.leaves(Scaled(1.0, 2))
     [1.0]
     """
-    return tree.register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+    return _tree.register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+
+
+def register_pytree_node(
+    nodetype: type,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
+) -> type:
+    """rlx.tree.register_node under JAX's name; with `flatten_with_keys_func`, the children have keys.
+
+    >>> import rlx
+    >>> class Box:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    >>> _ = rlx.tree_util.register_pytree_node(Box, lambda b: ((b.x,), None), lambda _, c: Box(*c))
+    >>> rlx.tree.leaves(Box(3))
+    [3]
+    """
+    if flatten_with_keys_func is not None:
+        return _tree.register_node_with_keys(nodetype, flatten_with_keys_func, unflatten_func)
+    return _tree.register_node(nodetype, flatten_func, unflatten_func)
 
 
 def register_pytree_with_keys(
@@ -105,7 +125,7 @@ def register_pytree_with_keys(
     >>> rlx.tree.leaves_with_path(Box(3))
     [((GetAttrKey(name='x'),), 3)]
     """
-    return tree.register_node_with_keys(nodetype, flatten_with_keys, unflatten_func)
+    return _tree.register_node_with_keys(nodetype, flatten_with_keys, unflatten_func)
 
 
 def register_pytree_with_keys_class(cls: Any) -> Any:
@@ -124,43 +144,43 @@ def register_pytree_with_keys_class(cls: Any) -> Any:
     >>> rlx.tree.leaves_with_path(Box(3))
     [((GetAttrKey(name='x'),), 3)]
     """
-    return tree.register_node_with_keys(cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten)
+    return _tree.register_node_with_keys(cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten)
 
 
-def is_tree_node(cls: type) -> bool:
+def is_tree_node(typ: type) -> bool:
     """Whether instances of a class are nodes of trees rather than leaves.
 
     >>> import rlx
     >>> rlx.tree_util.is_tree_node(tuple), rlx.tree_util.is_tree_node(float)
     (True, False)
     """
-    known: Any = optree.register_pytree_node.get(namespace=tree.NAMESPACE)  # type: ignore[attr-defined]
-    return cls in known or cls is type(None) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    known: Any = optree.register_pytree_node.get(namespace=_tree.NAMESPACE)  # type: ignore[attr-defined]
+    return typ in known or typ is type(None) or (issubclass(typ, tuple) and hasattr(typ, "_fields"))
 
 
-def flatten_one_level_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     """The children of a node, each with its key, and the node's own data. Raises ValueError for a leaf.
 
     >>> import rlx
     >>> rlx.tree_util.flatten_one_level_with_keys([5, (6,)])
     ([(SequenceKey(idx=0), 5), (SequenceKey(idx=1), (6,))], None)
     """
-    children, data = flatten_one_level(value)
-    found, _ = tree.flatten_with_path(value, lambda x: x is not value)
+    children, data = flatten_one_level(tree)
+    found, _ = _tree.flatten_with_path(tree, lambda x: x is not tree)
     return [(path[0], child) for (path, _), child in zip(found, children, strict=True)], data
 
 
-def flatten_one_level(value: Any) -> tuple[list[Any], Any]:
+def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
     """The children of a node, and the node's own data. Raises ValueError for a leaf.
 
     >>> import rlx
     >>> rlx.tree_util.flatten_one_level({"b": 1, "a": (2, 3)})
     ([(2, 3), 1], ('a', 'b'))
     """
-    if tree.is_leaf_type(value):
-        raise ValueError(f"a leaf has no children to flatten: {value!r}")
-    one = optree.tree_flatten_one_level(value, none_is_leaf=False, namespace=tree.NAMESPACE)
-    return list(one.children), _keys_as_tuple(one.metadata) if isinstance(value, dict) else one.metadata
+    if _tree.is_leaf_type(tree):
+        raise ValueError(f"a leaf has no children to flatten: {tree!r}")
+    one = optree.tree_flatten_one_level(tree, none_is_leaf=False, namespace=_tree.NAMESPACE)
+    return list(one.children), _keys_as_tuple(one.metadata) if isinstance(tree, dict) else one.metadata
 
 
 def _keys_as_tuple(data: Any) -> Any:
@@ -169,7 +189,7 @@ def _keys_as_tuple(data: Any) -> Any:
 
 
 class PyTreeRegistry:
-    """What is a node of trees, and how it is taken apart. There is one: `default_registry`.
+    """The registry of tree nodes and their flattening functions. There is one registry: `default_registry`.
 
     >>> import rlx
     >>> rlx.tree_util.default_registry.flatten_one_level((1, [2]))
@@ -183,7 +203,7 @@ class PyTreeRegistry:
         >>> rlx.tree_util.default_registry.flatten([1, (2, None)])
         ([1, 2], PyTreeDef([*, (*, None)]))
         """
-        return tree.flatten(tree_, leaf_predicate)
+        return _tree.flatten(tree_, leaf_predicate)
 
     def flatten_one_level(self, tree_: Any) -> tuple[list[Any], Any] | None:
         """The children of a node and its data; None for a leaf.
@@ -192,7 +212,7 @@ class PyTreeRegistry:
         >>> rlx.tree_util.default_registry.flatten_one_level(3) is None
         True
         """
-        return None if tree.is_leaf_type(tree_) else flatten_one_level(tree_)
+        return None if _tree.is_leaf_type(tree_) else flatten_one_level(tree_)
 
     def register_node(
         self,
@@ -210,7 +230,7 @@ class PyTreeRegistry:
         >>> rlx.tree.leaves(Pair([1, 2]))
         [1, 2]
         """
-        return tree.register_node(nodetype, flatten_func, unflatten_func)
+        return _tree.register_node(nodetype, flatten_func, unflatten_func)
 
 
 default_registry = PyTreeRegistry()
@@ -245,7 +265,7 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
     True
     """
     specs = [treedef.spec for treedef in treedefs]
-    return PyTreeDef(optree.treespec_tuple(specs, none_is_leaf=False, namespace=tree.NAMESPACE))
+    return PyTreeDef(optree.treespec_tuple(specs, none_is_leaf=False, namespace=_tree.NAMESPACE))
 
 
 class Partial(_partial):
@@ -263,7 +283,7 @@ class Partial(_partial):
 
 
 class _Held:
-    """A functools.partial behind a callable that functools.partial does not take apart."""
+    """A functools.partial wrapped in a callable that functools.partial does not unwrap."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -287,4 +307,4 @@ def _make(func: Any, children: Any) -> Partial:
     return Partial(func, *args, **keywords)
 
 
-tree.register_node(Partial, _take, _make)
+_tree.register_node(Partial, _take, _make)

@@ -19,7 +19,7 @@ from rlx.backends import backend_named
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import Fragments
-from rlx.backends.gpu.limits import LaunchCosts
+from rlx.backends.gpu.limits import LaunchCosts, Limits
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.opencl import OpenCLBackend
 from rlx.backends.opencl.dialect import OpenCLDialect
@@ -148,24 +148,32 @@ def main(without_barriers: bool) -> None:
     backend = backend_named("opencl")
     assert isinstance(backend, OpenCLBackend)
     limits = backend.engine.limits
-    small = replace(limits, vector_points=1, group=64, tile=16, sorted_row=32, units=8, least_row=8)
-    of_groups = replace(small, together=1, loop_work=0, costs=LaunchCosts(barrier=0.0))
-    for name, (function, *arguments) in PROGRAMS.items():
+    for name in PROGRAMS:
         if name == "loops of groups" and backend.engine.device.platform.name == "Portable Computing Language":
             continue  # PoCL 3.1 does not come out of the barrier of all groups, even where there is one
-        chosen = of_groups if name == "loops of groups" else small
-        limits = backend.engine.limits = replace(chosen, held=64 if name == "rows in registers" else 0)
-        with rlx.scoped(deterministic=name == "ordered sums"):
-            plan = lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering)
-            steps = [s for found in DeviceProgram(plan, backend.dialect(), limits).steps.values() for s in found]
-            assert steps and any(s.together for s in steps) == (name == "loops of groups")
-            expected = rlx.tree.leaves(rlx.jit(function, device="cpu")(*arguments))
-            found = rlx.tree.leaves(rlx.jit(function, device="opencl")(*arguments))
-        for x, y in zip(expected, found, strict=True):
-            wide = [np.asarray(v).astype("float64") for v in (y, x)]
-            if not without_barriers:
-                np.testing.assert_allclose(*wide, rtol=1e-4, atol=1e-4, err_msg=name)
+        pairs = computed(name, backend, limits)
+        if not without_barriers:
+            for found, expected in pairs:
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
         print("ran", name, flush=True)
+
+
+def computed(name: str, backend: OpenCLBackend, limits: Limits) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The results of a program on the device, and on the CPU. limits: the device's own, in place of which small ones
+    are used, so that small arrays ask for every strategy."""
+    function, *arguments = PROGRAMS[name]
+    small = replace(limits, vector_points=1, group=64, tile=16, sorted_row=32, units=8, least_row=8)
+    of_groups = replace(small, together=1, loop_work=0, costs=LaunchCosts(barrier=0.0))
+    chosen = of_groups if name == "loops of groups" else small
+    chosen = backend.engine.limits = replace(chosen, held=64 if name == "rows in registers" else 0)
+    with rlx.scoped(deterministic=name == "ordered sums"):
+        plan = lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering)
+        steps = [s for found in DeviceProgram(plan, backend.dialect(), chosen).steps.values() for s in found]
+        assert steps and any(s.together for s in steps) == (name == "loops of groups")
+        expected = rlx.tree.leaves(rlx.jit(function, device="cpu")(*arguments))
+        found = rlx.tree.leaves(rlx.jit(function, device="opencl")(*arguments))
+    wide = ([np.asarray(x).astype("float64") for x in side] for side in (found, expected))
+    return [*zip(*wide, strict=True)]
 
 
 if __name__ == "__main__":

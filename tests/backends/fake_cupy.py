@@ -1,7 +1,13 @@
 """A driver that is none, under the part of CuPy's interface that rlx uses: it keeps a log, and knows what is freed.
 
 Memory is addresses without contents: copies from and to the host move the bytes of numbered blocks, kernels write
-nothing. What uses an address outside of living memory fails. Routines of libraries are computed (fake_libraries.py).
+nothing. Routines of libraries are computed (fake_libraries.py).
+
+It is as strict as the real one. Only names of the table of signatures are there, arguments are checked as Cython does
+(cupy_signatures.py); compilers check their options (fake_compiler.py), code is loaded on its own architecture only.
+Launches keep to the limits of the device and of the kernel, and vectors are loaded at addresses that are multiples of
+them (kernel_texts.py). What uses an address outside of living memory, or a handle that was given back, fails. A device
+that is lost (`lose`) answers every call with its error.
 """
 
 from __future__ import annotations
@@ -9,20 +15,28 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cupy_signatures import NUMBERS, strict
+from fake_compiler import MARK, FakeCompiler
 from fake_cublas_lt import FakeCublasLt
 from fake_libraries import add_libraries
+from kernel_texts import KernelText, kernel_texts
 
 import rlx
 from rlx import backends
+from rlx.backends.cuda import nvrtc
+from rlx.backends.gpu import runtime_compiler
+from rlx.backends.rocm import hiprtc
 
 STREAM = 77  # rlx's own on the first device, then on the next ones
+MOST_SHARED = 48 << 10  # bytes that a kernel may declare
+NOT_READY, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 600, 2, 700
+ILLEGAL = "cudaErrorIllegalAddress: an illegal memory access was encountered"
 
 
 class CUDARuntimeError(RuntimeError):
@@ -36,174 +50,217 @@ class CUDARuntimeError(RuntimeError):
 class CUDADriverError(RuntimeError):
     """CuPy's, of what loads and launches kernels."""
 
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
 
 class OutOfMemoryError(MemoryError):
     """CuPy's."""
 
 
 class CompileException(Exception):
-    """CuPy's."""
+    """CuPy's, of its own kernels."""
 
 
 class FakeCupy:
-    """The module: `log` has every call in order, `sources` what was compiled."""
+    """The module: `log` has every call in order, `sources` what was loaded, `compiler` the runtime compiler."""
 
     def __init__(self, devices: int = 1, capacity: int = 1 << 28, is_hip: bool = False) -> None:
         self.log: list[tuple[Any, ...]] = []
         self.sources: list[str] = []
+        self.compiler = FakeCompiler("hiprtc" if is_hip else "nvrtc")
         self.capacity, self.used, self.next = capacity, 0, 1 << 20
         self.blocks: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
+        self.lost = 0  # the error that every call answers with
+        self.calls, self.lose_at = 0, -1  # how many there were, and the one that loses the device
+        self.events: dict[int, int] = {}  # handle -> place in the order of all that were recorded
+        self.untimed: set[int] = set()
         self.now = self.done = 0  # events that were recorded, and those that the device has come to
         self.captured: list[tuple[Any, ...]] | None = None  # by the graph that is being made
         self.devices: list[int] = [0]  # that are current, innermost last
         self.owners: dict[int, int] = {}  # address of a block -> number of its device
         self.cublas_lt = FakeCublasLt(self)
-        fake = self
+        self.functions: dict[int, Any] = {}
+        self.resident = 3  # groups of a kernel that run at the same time on a multiprocessor
+        self.current: list[Any] = []
+        self.properties = {
+            "gcnArchName": b"gfx90a:sramecc+:xnack-", "cooperativeLaunch": 1, "multiProcessorCount": 132, "major": 9,
+            "minor": 0,
+        }  # fmt: skip
+        driver = {"occupancyMaxActiveBlocksPerMultiprocessor": self.occupancy}
+        self.cuda = SimpleNamespace(
+            runtime=SimpleNamespace(is_hip=is_hip, **NUMBERS, **self._all("cuda.runtime", self._runtime(devices))),
+            driver=SimpleNamespace(**self._all("cuda.driver", driver)),
+            function=SimpleNamespace(Module=self._modules()), Device=self._device_class(devices),
+            Stream=self._streams(), compiler=SimpleNamespace(CompileException=CompileException),
+        )  # fmt: skip
+        add_libraries(self)
 
-        class Memory:
-            def __init__(self, size: int) -> None:
-                assert fake.captured is None, "memory is taken while a graph is captured"
-                if fake.used + size > fake.capacity:
-                    raise OutOfMemoryError(f"{size} bytes")
-                fake.used += size
-                self.ptr, self.size = fake.next, size
-                fake.next += size + 4096
-                fake.blocks[self.ptr] = np.full(size, 0xA5, np.uint8)
-                fake.owners[self.ptr] = fake.devices[-1]
-                # as CuPy's, it is freed with its last reference, not with garbage that gives it back to a pool
-                self.held = np.empty(0)
-                weakref.finalize(self.held, fake.free, self.ptr).atexit = False
+    # ------------------------------------------------------------------ calls
+    def called(self, path: str) -> None:
+        """Count a call; a device that is lost answers it with its error."""
+        self.calls += 1
+        if self.calls == self.lose_at:
+            self.lose()
+        if self.lost and path != "cuda.runtime.eventQuery":
+            raise CUDARuntimeError(self.lost, ILLEGAL)
+
+    def lose(self) -> None:
+        """From now on, until the end of the process."""
+        self.lost = ILLEGAL_ADDRESS
+
+    def _all(self, path: str, functions: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+        return {name: strict(f"{path}.{name}", function, self.called) for name, function in functions.items()}
+
+    def _runtime(self, devices: int) -> dict[str, Callable[..., Any]]:
+        return {
+            "getDeviceCount": lambda: self.count(devices), "getDeviceProperties": lambda device: dict(self.properties),
+            "deviceGetPCIBusId": lambda device: f"0000:{device:02x}:00.0", "malloc": self.malloc, "free": self.free,
+            "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
+            "eventCreateWithFlags": self.event, "eventDestroy": self.destroy, "eventRecord": self.record,
+            "eventQuery": self.query, "eventSynchronize": self.synchronize_event, "eventElapsedTime": self.elapsed,
+            "streamWaitEvent": self.wait_for, "pointerGetAttributes": self.attributes_of,
+        }  # fmt: skip
+
+    def method(self, path: str, function: Callable[..., Any]) -> Any:
+        """A method that takes what CuPy's takes."""
+        return strict(path, function, self.called)
+
+    # ------------------------------------------------------------------ classes
+    def _device_class(self, devices: int) -> type:
+        fake = self
 
         class Device:
             def __init__(self, number: int) -> None:
                 assert 0 <= number < devices
-                self.id, self.compute_capability = number, "90"
-                self.attributes = {"MultiProcessorCount": 132}
+                self.id = number
 
-            def __enter__(self) -> None:
+            def enter(self) -> None:
                 fake.devices.append(self.id)
 
             def __exit__(self, *error: object) -> None:
                 fake.devices.pop()
 
-        class Stream:
-            def __init__(self, non_blocking: bool) -> None:
-                assert non_blocking
-                self.ptr = STREAM + fake.devices[-1]
+            __enter__ = self.method("cuda.Device.__enter__", enter)
 
-            def __enter__(self) -> None:
-                fake.current.append(self)
+        return Device
 
-            def __exit__(self, *error: object) -> None:
-                fake.current.pop()
-
-            def synchronize(self) -> None:
-                fake.check("synchronize")
-                assert fake.captured is None, "a stream that is captured is waited for"
-                fake.log.append(("synchronize",))
-                fake.done = fake.now
-
-            def begin_capture(self) -> None:
-                fake.check("capture")
-                assert fake.captured is None
-                fake.captured = []
-
-            def end_capture(self) -> Graph:
-                found, fake.captured = fake.captured, None
-                assert found is not None
-                return Graph(found)
+    def _streams(self) -> type:
+        fake = self
 
         class Graph:
             def __init__(self, operations: list[tuple[Any, ...]]) -> None:
                 self.operations = operations
 
-            def launch(self, stream: Stream) -> None:
+            def launched(self, stream: Any = None) -> None:
                 fake.check("launch")
                 fake.log.append(("graph", len(self.operations)))
                 for again, *arguments in self.operations:
                     with stream:
                         again(*arguments)
 
-        class Event:
-            def __init__(self, disable_timing: bool = False) -> None:
-                self.place, self.disable_timing = 0, disable_timing
-                self.ptr = id(self)
-                fake.events[self.ptr] = self
+            launch = self.method("cuda.Graph.launch", launched)
 
-            def record(self, stream: Stream) -> None:
-                fake.record(self.ptr, stream.ptr)
+        class Stream:
+            def created(self, null: bool = False, non_blocking: bool = False) -> None:
+                assert non_blocking and not null
+                self.device_id = fake.devices[-1]
+                self.ptr = STREAM + self.device_id
 
-            @property
-            def done(self) -> bool:
-                return self.place <= fake.done
+            def __enter__(self) -> None:
+                if self.device_id != fake.devices[-1]:
+                    raise RuntimeError("The device that the stream is created on does not match the current device")
+                fake.current.append(self)
 
-            def synchronize(self) -> None:
+            def __exit__(self, *error: object) -> None:
+                fake.current.pop()
+
+            def synchronized(self) -> None:
                 fake.check("synchronize")
-                fake.log.append(("wait",))
-                fake.done = max(fake.done, self.place)
+                assert fake.captured is None, "a stream that is captured is waited for"
+                fake.log.append(("synchronize",))
+                fake.done = fake.now
 
-        class RawModule:
-            def __init__(self, code: str, options: tuple[str, ...], backend: str) -> None:
-                assert backend == "nvrtc" and isinstance(options, tuple)
-                self.code = code
+            def begun(self) -> None:
+                fake.check("capture")
+                assert fake.captured is None
+                fake.captured = []
 
-            def get_function(self, name: str) -> Any:
-                if "load" in fake.broken:
-                    raise CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available")
-                if "architecture" in fake.broken:
-                    raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
-                if "compile" in fake.broken:
-                    raise CompileException("rlx.cu(7): error: what is this")
-                if self.code not in fake.sources:
-                    fake.sources.append(self.code)
-                return RawKernel(name, self.code.split(f" {name}(")[1].split("\n}")[0])
+            def ended(self) -> Graph:
+                found, fake.captured = fake.captured, None
+                assert found is not None
+                return Graph(found)
+
+            __init__ = self.method("cuda.Stream.__init__", created)
+            synchronize = self.method("cuda.Stream.synchronize", synchronized)
+            begin_capture = self.method("cuda.Stream.begin_capture", begun)
+            end_capture = self.method("cuda.Stream.end_capture", ended)
+
+        return Stream
+
+    def _modules(self) -> type:
+        fake = self
 
         class Function:
             """What the driver launches; together, if groups of the kernel wait for one another."""
 
-            def __init__(self, name: str, waits: bool) -> None:
-                self.name, self.waits, self.ptr = name, waits, 1000 + len(fake.functions)
+            def __init__(self, name: str, text: KernelText) -> None:
+                self.name, self.text, self.ptr = name, text, 1000 + len(fake.functions)
+                self.waits = text.waits
                 fake.functions[self.ptr] = self
 
-            def __call__(self, grid: Any, block: Any, args: Any, enable_cooperative_groups: bool = False) -> None:
+            def called(self, grid: Any, block: Any, args: Any, enable_cooperative_groups: bool = False) -> None:
                 assert enable_cooperative_groups == self.waits, "groups that wait have to be launched together"
-                fake.launch(self.name, grid, block, args, self.waits)
+                fake.launch(self, grid, block, args, self.waits)
 
-        class RawKernel:
-            def __init__(self, name: str, text: str) -> None:
-                self.kernel = Function(name, "awaited" in text)
+            __call__ = self.method("cuda.function.Function.__call__", called)
 
-            def __call__(self, grid: Any, block: Any, args: Any) -> None:
-                self.kernel(grid, block, args)
+        class Module:
+            def loaded(self, cubin: bytes) -> None:
+                head, _, text = cubin.removeprefix(MARK).partition(b"\n")
+                if "load" in fake.broken or head.decode() != fake.architecture:
+                    words = "no kernel image is available for execution on the device"
+                    raise CUDADriverError(209, f"CUDA_ERROR_NO_BINARY_FOR_GPU: {words}")
+                self.source = text.decode()
+                if self.source not in fake.sources:
+                    fake.sources.append(self.source)
 
-        self.functions: dict[int, Function] = {}
-        self.resident = 3  # groups of a kernel that run at the same time on a multiprocessor
-        self.current: list[Stream] = []
-        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
-        self.RawModule = RawModule
-        runtime = SimpleNamespace(
-            is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
-            memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
-            memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
-            memcpyPeerAsync=self.memcpy_peer, eventRecord=self.record, streamWaitEvent=self.wait_for,
-            pointerGetAttributes=self.attributes_of,
-            getDeviceProperties=lambda number: {"gcnArchName": b"gfx90a:sramecc+:xnack-", "cooperativeLaunch": 1},
-        )  # fmt: skip
-        self.cuda = SimpleNamespace(
-            runtime=runtime, Device=Device, Stream=Stream, Event=Event,
-            get_elapsed_time=self.elapsed, driver=SimpleNamespace(
-                CUDADriverError=CUDADriverError, occupancyMaxActiveBlocksPerMultiprocessor=self.occupancy,
-            ),
-            memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
-            compiler=SimpleNamespace(CompileException=CompileException),
-        )  # fmt: skip
-        add_libraries(self)
+            def function(self, name: str) -> Function:
+                if f" {name}(" not in self.source:
+                    raise CUDADriverError(500, "CUDA_ERROR_NOT_FOUND: named symbol not found")
+                return Function(name, kernel_texts(self.source).get(name, KernelText()))
 
-    def free(self, address: int) -> None:
+            load = self.method("cuda.function.Module.load", loaded)
+            get_function = self.method("cuda.function.Module.get_function", function)
+
+        return Module
+
+    @property
+    def architecture(self) -> str:
+        """The code that the device runs."""
+        if self.cuda.runtime.is_hip:
+            return self.properties["gcnArchName"].decode().partition(":")[0]
+        return f"sm_{self.properties['major']}{self.properties['minor']}"
+
+    # ------------------------------------------------------------------ memory
+    def malloc(self, size: int) -> int:
+        """A block of the current device."""
+        assert self.captured is None, "memory is taken while a graph is captured"
+        if self.used + size > self.capacity:
+            raise CUDARuntimeError(OUT_OF_MEMORY, "cudaErrorMemoryAllocation: out of memory")
+        self.used += size
+        address = self.next
+        self.next += -(-size // 256) * 256 + 4096
+        self.blocks[address] = np.full(size, 0xA5, np.uint8)
+        self.owners[address] = self.devices[-1]
+        return address
+
+    def free(self, ptr: int) -> None:
         """A block's end."""
-        self.used -= len(self.blocks.pop(address))
-        del self.owners[address]
+        self.used -= len(self.blocks.pop(ptr))
+        del self.owners[ptr]
 
     @property
     def own_stream(self) -> int:
@@ -220,25 +277,10 @@ class FakeCupy:
 
     def check(self, what: str) -> None:
         if what in self.broken:
-            raise CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
+            raise CUDARuntimeError(ILLEGAL_ADDRESS, ILLEGAL)
 
-    def elapsed(self, begin: Any, end: Any) -> float:
-        """Milliseconds: a quarter from each event to the next."""
-        assert not begin.disable_timing and not end.disable_timing and max(begin.place, end.place) <= self.done
-        return 0.25 * (end.place - begin.place)
-
-    def record(self, event: int, stream: int) -> None:
-        assert self.captured is None, "an event is recorded into a graph"
-        self.log.append(("record", stream))
-        self.now += 1
-        self.events[event].place = self.now
-
-    def wait_for(self, stream: int, event: int) -> None:
-        assert self.events[event].place, "an event that was never recorded"
-        self.log.append(("wait for", stream))
-
-    def attributes_of(self, address: int) -> Any:
-        found = (self.owners[at] for at, block in self.blocks.items() if at <= address < at + len(block))
+    def attributes_of(self, ptr: int) -> Any:
+        found = (self.owners[at] for at, block in self.blocks.items() if at <= ptr < at + len(block))
         return SimpleNamespace(device=next(found))
 
     def at(self, address: int, nbytes: int) -> np.ndarray:
@@ -249,55 +291,111 @@ class FakeCupy:
                 return block[address - start : address - start + nbytes]
         raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
 
-    def occupancy(self, function: int, items: int, shared: int) -> int:
+    # ------------------------------------------------------------------ events
+    def event(self, flags: int) -> int:
+        """One that was never recorded."""
+        assert flags in (NUMBERS["eventDefault"], NUMBERS["eventDisableTiming"])
+        handle = len(self.events) + len(self.untimed) + self.next
+        self.next += 1 << 12
+        self.events[handle] = 0
+        if flags:
+            self.untimed.add(handle)
+        return handle
+
+    def destroy(self, event: int) -> None:
+        del self.events[event]
+
+    def record(self, event: int, stream: int) -> None:
+        assert self.captured is None, "an event is recorded into a graph"
+        self.log.append(("record", stream))
+        self.now += 1
+        assert event in self.events, "an event that was given back"
+        self.events[event] = self.now
+
+    def query(self, event: int) -> int:
+        """A status, which CuPy does not look at."""
+        return self.lost or (0 if self.events[event] <= self.done else NOT_READY)
+
+    def synchronize_event(self, event: int) -> None:
+        self.check("synchronize")
+        self.log.append(("wait",))
+        self.done = max(self.done, self.events[event])
+
+    def elapsed(self, start: int, end: int) -> float:
+        """Milliseconds: a quarter from each event to the next."""
+        assert not {start, end} & self.untimed and max(self.events[start], self.events[end]) <= self.done
+        return 0.25 * (self.events[end] - self.events[start])
+
+    def wait_for(self, stream: int, event: int) -> None:
+        assert self.events[event], "an event that was never recorded"
+        self.log.append(("wait for", stream))
+
+    # ------------------------------------------------------------------ kernels
+    def occupancy(self, func: int, blockSize: int, dynamicSMemSize: int) -> int:
         """For CUDA; HIP's stands in HIP's library."""
-        assert not self.cuda.runtime.is_hip and self.functions[function].waits and items == 256 and shared == 0
+        assert not self.cuda.runtime.is_hip and self.functions[func].waits and blockSize == 256 and dynamicSMemSize == 0
         assert self.captured is None
         return self.resident
 
     def launch(
-        self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...], together: bool = False
+        self, function: Any, grid: tuple[int], block: tuple[int], args: tuple[Any, ...], together: bool = False
     ) -> None:
         if "launch" in self.broken:
-            raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
-        assert self.current and self.current[-1].ptr == STREAM + self.devices[-1], "a stream of another device"
-        assert 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
+            raise CUDADriverError(ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access")
+        assert self.current and self.current[-1].ptr == self.own_stream, "a stream of another device"
+        self.check_limits(function.text, grid, block)
         assert not together or grid[0] <= self.resident * 132, "groups that are not there would be waited for"
-        assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
-        for pointer, start in zip(args[::2], args[1::2], strict=True):
-            self.at(int(pointer) + int(start), 1)
+        kinds = [type(a) for a in args]
+        by_view = kinds == [np.uint64, np.int64] * (len(args) // 2)
+        assert by_view or kinds == [np.uint64] * len(args), kinds
+        starts = args[1::2] if by_view else [0] * len(args)
+        places = [int(p) + int(s) for p, s in zip(args[::2] if by_view else args, starts, strict=True)]
+        for place in places:
+            self.at(place, 1)
+        for number, nbytes in function.text.aligned:
+            assert places[number] % nbytes == 0, f"{function.name} loads {nbytes} bytes at {places[number]:#x}"
         if self.captured is not None:
-            self.captured.append((self.launch, name, grid, block, args, together))
+            self.captured.append((self.launch, function, grid, block, args, together))
             return
-        self.log.append(("launch together" if together else "launch", name, grid[0], block[0], args))
+        self.log.append(("launch together" if together else "launch", function.name, grid[0], block[0], args))
 
-    def memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+    def check_limits(self, text: KernelText, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Those of devices, and of the kernel."""
+        sizes, items = (*grid, 1, 1)[:3], int(np.prod(block))
+        assert 0 < sizes[0] < 1 << 31 and all(0 < size < 1 << 16 for size in sizes[1:]), sizes
+        assert 0 < items <= (text.items or 1024) <= 1024, f"{items} items in a group of at most {text.items}"
+        assert text.shared <= MOST_SHARED, f"{text.shared} bytes of shared memory"
+        assert not self.cuda.runtime.is_hip or sizes[0] * items < 1 << 32, "HIP counts items in 32 bits"
+
+    # ------------------------------------------------------------------ copies
+    def memcpy(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
         self.check("memcpy")
-        assert stream == STREAM + self.devices[-1]
+        assert stream == self.own_stream
         if self.captured is not None:
             assert kind == 3, "the host's memory is copied into a graph"
-            self.captured.append((self.memcpy, target, source, nbytes, kind, stream))
+            self.captured.append((self.memcpy, dst, src, size, kind, stream))
         elif kind == 1:
-            ctypes.memmove(self.at(target, nbytes).ctypes.data, source, nbytes)
+            ctypes.memmove(self.at(dst, size).ctypes.data, src, size)
         elif kind == 2:
-            ctypes.memmove(target, self.at(source, nbytes).ctypes.data, nbytes)
+            ctypes.memmove(dst, self.at(src, size).ctypes.data, size)
         else:
-            self.at(target, nbytes)[:] = self.at(source, nbytes)
+            self.at(dst, size)[:] = self.at(src, size)
         if self.captured is None:
-            self.log.append(("copy", kind, nbytes))
+            self.log.append(("copy", kind, size))
 
-    def memcpy_peer(self, target: int, to: int, source: int, of: int, nbytes: int, stream: int) -> None:
+    def memcpy_peer(self, dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
         self.check("memcpy")
-        assert stream == STREAM + self.devices[-1] == STREAM + to and self.captured is None
-        with self.cuda.Device(of):
-            found = self.at(source, nbytes).copy()
-        self.at(target, nbytes)[:] = found
-        self.log.append(("copy from", of, nbytes))
+        assert stream == self.own_stream == STREAM + dstDevice and self.captured is None
+        self.devices.append(srcDevice)
+        found = self.at(src, size).copy()
+        self.devices.pop()
+        self.at(dst, size)[:] = found
+        self.log.append(("copy from", srcDevice, size))
 
-    def memset(self, target: int, value: int, nbytes: int, stream: int) -> None:
-        assert stream == STREAM + self.devices[-1] and self.captured is None
-        self.at(target, nbytes)[:] = value
-        self.log.append(("set", nbytes))
+    def memset(self, ptr: int, value: int, size: int, stream: int) -> None:
+        assert stream == self.own_stream and self.captured is None
+        self.at(ptr, size)[:] = value
+        self.log.append(("set", size))
 
     def launched(self) -> list[str]:
         """The names of kernels in the order in which they were queued."""
@@ -306,17 +404,24 @@ class FakeCupy:
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
-    """Put a driver in CuPy's place, for backends of its own."""
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublasLt", getattr(fake, "cublas_lt", None))
-    for name, module in getattr(fake, "modules", {}).items():
-        monkeypatch.setitem(sys.modules, name, module)
-    _forget_devices()
-    yield fake
-    _forget_devices()
+    """Put a driver and its runtime compiler in the place of CuPy's and the vendor's, for backends of its own."""
+    with monkeypatch.context() as changes:
+        changes.setitem(sys.modules, "cupy", fake)
+        changes.setitem(sys.modules, "nvmath.bindings.cublasLt", getattr(fake, "cublas_lt", None))
+        for name, module in getattr(fake, "modules", {}).items():
+            changes.setitem(sys.modules, name, module)
+        if fake is not None:
+            changes.setattr(runtime_compiler, "user_folder", lambda: None)
+            made = hiprtc if fake.cuda.runtime.is_hip else nvrtc
+            changes.setitem(vars(made.COMPILER), "_library", fake.compiler)
+        _forget_devices()
+        yield fake
+        _forget_devices()
 
 
 def _forget_devices() -> None:
     for name in [name for name in backends._loaded if name.partition(":")[0] in ("cuda", "rocm")]:
         del backends._loaded[name]
     rlx.clear_caches()
+    nvrtc.code_of.cache_clear()
+    hiprtc.code_of.cache_clear()

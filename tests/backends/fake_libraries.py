@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from cupy_signatures import strict
 
 
 class DeviceArray:
@@ -203,21 +204,31 @@ def add_libraries(fake: Any) -> None:
 
         return multiply
 
+    def taken(path: str, function: Callable[..., Any]) -> Any:
+        return strict(path, function, fake.called)
+
     for name in """where zeros_like empty_like full_like full isfinite isnan tril triu diagonal broadcast_to argsort
             take_along_axis""".split():
-        setattr(fake, name, on_device(getattr(np, name)))
-    fake.ndarray, fake.asarray = array, lambda x: DeviceArray(np.array(x))
-    fake.asnumpy = lambda x: x.host.copy()
-    fake.linalg = SimpleNamespace(cholesky=cholesky, qr=qr, eigh=eigh, svd=svd)
-    fake.fft = SimpleNamespace(irfft=irfft, **{name: transform(name) for name in ("fftn", "ifftn", "rfftn")})
-    fake.cuda.UnownedMemory, fake.cuda.MemoryPointer = unowned, lambda memory, offset: memory
-    fake.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: fake.log.append(("free",)))
+        setattr(fake, name, taken(name, on_device(getattr(np, name))))
+    fake.ndarray, fake.asarray = array, taken("asarray", lambda a: DeviceArray(np.array(a)))
+    fake.asnumpy = taken("asnumpy", lambda a: a.host.copy())
+    factorisations = {"cholesky": cholesky, "qr": qr, "eigh": eigh, "svd": svd}
+    fake.linalg = SimpleNamespace(**{name: taken(f"linalg.{name}", f) for name, f in factorisations.items()})
+    transforms = {"irfft": irfft, **{name: transform(name) for name in ("fftn", "ifftn", "rfftn")}}
+    fake.fft = SimpleNamespace(**{name: taken(f"fft.{name}", f) for name, f in transforms.items()})
+    fake.cuda.UnownedMemory = taken("cuda.UnownedMemory", unowned)
+    fake.cuda.MemoryPointer = taken("cuda.MemoryPointer", lambda memory, offset: memory)
+    pool = SimpleNamespace(free_all_blocks=lambda: fake.log.append(("free",)))
+    fake.get_default_memory_pool = taken("get_default_memory_pool", lambda: pool)
     letters = dict(zip("sdcz", map(np.dtype, NUMBERS), strict=True))
-    fake.cuda.cublas = SimpleNamespace(**{f"{letter}gemmStridedBatched": gemm(t) for letter, t in letters.items()})
-    fake.cuda.device = SimpleNamespace(get_cublas_handle=lambda: HANDLE)
-    solving = SimpleNamespace(lu_factor=lu_factor, solve_triangular=solve_triangular)
+    products = {f"{letter}gemmStridedBatched": gemm(t) for letter, t in letters.items()}
+    fake.cuda.cublas = SimpleNamespace(**{n: taken("cuda.cublas.gemmStridedBatched", f) for n, f in products.items()})
+    fake.cuda.device = SimpleNamespace(get_cublas_handle=taken("cuda.device.get_cublas_handle", lambda: HANDLE))
+    solving = SimpleNamespace(
+        lu_factor=taken("lu_factor", lu_factor), solve_triangular=taken("solve_triangular", solve_triangular)
+    )
     fake.modules = {
-        "cupyx": SimpleNamespace(errstate=errstate), "cupyx.scipy": SimpleNamespace(linalg=solving),
+        "cupyx": SimpleNamespace(errstate=taken("errstate", errstate)), "cupyx.scipy": SimpleNamespace(linalg=solving),
         "cupyx.scipy.linalg": solving,
     }  # fmt: skip
 

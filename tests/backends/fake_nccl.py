@@ -10,9 +10,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from cupy_signatures import strict
 
 TYPES: dict[int, Any] = dict(enumerate("i1 u1 i4 u4 i8 u8 f2 f4 f8".split())) | {9: ml_dtypes.bfloat16}
 OPERATIONS: list[Callable[..., Any]] = [np.add, np.multiply, np.maximum, np.minimum]
+
+
+METHODS = ("allReduce", "reduce", "reduceScatter", "allGather", "broadcast", "send", "recv")
+
+
+def _strict(name: str, *arguments: Any) -> None:
+    strict(f"cuda.nccl.{name}", lambda *_: None)(*arguments)
 
 
 class NcclError(RuntimeError):
@@ -23,7 +31,7 @@ class Meeting:
     """Where the ranks of one communicator put things down."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=100)
         self.given: list[Any] = [None] * size
 
     def swap(self, rank: int, value: Any) -> list[Any]:
@@ -39,20 +47,22 @@ class FakeNccl(ModuleType):
     """The module: `log` has every call in order, with its stream. `alone`: nobody else is there, and nothing moves."""
 
     NcclError = NcclError
+    available = True
 
     def __init__(self, alone: bool = False, log: list[tuple[Any, ...]] | None = None) -> None:
         super().__init__("cupy.cuda.nccl")
         self.log: list[tuple[Any, ...]] = [] if log is None else log
         self.alone = alone
         self.broken = False
-        self.meetings: dict[tuple[int, ...], Meeting] = {}
+        self.meetings: dict[bytes, Meeting] = {}
         self.lock = threading.Lock()
         self.here = threading.local()
         fake = self
 
         class NcclCommunicator:
-            def __init__(self, size: int, identity: tuple[int, ...], rank: int) -> None:
-                assert len(identity) == 128 and all(-128 <= n < 128 for n in identity) and 0 <= rank < size
+            def __init__(self, size: int, identity: bytes, rank: int) -> None:
+                _strict("NcclCommunicator", size, identity, rank)
+                assert len(identity) == 128 and 0 <= rank < size
                 self.rank, self.size = rank, size
                 fake.here.member = self
                 with fake.lock:
@@ -99,13 +109,16 @@ class FakeNccl(ModuleType):
                 fake.here.come.append((peer, at(address, count, number)))
                 fake.here.of = self, stream
 
+        for name in METHODS:
+            path = f"cuda.nccl.NcclCommunicator.{name}"
+            setattr(NcclCommunicator, name, strict(path, getattr(NcclCommunicator, name)))
         self.NcclCommunicator = NcclCommunicator
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        """Negative numbers, too, as CuPy's chars are."""
+    def get_unique_id(self) -> bytes:
+        """Zeros among them."""
         with self.lock:
             self.log.append(("id",))
-            return tuple((7 * n + len(self.log)) % 256 - 128 for n in range(128))
+            return bytes((7 * n + len(self.log)) % 256 for n in range(128))
 
     def groupStart(self) -> None:
         self.here.sent, self.here.come, self.here.of = [], [], None

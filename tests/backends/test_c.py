@@ -306,6 +306,7 @@ def test_code_of_another_compiler_is_not_loaded(tmp_path):
     assert other.statistics() == Statistics(1, 0, 0)
 
 
+@pytest.mark.thorough
 def test_a_second_process_calls_no_compiler(tmp_path):
     calls = tmp_path / "calls"
     wrapper = tmp_path / "wrapped cc"
@@ -330,7 +331,7 @@ def test_no_compiler_is_said(monkeypatch, tmp_path, chosen, says):
 
 def test_what_is_no_compiler_is_said(monkeypatch):
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(rlx.errors.DeviceError, match="is no C compiler"):
+    with pytest.raises(rlx.errors.DeviceError, match="is not a C compiler"):
         compiler()
 
 

@@ -152,7 +152,7 @@ def test_a_folder_above_that_others_can_write(tmp_path: Path, mode: int) -> None
     if mode & 0o1000:
         Folder(above / "native").write(NAME, b"code")
     else:
-        with pytest.raises(UnsafeFolderError, match="lies in .*above, which other users can write"):
+        with pytest.raises(UnsafeFolderError, match="is in .*above, which other users can write"):
             Folder(above / "native")
         assert not list(above.iterdir())
     with pytest.raises(UnsafeFolderError, match="can be written by other users"):

@@ -36,11 +36,12 @@ from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.rocm import RocmBackend, clang
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.errors import DeviceError
 from rlx.ir.kernels import Plan
 from rlx.ir.options import ProductType
 
 wanted = os.environ.get("RLX_TEST_GPU_COMPILE") == "1"
-if not wanted and not nvrtc.installed():
+if not wanted and not nvrtc.COMPILER.present:
     pytest.skip("CUDA's runtime compiler is not installed: make test-gpu-compile", allow_module_level=True)
 
 COUNT = 1 << 30 if os.environ.get("RLX_TEST_GPU_ALL") == "1" else 200
@@ -410,10 +411,11 @@ LAUNCHES = {
     "gradient of attention by a bias": [
         "attention", "gradient of queries", "gradient of keys and values", "gradient of a bias",
     ],
-    "convolution": ["tiled product of what is loaded with an epilogue"],
+    "convolution": ["tiled product of computed operands with an epilogue"],
     "gradient of a convolution": [
-        "tiled product of what is loaded with an epilogue", "tiled product of what is loaded in parts", "sum of parts",
-        "tiled product of what is loaded with an epilogue",
+        "tiled product of computed operands with an epilogue", "tiled product of computed operands in parts",
+        "sum of parts",
+        "tiled product of computed operands with an epilogue",
     ],
 }  # fmt: skip
 
@@ -430,6 +432,23 @@ def test_work_fills_the_device() -> None:
     for name in ("flat map", "softmax", "long rows", "transpose", "running sums"):
         program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
         assert all(step.groups >= 264 for steps in program.steps.values() for step in steps), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float8_e4m3fn", "float8_e5m2"])
+def test_denormal_numbers_are_kept(dtype: str) -> None:
+    """Of float32 they are the subnormal codes of narrower floats, too, while these are decoded."""
+    given = rlx.ShapeDtypeStruct((4096,), dtype)
+    program = DeviceProgram(plan_of(lambda x: x.astype("float32") * 3 + 1, given), CudaDialect(), Limits())
+    (code, ptx), _ = nvrtc.COMPILER.compile(program.source, "sm_90", nvrtc.options("sm_90"), ("CUBIN", "PTX"))
+    assert code == nvrtc.code_of("sm_90").compile(program.source, "")[0]
+    assert b"mul" in ptx and b".ftz" not in ptx
+    flushing = [option.replace("ftz=false", "ftz=true") for option in nvrtc.options("sm_90")]
+    assert b".ftz" in nvrtc.COMPILER.compile(program.source, "sm_90", flushing, ("PTX",)).results[0]
+
+
+def test_options_are_those_that_the_compiler_knows() -> None:
+    with pytest.raises(DeviceError, match="unrecognized option"):
+        nvrtc.COMPILER.compile("", "sm_90", (*nvrtc.options("sm_90"), "--no-such-option"), ())
 
 
 def test_what_the_compiler_refuses_is_told() -> None:

@@ -107,10 +107,10 @@ def of_loops(function: Any, limits: Limits, *arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "limits", "steps", "found"), [
-    ("a graph is cheaper", CUDA, 50, "the host queues each step: its launches cost less than barriers would"),
+    ("a graph is cheaper", CUDA, 50, "the host queues each step: its launches cost less than barriers"),
     ("longer than a graph", CUDA, 5000, "loop of groups"),
     ("no graphs", ROCM, 50, "loop of groups"),
-    ("nothing is promised", Limits(), 5000, "the host queues each step: the device does not promise that groups run at"
+    ("no guarantee", Limits(), 5000, "the host queues each step: the device does not guarantee that groups run at"
      " the same time"),
     ("a barrier that costs nothing", replace(CUDA, costs=LaunchCosts(barrier=0.0)), 50, "loop of groups"),
 ])  # fmt: skip

@@ -18,6 +18,7 @@ from fake_cupy import STREAM, FakeCupy, installed
 import rlx
 import rlx.numpy as jnp
 from rlx import backends
+from rlx.backends.cuda.handles import Handle
 from rlx.backends.gpu import dlpack
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -33,15 +34,15 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupy]:
 class Capsule:
     """What another library sees of an array: a capsule of rlx's over the host's memory."""
 
-    def __init__(self, array: np.ndarray, newest: bool) -> None:
-        self.array, self.newest = array, newest
+    def __init__(self, array: np.ndarray, newest: bool, device: tuple[int, int] = (1, 0)) -> None:
+        self.array, self.newest, self.device = array, newest, device
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self.device
 
     def __dlpack__(self, *, max_version: Any = None, **_: Any) -> Any:
         a = self.array
-        return dlpack.lend(self, a.ctypes.data, 0, a.shape, a.dtype, (1, 0), max_version if self.newest else None)
+        return dlpack.lend(self, a.ctypes.data, 0, a.shape, a.dtype, self.device, max_version if self.newest else None)
 
 
 # ------------------------------------------------------------------ the structures, against NumPy's
@@ -65,6 +66,15 @@ def test_a_capsule_that_nobody_takes_keeps_nothing() -> None:
         capsule = Capsule(X, newest).__dlpack__(max_version=(1, 0))
         assert len(dlpack._lent) == before + 1
         del capsule
+    assert len(dlpack._lent) == before
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_capsule_that_is_refused_keeps_the_error(newest: bool) -> None:
+    """NumPy drops it while its error is set, and its own error is what is raised."""
+    before = len(dlpack._lent)
+    with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
+        np.from_dlpack(Capsule(X, newest, (dlpack.KINDS["opencl"], 0)))
     assert len(dlpack._lent) == before
 
 
@@ -133,7 +143,7 @@ def test_streams_are_numbered_as_the_standard_says(cupy: FakeCupy) -> None:
         x.__dlpack__(stream=stream)
         assert [entry[1] for entry in cupy.log if entry[0] == "wait for"] == expected
     for stream in (0, -2, "1"):
-        with pytest.raises(BufferError, match="none of number"):
+        with pytest.raises(BufferError, match="stream of number"):
             x.__dlpack__(stream=stream)
 
 
@@ -143,7 +153,7 @@ def test_streams_of_hip(monkeypatch: pytest.MonkeyPatch) -> None:
         assert x.__dlpack_device__() == (ROCM, 0)
         x.__dlpack__()
         assert cupy.log[-1] == ("wait for", 0)
-        with pytest.raises(BufferError, match="none of number 1"):
+        with pytest.raises(BufferError, match="stream of number 1"):
             x.__dlpack__(stream=1)
 
 
@@ -161,13 +171,20 @@ def test_the_cuda_array_interface(cupy: FakeCupy) -> None:
 
 # ------------------------------------------------------------------ from others to rlx
 class Foreign:
-    """An array of another library in the driver's memory."""
+    """An array of another library in the driver's memory, some bytes from the beginning of a block."""
+
+    ahead = 0
 
     def __init__(self, cupy: FakeCupy, array: np.ndarray, device: int = 0) -> None:
         with cupy.cuda.Device(device):
-            self.memory = cupy.cuda.memory.Memory(array.nbytes)
-            cupy.at(self.memory.ptr, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+            self.memory = Handle(cupy.cuda.runtime.malloc(array.nbytes + self.ahead), cupy.cuda.runtime.free)
+            cupy.at(self.pointer, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
         self.shape, self.dtype, self.device = array.shape, array.dtype, device
+
+    @property
+    def pointer(self) -> int:
+        """Its address."""
+        return self.memory.ptr + self.ahead
 
 
 class ByDLPack(Foreign):
@@ -180,7 +197,7 @@ class ByDLPack(Foreign):
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
         self.stream = stream
-        return dlpack.lend(self, self.memory.ptr, 0, self.shape, self.dtype, (CUDA, self.device), max_version)
+        return dlpack.lend(self, self.pointer, 0, self.shape, self.dtype, (CUDA, self.device), max_version)
 
 
 class OldDLPack(ByDLPack):
@@ -198,7 +215,7 @@ class ByInterface(Foreign):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {
-            "shape": self.shape, "typestr": self.dtype.str, "data": (self.memory.ptr, False), "version": 3,
+            "shape": self.shape, "typestr": self.dtype.str, "data": (self.pointer, False), "version": 3,
             "strides": self.strides, "stream": 55,
         }  # fmt: skip
 
@@ -247,7 +264,7 @@ def test_what_cannot_be_borrowed(cupy: FakeCupy) -> None:
     given.strides = (16, 4)
     assert jnp.from_dlpack(given).shape == (3, 4)
     given.dtype = np.dtype(">f4")
-    with pytest.raises(BufferError, match="bytes in the other order"):
+    with pytest.raises(BufferError, match="swapped byte order"):
         jnp.from_dlpack(given)
 
 

@@ -308,7 +308,7 @@ def test_what_is_shown_without_a_gpu() -> None:
     assert library(lambda x, w: nn.relu(lax.conv(x, w, (1, 1), "SAME")), image, filters) == []
     assert library(lambda x, w: 2 * (x @ w), X.astype("c8"), W.astype("c8")) == [""]
     assert library(kept, X, W, B) == [""]
-    assert library(pulled_back, X, W, V)[:1] == ["gelu, what it is taken of"]
+    assert library(pulled_back, X, W, V)[:1] == ["gelu, its argument"]
     assert library(pulled_back, X, W[:, :20], V[:20])[:1] == [""]
 
 

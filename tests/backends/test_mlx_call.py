@@ -179,7 +179,7 @@ def test_dtypes_that_mlx_has_not() -> None:
 
 
 def test_what_is_no_function() -> None:
-    with pytest.raises(errors.UnsupportedError, match="mlx_call got .*, which is no function"):
+    with pytest.raises(errors.UnsupportedError, match="mlx_call got .*, which is not a function"):
         rlx.mlx_call(MATRIX, X)  # ty: ignore
 
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import rlx.numpy as jnp
 from rlx.backends.cuda.nccl import NcclGroup, NcclGroups, takes
 from rlx.distributed import threads
 from rlx.errors import CollectiveError
+from rlx.installation import install_command
 from rlx.ir.collectives import WORLD, Alone, Exchange, Members, communicator, exchange, members
 
 DTYPES = "bool int8 int16 int32 int64 bfloat16 float16 float32 float64 complex64".split()
@@ -76,17 +78,43 @@ def test_what_nccl_has_no_words_for_is_the_hosts() -> None:
         assert takes(Exchange("all_gather", WORLD, 2), np.dtype(dtype))
 
 
-@pytest.mark.parametrize(("names", "expected"), [(("a", "b"), True), (("a", "a"), False), (("a", ""), False)])
+@pytest.mark.parametrize(("names", "expected"), [(("a", "b"), True), (("a", "a"), False)])
 def test_every_process_has_a_gpu_of_its_own(names: tuple[str, str], expected: bool) -> None:
-    """Without a name there is no NCCL."""
     fake = FakeNccl()
 
     def work() -> bool:
-        name = names[rlx.process_index()]
-        groups = NcclGroups(fake if name else None, name, clear)
+        groups = NcclGroups(fake, names[rlx.process_index()], clear)
         return groups._joined(communicator(), "an exchange") is not None
 
     assert threads.run(2, work) == [expected] * 2
+
+
+@pytest.mark.parametrize("lacking", [(1,), (0, 2), (0, 1, 2)])
+def test_all_processes_learn_that_some_have_no_nccl(lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before NCCL is asked for anything: those that have it would wait for the others."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    fake = FakeNccl()
+
+    def work() -> str:
+        rank = rlx.process_index()
+        groups = NcclGroups(None if rank in lacking else fake, f"gpu {rank}", clear)
+        with pytest.raises(CollectiveError) as caught:
+            groups._joined(communicator(), "an exchange")
+        return str(caught.value)
+
+    ranks = ", ".join(map(str, lacking))
+    for words in threads.run(3, work):
+        assert f"rank{'s' * (len(lacking) > 1)} {ranks} of 3" in words and install_command("cuda") in words
+    assert not fake.log
+
+
+def test_a_module_without_nccl_is_none(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's module is imported where the library is missing, too."""
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", SimpleNamespace(available=False))
+    x = rlx.device_put(np.ones((4, 4), np.float32), "cuda")
+    with pytest.raises(CollectiveError, match="is not installed for rank 0 of 2") as caught:
+        rlx.jit(lambda x: rlx.distributed.all_gather(x))(x)
+    assert "test_nccl.py" in str(caught.value)
 
 
 class Pair(Alone):

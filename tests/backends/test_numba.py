@@ -256,6 +256,7 @@ def test_the_number_of_threads_is_rlx_s() -> None:
     assert seen[1] == 1 and seen[0] >= 1 and numba.get_num_threads() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_computes() -> None:
     """GNU OpenMP ends a process that is forked from one with its threads: the child must not use them."""
@@ -295,6 +296,7 @@ sys.meta_path.insert(0, Refused())
 """
 
 
+@pytest.mark.thorough
 def test_a_gradient_is_shipped_without_rlx(tmp_path: Path) -> None:
     """Its module runs where neither rlx nor SciPy can be imported, called from a user's own compiled function."""
     gradient, data = rlx.value_and_grad(loss), (PARAMS, X, 2.0)

@@ -101,7 +101,7 @@ def test_a_buffer_changes_hands(halves: list[Any]) -> None:
 
 def test_what_opencl_cannot_share(halves: list[Any]) -> None:
     x = rlx.device_put(X, "opencl")
-    with pytest.raises(BufferError, match="no streams of OpenCL's.*pass None"):
+    with pytest.raises(BufferError, match="no streams for OpenCL: pass None"):
         x.__dlpack__(stream=1)
     with pytest.raises(BufferError, match=r"another OpenCL context.*np.asarray"):
         jnp.from_dlpack(Lender(x, (4, 1)))

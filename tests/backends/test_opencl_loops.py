@@ -31,6 +31,7 @@ def run(*arguments: int) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_groups_share_loops() -> None:
     """Every strategy as a phase, loops in loops, branches, every way in which carries move."""
     lines = run(GROUPS).splitlines()

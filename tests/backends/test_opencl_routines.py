@@ -149,6 +149,7 @@ def on_device(function: Any, *arrays: np.ndarray) -> list[np.ndarray]:
     return [np.asarray(x) for x in rlx.tree.leaves(f(*arrays))]
 
 
+@pytest.mark.thorough
 def test_small_matrices_are_factored_in_loops() -> None:
     """What they are factors of."""
     close = {"rtol": 0, "atol": 1e-4}
@@ -191,6 +192,7 @@ def test_a_matrix_with_nan_is_alone_in_loops(name: str) -> None:
         assert np.isnan(part[1]).any()
 
 
+@pytest.mark.thorough
 def test_inverses_and_gradients_stay_on_the_device() -> None:
     """What users call, and what a gradient makes of it."""
 

@@ -112,6 +112,7 @@ print(float(rlx.jit(lambda x: jnp.tanh(x).sum())(jnp.zeros(100))), statistics().
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has such paths only if it is told so")
 def test_the_cache_may_lie_deep(tmp_path: Path) -> None:
     """Behind a path of over 260 characters, from which the next process takes what this one compiled."""

@@ -434,7 +434,7 @@ def test_interrupt(kind, loop_style):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             executable.run([from_numpy(np.array([0]))])
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 60  # the loop itself would take weeks
         timer.join()
     agree(add_plan(3), normal(3), normal(3))
 

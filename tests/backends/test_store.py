@@ -156,6 +156,7 @@ def test_a_file_under_another_name_is_built_again(tmp_path, monkeypatch, differ)
     assert second.read_bytes() == own
 
 
+@pytest.mark.thorough
 def test_parts_of_the_run_time_system_that_are_exchanged(tmp_path):
     """They define the same symbol, so that each passes for the other."""
     text = """
@@ -182,11 +183,11 @@ def test_what_stops_one_thread_does_not_reach_others(tmp_path, error):
 
     def stopped():
         begun.set()
-        waiting.wait(10)
+        waiting.wait(100)
         raise error
 
     def wait():
-        begun.wait(10)
+        begun.wait(100)
         waiting.set()
         found.append(fill(store))
 
@@ -196,7 +197,7 @@ def test_what_stops_one_thread_does_not_reach_others(tmp_path, error):
     with pytest.raises(error):
         store.address(b"key", SYMBOL, stopped)
     for thread in threads:
-        thread.join(20)
+        thread.join(100)
     assert len(found) == 3 and len(set(found)) == 1
     assert store.statistics() == Statistics(1, 0, 2)
 

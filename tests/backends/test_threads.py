@@ -50,7 +50,7 @@ def test_every_task_runs_once(number, tasks):
 
 def test_tasks_run_at_the_same_time():
     threads.set_num_threads(3)
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=100)
     launch(TASK(lambda context, task: meeting.wait()), 3, 64)
     assert not meeting.broken
 
@@ -130,6 +130,7 @@ def test_the_number_of_threads_is_checked():
     assert threads.get_num_threads() == 3
 
 
+@pytest.mark.thorough
 def test_environment():
     text = "from rlx.backends.cpu.runtime import threads; print(threads.get_num_threads())"
     assert run_python(text, RLX_NUM_THREADS="3").stdout == "3\n"

@@ -62,7 +62,7 @@ def test_a_loops_time_is_its_own(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
         return found
 
     monkeypatch.setattr(cupy, "at", zeroed)  # no condition holds
-    cupy.cuda.runtime.getDeviceProperties = lambda number: {"cooperativeLaunch": 0}  # groups would share the loop
+    cupy.properties["cooperativeLaunch"] = 0  # groups would share the loop
     call = TimedCall(loops, (rlx.device_put(X, "cuda"),), {})
     run = call.run()
     times = {step.path: time for step, time in zip(call.steps, run.times, strict=True)}

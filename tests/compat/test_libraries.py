@@ -25,8 +25,8 @@ jax_paths = importlib.import_module("jax_paths")
 skipped = "RLX_TEST_LIBRARIES" not in os.environ
 pytestmark = pytest.mark.skipif(skipped, reason="make test-compat installs the libraries")
 PROGRAMS = sorted((FOLDER / "libraries").glob("*.py"))
-LIBRARIES = """blackjax chex diffrax distrax einops equinox flax haiku jaxopt jaxtyping lineax numpyro optax optimistix
-    orbax""".split()
+LIBRARIES = """blackjax chex diffrax distrax einops equinox flax folx haiku jaxlie jaxopt jaxtyping lineax numpyro optax
+    optimistix orbax""".split()
 # what a library names for JAXs of other years, and looks for before it uses it
 OLD = frozenset(
     """jax.ArrayRef jax._src.literals.LiteralArray jax.core.TraceTag jax.core.cur_sublevel jax.core.get_aval
@@ -68,6 +68,17 @@ def test_a_library_gives_on_rlx_what_it_gives_on_jax(program: Path, tmp_path: Pa
     for name, x in wanted.items():
         assert (found[name].shape, found[name].dtype) == (x.shape, x.dtype), name
         np.testing.assert_allclose(found[name], x, rtol=rtol, atol=atol, err_msg=name)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["equinox_digits", "flax_digits"])
+def test_an_example_with_a_library(name: str) -> None:
+    """It asserts its own result."""
+    path = FOLDER.parent.parent / "examples" / f"{name}.py"
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False, env=environment(), timeout=600
+    )
+    assert done.returncode == 0 and "accuracy on the test images" in done.stdout, done.stderr[-4000:]
 
 
 def test_programs_of_every_library() -> None:

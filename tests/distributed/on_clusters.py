@@ -14,7 +14,7 @@ SAID = {
     "killed": "waited 3 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]",
 }
 # of a rank that is killed before all have read what it gave to the step before
-GONE = "reaches rank 1 in the group 'world' no more: all_reduce (sum) of float32[3]"
+GONE = "can no longer reach rank 1 in the group 'world': all_reduce (sum) of float32[3]"
 
 
 def exchanges():
@@ -64,7 +64,7 @@ def check(run, ways):
             assert how == "raises" or "function = rlx.jit(lambda x: rlx.distributed.all_reduce(x))" in said, said
         else:
             raise AssertionError(f"{how}: nothing was raised")
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 300
     print("fine", flush=True)
 
 

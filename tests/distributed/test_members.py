@@ -1,12 +1,9 @@
-"""Members that do not meet, places that the environment tells, groups, JAX's names; members are threads."""
+"""Members that do not meet, groups, JAX's names; members are threads."""
 
 from __future__ import annotations
 
-import platform
 import re
-import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,38 +14,43 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import distributed, errors
-from rlx.cli import main, one_rank
-from rlx.cli.doctor import SETTINGS
-from rlx.cli.launch import shares
-from rlx.cli.mistakes import Mistake
-from rlx.distributed import message_passing, threads
-from rlx.distributed.environment import find_place
+from rlx.distributed import threads
 from rlx.distributed.meetings import Request, work_as
 from rlx.distributed.members import patience
 from rlx.experimental import multihost_utils
+from rlx.ir.collectives import members
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found at once is not found by waiting."""
+    monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "600")
 
 
 def failure(count: int, function: Any) -> str:
-    begun = time.monotonic()
     with pytest.raises(errors.CollectiveError) as caught:
         threads.run(count, function)
-    assert time.monotonic() - begun < 20
     return str(caught.value)
 
 
 # ------------------------------------------------------------------ members that do not meet
+@pytest.mark.thorough
 def test_a_silent_member_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     summed = rlx.jit(lambda x: distributed.all_reduce(x))
+    found = threading.Event()
 
     def work() -> Any:
         summed(jnp.ones(3))  # compiles it, which may take its time
-        monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "2")
+        monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "4")
         if rlx.process_index() == 1:
-            time.sleep(3)
-        return summed(jnp.ones(3))
+            assert found.wait(100)
+        try:
+            return summed(jnp.ones(3))
+        finally:
+            found.set()
 
-    said = failure(3, work)
-    assert "waited 2 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]" in said
+    said = failure(2, work)
+    assert "waited 4 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]" in said
     assert "summed = rlx.jit(lambda x: distributed.all_reduce(x))" in said
 
 
@@ -89,9 +91,16 @@ def test_different_shapes_kinds_and_orders() -> None:
     def places() -> Any:
         multihost_utils.sync_global_devices("here" if rlx.process_index() else "there")
 
-    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_reduce (sum) of float32[3]" in failure(2, shapes)
-    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_gather of float32[2]" in failure(2, kinds)
-    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_reduce (sum) of int32[2]" in failure(2, orders)
+    def line(function: Any, after: int) -> str:
+        return f" at {Path(__file__).name}:{function.__code__.co_firstlineno + after}"
+
+    for function, after, one, other in (
+        (shapes, 1, "all_reduce (sum) of float32[2]", "all_reduce (sum) of float32[3]"),
+        (kinds, 1, "all_reduce (sum) of float32[2]", "all_gather of float32[2]"),
+        (orders, 2, "all_reduce (sum) of float32[2]", "all_reduce (sum) of int32[2]"),
+    ):
+        where = line(function, after)
+        assert f"in exchange 1: rank 0: {one}{where}; rank 1: {other}{where}." in failure(2, function)
     assert "rank 0: barrier 'there'; rank 1: barrier 'here'" in failure(2, places)
 
 
@@ -100,8 +109,117 @@ def test_different_programs_are_told_by_their_first_exchange() -> None:
     other = rlx.jit(lambda x: distributed.all_reduce(jnp.sin(x)))
     said = failure(2, lambda: (other if rlx.process_index() else one)(jnp.ones(2)))
     line = one.__wrapped__.__code__.co_firstlineno
-    assert f"rank 0: all_reduce (sum) of float32[2] at {Path(__file__).name}:{line};" in said
-    assert f"rank 1: all_reduce (sum) of float32[2] at {Path(__file__).name}:{line + 1}." in said
+    file, call = Path(__file__).name, line + 2
+    assert f"rank 0: all_reduce (sum) of float32[2] at {file}:{line}, called at {file}:{call};" in said
+    assert f"rank 1: all_reduce (sum) of float32[2] at {file}:{line + 1}, called at {file}:{call}." in said
+
+
+def swapped_lines() -> Any:
+    def first(x: Any) -> Any:
+        return distributed.all_reduce(x)
+
+    def second(x: Any) -> Any:
+        return distributed.all_reduce(x)
+
+    return [f(jnp.ones(2)) for f in (first, second)[:: 1 - 2 * rlx.process_index()]]
+
+
+def swapped_functions() -> Any:
+    double = rlx.jit(lambda x: distributed.all_reduce(x * 2.0))
+    triple = rlx.jit(lambda x: distributed.all_reduce(x * 3.0))
+    return [f(jnp.ones(2)) for f in (double, triple)[:: 1 - 2 * rlx.process_index()]]
+
+
+def swapped_functions_of_one_line() -> Any:
+    def times(factor: float) -> Any:
+        return rlx.jit(lambda x: distributed.all_reduce(x * factor))
+
+    double, triple = times(2.0), times(3.0)
+    if rlx.process_index():
+        return double(jnp.ones(2)), triple(jnp.ones(2))
+    return triple(jnp.ones(2)), double(jnp.ones(2))
+
+
+def swapped_names() -> Any:
+    return [distributed.all_reduce(1.0, name=name) for name in sorted("ab", reverse=bool(rlx.process_index()))]
+
+
+def swapped_names_in_jit() -> Any:
+    def summed(x: Any, name: str) -> Any:
+        return distributed.all_gather(x, name=name)
+
+    compiled = rlx.jit(summed, static_argnums=1)
+    return [compiled(1.0, name) for name in sorted("ab", reverse=bool(rlx.process_index()))]
+
+
+SWAPPED = [swapped_lines, swapped_functions, swapped_functions_of_one_line, swapped_names, swapped_names_in_jit]
+
+
+@pytest.mark.parametrize("swapped", SWAPPED)
+def test_swapped_exchanges_are_found(swapped: Any) -> None:
+    said = failure(2, swapped)
+    assert "do different things in exchange 1: rank 0: all_" in said
+    if "names" in swapped.__name__:
+        assert re.search("rank 0: all_[a-z]+( \\(sum\\))? 'a' of .*; rank 1: .* 'b' of ", said)
+
+
+def test_a_name_is_compared_in_place_of_the_line() -> None:
+    def work() -> Any:
+        if rlx.process_index():
+            return distributed.broadcast(0.0, name="settings")
+        return rlx.jit(lambda x: distributed.broadcast(x + 1, name="settings"))(6.0)
+
+    assert [float(x) for x in threads.run(2, work)] == [7.0, 7.0]
+
+
+def in_threads(names: str, order: slice, named: bool = False) -> list[float]:
+    """What threads of these names get, which exchange one after another, in each process in its own order."""
+    known, found = members.value, {}
+
+    def work(name: str) -> None:
+        with members(known):
+            try:
+                found[name] = float(distributed.all_reduce(ord(name), name=name if named else ""))
+            except errors.CollectiveError as error:
+                found[name] = error
+
+    for name in names[order]:
+        thread = threading.Thread(target=work, args=(name,), name=name)
+        thread.start()
+        thread.join()
+    for value in found.values():
+        if isinstance(value, Exception):
+            raise value
+    return [found[name] for name in names]
+
+
+def test_exchanges_of_other_threads_carry_their_names() -> None:
+    assert threads.run(2, lambda: in_threads("ab", slice(None))) == [[194.0, 196.0]] * 2
+    for named, said in ((False, "in the thread 'a'"), (True, "all_reduce (sum) 'a'")):
+        swapped = failure(
+            2, lambda named=named: in_threads("ab", slice(None, None, 1 - 2 * rlx.process_index()), named)
+        )
+        assert said in swapped, swapped
+
+
+def test_threads_have_groups_of_their_own() -> None:
+    def work() -> list[float]:
+        groups = [distributed.new_group([0, 1]), distributed.new_group([1, 0])]
+        known, found = members.value, [0.0, 0.0]
+
+        def exchange(n: int) -> None:
+            with members(known):
+                for _ in range(20):
+                    found[n] = float(distributed.all_reduce(float(n + 1), group=groups[n]))
+
+        both = [threading.Thread(target=exchange, args=(n,), name=f"thread {n}") for n in (0, 1)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        return found
+
+    assert threads.run(2, work) == [[2.0, 4.0]] * 2
 
 
 def test_numbers_may_differ_from_process_to_process() -> None:
@@ -135,13 +253,13 @@ class Gone:
         return piece
 
     def get(self, handle: np.ndarray) -> np.ndarray:
-        raise errors.CollectiveError("A piece is gone: the object's owner has died", "Look what happened to its node.")
+        raise errors.CollectiveError("A piece was lost: the object's owner has died", "See its node.")
 
 
 def test_a_member_that_is_lost_before_its_piece_is_read_is_named() -> None:
     """And the group stays failed."""
     with pytest.raises(
-        errors.CollectiveError, match=r"(?s)reaches rank 1 in the group 'world' no more: all_reduce.*owner has died"
+        errors.CollectiveError, match=r"(?s)can no longer reach rank 1 in the group 'world': all_reduce.*owner has died"
     ) as caught:
         work_as(Gone(), 0, 2, lambda: distributed.all_reduce(np.ones(3, np.float32)), ())
     assert "test_members.py" in str(caught.value)
@@ -160,56 +278,6 @@ def test_groups() -> None:
         return None
 
     assert threads.run(4, work) == [None, ([3, 1], 1), None, ([3, 1], 0)]
-
-
-def test_places() -> None:
-    assert find_place({}) is None
-    for variables in (
-        {"PMI_RANK": "1", "PMI_SIZE": "3"},
-        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
-        {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
-        {"RANK": "1", "WORLD_SIZE": "3"},
-        {"MLX_RANK": "1", "MLX_WORLD_SIZE": "3"},
-        {"MLX_RANK": "1", "MLX_HOSTFILE": '[["127.0.0.1:1"], ["127.0.0.1:2"], ["127.0.0.1:3"]]'},
-    ):
-        place = find_place(variables)
-        assert place is not None and place[:2] == (1, 3)
-    assert find_place({"RANK": "1"}) is None
-    with pytest.raises(errors.ShardingError, match="MLX_WORLD_SIZE='hosts'"):
-        find_place({"MLX_RANK": "1", "MLX_HOSTFILE": "hosts"})
-    for rank in ("3", "-1", "one"):
-        with pytest.raises(errors.ShardingError):
-            find_place({"RANK": rank, "WORLD_SIZE": "3"})
-
-
-def test_messages_between_hosts_go_by_libfabric(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {"mpich": "5.0.2"}
-    monkeypatch.setattr(message_passing.metadata, "version", versions.__getitem__)
-    monkeypatch.setattr(message_passing.metadata, "PackageNotFoundError", KeyError)
-    name, there = "MPIR_CVAR_CH4_NETMOD", {"PMI_SIZE": "3", "MPI_LOCALNRANKS": "2"}
-    assert message_passing._provider(there) == {name: "ofi"} == message_passing._provider({"SLURM_STEP_NUM_NODES": "2"})
-    assert message_passing._provider({**there, name: "ucx"}) == {name: "ucx"}
-    for here in ({"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, {"SLURM_STEP_NUM_NODES": "1"}):
-        assert message_passing._provider(here) == {}
-    versions.clear()  # another MPI library
-    assert message_passing._provider(there) == {}
-
-
-def test_initialize_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for names in (("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE")):
-        for name in names:
-            monkeypatch.delenv(name, raising=False)
-    with pytest.raises(errors.UnsupportedError, match="rlx launch"):
-        distributed.initialize(num_processes=2)
-    distributed.initialize(process_id=0)
-    with pytest.raises(errors.ShardingError, match="before"):
-        distributed.initialize()
-    distributed.shutdown()
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(errors.ShardingError, match="process_id=0, but torchrun says 1"):
-        distributed.initialize(process_id=0)
-    assert not distributed.is_initialized() and rlx.process_count() == 1
 
 
 def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,51 +315,3 @@ def test_names_of_jax() -> None:
 
     expected = [[[0, 5], [1, 5]], [0, 5, 1, 5], [0, 5], [1, 5]]
     assert threads.run(2, work) == [expected, expected]
-
-
-# ------------------------------------------------------------------ rlx launch
-def test_mistakes_of_launching(capsys: Any) -> None:
-    for words in (["launch", "prog.py"], ["launch", "-n", "0", __file__], ["launch", "-n", "2", "no_such_file.py"]):
-        assert main(words) == 2
-        assert "rlx" in capsys.readouterr().err
-
-
-def test_hosts_share_processes() -> None:
-    assert shares("a", 3) == "a:3" and shares("a, b.c", 4) == "a:2,b.c:2" and shares("a,b,c", 5) == "a:2,b:2,c:1"
-    assert shares("a:1,b:3", 4) == "a:1,b:3"
-    for hosts, said in (("a,b,c", "with none"), ("a:1,b", "list of hosts"), ("a:2,b:1", "is for 3"), ("a,", "list of")):
-        with pytest.raises(Mistake, match=said):
-            shares(hosts, 2)
-
-
-def test_ranks_of_a_machine_share_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_rank.os, "sched_getaffinity", lambda process: range(8), raising=False)
-    for given, threads_of_each in (({}, "8"), ({"MPI_LOCALNRANKS": "3"}, "2"), ({"MPI_LOCALNRANKS": "16"}, "1")):
-        found = one_rank.threads_each({**given, "OMP_NUM_THREADS": "5"})
-        assert (found["RLX_NUM_THREADS"], found["OMP_NUM_THREADS"]) == (threads_of_each, "5")
-
-
-def test_a_rank_that_is_killed_is_named(capsys: Any) -> None:
-    code = one_rank.main([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], 0.1)
-    assert code == 137 and f" on {platform.node()} was ended by SIGKILL" in capsys.readouterr().err
-
-
-def test_a_rank_that_the_launcher_ends_keeps_nobody_waiting() -> None:
-    program = "import time; print(1, flush=True); time.sleep(60)"
-    words = [sys.executable, one_rank.__file__, "60", sys.executable, "-c", program]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as outliving:
-        assert outliving.stdout is not None and outliving.stdout.readline() == "1\n"
-        outliving.send_signal(signal.SIGTERM)
-        assert outliving.wait(20) == 143
-
-
-# ------------------------------------------------------------------ what the documents say
-def test_the_script_for_slurm_runs_by_variables_that_are_known() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "distributed.md").read_text()
-    script = text.split("#!/bin/bash", 1)[1].split("```", 1)[0]
-    options = dict(re.findall(r"#SBATCH --([a-z-]+)=(\S+)", script))
-    size = int(options["nodes"]) * int(options["ntasks-per-node"])
-    rank, count = re.findall(r"SLURM_(?:PROCID|STEP_NUM_TASKS)", script)
-    assert find_place({rank: str(size - 1), count: str(size)}) == (size - 1, size, "SLURM")
-    exported = re.findall(r"export (\w+)=", script)
-    assert exported == ["RLX_NUM_THREADS"] and exported[0] in SETTINGS and exported[0] in one_rank.threads_each({})

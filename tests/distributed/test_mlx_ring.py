@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason=
 def launched(program: Path, *arguments: str) -> tuple[int, str]:
     """The exit code, and what two processes printed."""
     words = [LAUNCH, "-n", "2", "--backend", "ring", "--", sys.executable, program, *arguments]
-    variables = os.environ | {"RLX_NUM_THREADS": "1"}
+    variables = os.environ | {"RLX_NUM_THREADS": "1", "RLX_COLLECTIVE_TIMEOUT": "600"}
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, env=variables
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=variables
     )
     return done.returncode, done.stdout
 
@@ -48,12 +47,10 @@ def test_exchanges_between_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14, called at failing.py:26."),
         ("raises", "ValueError: mine alone"),
     ],
 )
 def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:
-    begun = time.monotonic()
     _, text = launched(HERE / "failing.py", how)
     assert said in text and "went on" not in text, text
-    assert time.monotonic() - begun < 60

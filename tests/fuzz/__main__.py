@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from .interpret import namespace
-from .report import source_of
 from .runner import Run
-from .worker import examine, shrunk
 
 
 def main() -> int:
@@ -18,8 +16,10 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="where seeds begin: any text, say a commit's hash")
     parser.add_argument("--processes", type=int, default=2, help="processes at work")
     parser.add_argument("--findings", default="", help="a file to which findings are appended")
+    parser.add_argument("--device", default="", help="the device of compiled programs")
     parser.add_argument("--only", type=int, help="check the program of one seed in this process, and shrink it")
     chosen = parser.parse_args()
+    os.environ["RLX_FUZZ_DEVICE"] = chosen.device  # read where checks are imported, here and in the processes at work
     if chosen.only is not None:
         return only(chosen.only)
     run = Run(chosen.seed, chosen.seconds, chosen.processes, chosen.findings)
@@ -30,6 +30,10 @@ def main() -> int:
 
 def only(seed: int) -> int:
     """Check one program."""
+    from .interpret import namespace
+    from .report import source_of
+    from .worker import examine, shrunk
+
     names = namespace()
     found = examine(seed, names, lambda check: print(check.name, flush=True))
     if found is None:

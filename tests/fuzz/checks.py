@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import traceback
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from .program import Input, Program, input_value, is_narrow, kind_of
 __all__ = ["CHECKS", "Check", "Failure", "chosen_checks", "run_check", "scope_of"]
 
 SAMPLES = 3  # runs with noise
+DEVICE = os.environ.get("RLX_FUZZ_DEVICE", "")  # of compiled programs; what is compared is computed on the host
+_JIT = ["import functools", f"jit = functools.partial(rlx.jit, device={DEVICE!r})"] if DEVICE else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +48,12 @@ class Check:
         """A text of the check with the values that were chosen for a program."""
         for name, value in self.values:
             text = text.replace(f"{{{name}}}", repr(value))
-        return text
+        return text.replace("rlx.jit(", "jit(") if _JIT else text
 
     def preparation(self, compiled: bool) -> list[str]:
         """What is run before an expression; compiled: before the second."""
-        return [self.filled(line) for line in ((*self.setup, *self.compiled) if compiled else self.setup)]
+        lines = (*self.setup, *self.compiled) if compiled else self.setup
+        return [*_JIT, *(self.filled(line) for line in lines)]
 
 
 ARRAYS = "arrays = [jnp.asarray(x) for x in inputs]"

@@ -22,8 +22,8 @@ def test_order_and_levels() -> None:
 
 
 def test_mistakes() -> None:
-    """Unknown stages with a hint; circles by name."""
+    """Unknown stages with a hint; cycles by name."""
     with pytest.raises(OptionError, match="Did you mean load"):
         rlx.pipeline_schedule("p", {"load": [], "step": ["laod"]})
-    with pytest.raises(OptionError, match="circle: (a -> c -> b -> a|c -> b -> a -> c|b -> a -> c -> b)"):
+    with pytest.raises(OptionError, match="cycle: (a -> c -> b -> a|c -> b -> a -> c|b -> a -> c -> b)"):
         rlx.pipeline_schedule("p", {"a": ["c"], "b": ["a"], "c": ["b"]})

@@ -138,7 +138,7 @@ def test_types_as_text() -> None:
         assert repr(tensor(text)) == text
     with pytest.raises(RlxError, match="not the text of a tensor type"):
         tensor("float32")
-    with pytest.raises(RlxError, match="holds no program"):
+    with pytest.raises(RlxError, match="contains no program"):
         program_from_text("1 + 1")
 
 

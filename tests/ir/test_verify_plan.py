@@ -182,12 +182,12 @@ def test_the_error_shows_the_kernel():
 def test_plans():
     x, y, c = buffer("input"), buffer("output"), buffer("constant")
     verify_plan(plan([copy(x, y)], [x], [y]))
-    refuse(plan([copy(x, y)], [x], [y, y]), "holds a buffer twice")
+    refuse(plan([copy(x, y)], [x], [y, y]), "contains a buffer twice")
     refuse(plan([], [x], [y]), "no kernel writes output 0")
     refuse(plan([copy(c, y)], [], [y], [c]), "has no value")
     refuse(Plan((x,), (), (x, y), (copy(x, y),)), "not the plan's outputs")
     refuse(Plan((x,), (y,), (y,), (copy(x, y),)), "not the plan's inputs")
-    refuse(plan([copy(x, y)], [x], [x]), "holds a buffer twice")
+    refuse(plan([copy(x, y)], [x], [x]), "contains a buffer twice")
     temporary = buffer()
     refuse(plan([copy(temporary, y)], [x], [y], [temporary], 16), "before a kernel has written")
     refuse(plan([copy(x, temporary), copy(x, y)], [x], [y]), "not among the plan's buffers")
@@ -281,7 +281,7 @@ def test_contract():
     refuse(contract(dtype=BFLOAT), "no contraction of bfloat16")
     refuse(contract(lhs=(1, 4, 2)), "not a matrix")
     refuse(contract(out=(4, 1, 2)), "out is not a matrix")
-    refuse(contract(out=(0, 2, 1)), "not apart")
+    refuse(contract(out=(0, 2, 1)), "overlap")
     refuse(contract(lhs=(5, 2, 1)), "a view reaches elements 0 to 8")
     whole = contract()
     (kernel,) = whole.kernels

@@ -187,7 +187,7 @@ def test_options_first(capsys):
     rlx.jit(lambda x: debug.print(ordered=True)("{} {y}", x, y=x))(1)
     rlx.jit(lambda x: debug.callback(ordered=True)(lambda v, w: seen.append((int(v), int(w))), x, w=x))(1)
     assert capsys.readouterr().out == "1 1\n" and seen == [(1, 1)]
-    with pytest.raises(ValueError, match="no place"):
+    with pytest.raises(ValueError, match="does not use"):
         debug.print(ordered=True)("{}", 1, partitioned=True)
     with pytest.raises(TypeError):
         debug.print(a=1)

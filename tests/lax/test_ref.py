@@ -263,7 +263,7 @@ def test_values_are_not_known_while_tracing() -> None:
 def test_a_reference_stays_in_its_function() -> None:
     kept: list[Any] = []
     rlx.jit(lambda: kept.append(rlx.new_ref(1.0)))()
-    with pytest.raises(UnexpectedTracerError, match="outside of the traced function"):
+    with pytest.raises(UnexpectedTracerError, match="outside the traced function"):
         kept[0][...]
     with pytest.raises(UnexpectedTracerError):
         kept[0][...] = 2.0
@@ -306,7 +306,7 @@ def test_ahead_of_time() -> None:
     assert jitted.lower(ref).out_info["x"].shape == () and rlx.eval_shape(f, ref)["x"].shape == ()
     assert closed[...] == 2
     for alone in (rlx.make_program(f), rlx.make_jaxpr(f)):
-        with pytest.raises(ReferenceUseError, match="its program alone"):
+        with pytest.raises(ReferenceUseError, match="a program alone"):
             alone(ref)
     assert rlx.make_program(lambda x: x + closed[...])(1.0).outputs
 
@@ -675,5 +675,5 @@ def test_whoever_does_not_hand_on_says_so() -> None:
         lambda: rlx.linear_transpose(lambda x: x * ref[...], 1.0),
         lambda: lax.reduce(jnp.ones(3), 0.0, lambda a, b: a + b * ref[...], (0,)),
     ):
-        with pytest.raises(ReferenceUseError, match="does not hand on"):
+        with pytest.raises(ReferenceUseError, match="does not thread through"):
             call()

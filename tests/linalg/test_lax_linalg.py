@@ -135,6 +135,7 @@ def test_mistakes() -> None:
         rlx.grad(lambda x: jnp.sum(ours.householder_product(x, np.ones(2))))(matrix(3, 2))
 
 
+@pytest.mark.thorough
 def test_eigenvectors_have_derivatives_on_both_sides() -> None:
     a = matrix(3, 3, dtype="c16") + np.diag([0, 2, 5])
     for left, right in ((True, True), (True, False), (False, True)):

@@ -114,6 +114,7 @@ def test_second_derivatives(name: str) -> None:
             second_order_agrees(getattr(ours, name), getattr(theirs, name), x)
 
 
+@pytest.mark.thorough
 def test_second_derivatives_of_spectra() -> None:
     x = positive(3, 3)
     second_order_agrees(phase_free(jnp, "eigh"), phase_free(jax.numpy, "eigh"), x)
@@ -124,6 +125,7 @@ VECTOR_NORMS = [None, 0, 1, 2, 3, 0.5, np.inf, -np.inf, -1]
 MATRIX_NORMS = [None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf]
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("ord", VECTOR_NORMS)
 def test_vector_norms(ord: Any) -> None:
     for dtype in ("f8", "c16"):
@@ -152,6 +154,7 @@ def test_condition_numbers(p: Any) -> None:
     assert np.asarray(ours.cond(singular, p)) > 1e15 or p == -2
 
 
+@pytest.mark.thorough
 def test_ranks_and_powers() -> None:
     stacked = np.stack([np.ones((3, 3)), np.eye(3), np.zeros((3, 3))])
     agree(ours.matrix_rank, theirs.matrix_rank, stacked, derivatives=False)
@@ -166,6 +169,7 @@ def test_ranks_and_powers() -> None:
         agree(partial(ours.matrix_power, n=n), partial(theirs.matrix_power, n=n), x)
 
 
+@pytest.mark.thorough
 def test_products() -> None:
     a, b = matrix(2, 3, 4), matrix(2, 4, 3)
     agree(ours.matmul, theirs.matmul, a, b)
@@ -179,6 +183,7 @@ def test_products() -> None:
         agree(lambda *xs: ours.multi_dot(xs), lambda *xs: theirs.multi_dot(xs), *factors)
 
 
+@pytest.mark.thorough
 def test_tensor_equations() -> None:
     a = matrix(24, 24).reshape(4, 6, 8, 3)
     agree(ours.tensorinv, theirs.tensorinv, a)
@@ -187,6 +192,7 @@ def test_tensor_equations() -> None:
     agree(partial(ours.tensorsolve, axes=(0, 3)), partial(theirs.tensorsolve, axes=(0, 3)), moved, matrix(4, 6))
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("shapes", [((4, 3), (4,)), ((4, 3), (4, 2)), ((3, 4), (3, 2))])
 def test_least_squares(shapes: Any) -> None:
     a, b = matrix(*shapes[0]), matrix(*shapes[1], seed=2)

@@ -47,6 +47,7 @@ def test_each_sequence_of_a_batch_may_have_its_own() -> None:
         lm.stack_lora([one, lm.new_lora(MODEL.parameters, 2)], [0, 1, 0])
 
 
+@pytest.mark.thorough
 def test_updates_learn_beside_quantised_weights() -> None:
     packed = rlx.tree.map(lambda x: quant.quantize(x, "int8/32") if x.ndim == 2 else x, MODEL.parameters)
     updates = lm.new_lora(packed, rank=4, names=("q", "v", "up", "down"))
@@ -110,6 +111,7 @@ def test_updates_and_their_gradients_are_those_of_peft() -> None:
 
 
 # ---------------------------------------------------------------- speculation
+@pytest.mark.thorough
 def test_speculation_gives_what_generation_gives() -> None:
     other = lm.Model(CONFIG, lm.random_parameters(CONFIG, 2))
     for draft in (lm.lookup_draft(), lm.model_draft(MODEL, 3), lm.model_draft(other, 5)):

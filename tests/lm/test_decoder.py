@@ -53,7 +53,7 @@ def test_a_cache_goes_on_forks_and_goes_back(model: lm.Model) -> None:
     np.testing.assert_array_equal(again, ahead)
     redone, _ = model.steps.advance(tokens[:, 10:], cache.truncate([10]), every=True)
     np.testing.assert_allclose(redone, whole[:, 10:], atol=1e-5)
-    with pytest.raises(OptionError, match="room for 16 positions; 12 are there and 5 come"):
+    with pytest.raises(OptionError, match="16 positions; 12 are used and 5 are added"):
         model.steps.advance(np.zeros((1, 5)), other)
 
 
@@ -72,6 +72,7 @@ def test_ragged_prompts_and_long_ones_give_what_each_gives_alone(model: lm.Model
         assert found[0] == int(np.argmax(model.logits([prompt])[0, -1]))
 
 
+@pytest.mark.thorough
 def test_stop_ids_end_a_sequence(model: lm.Model) -> None:
     draw = lm.Sampling(temperature=1.0, seed=4)
     free = list(zip(*model.generate([[1, 2], [3]], 10, draw, stop=()), strict=True))
@@ -236,11 +237,11 @@ def test_mistakes_are_named(model: lm.Model, tmp_path: Path, capsys: pytest.Capt
         with pytest.raises(OptionError, match=what) as raised:
             model.logits(tokens)
         assert "test_decoder.py" in str(raised.value), "the user's line"
-    with pytest.raises(InputTypeError, match="Tokens of float64 are no ids"):
+    with pytest.raises(InputTypeError, match="Token ids must be integers, got float64"):
         model.logits([[1.0, 2.0]])
     cache = lm.new_cache(CONFIG, 1, 4)
     _, cache = model.steps.advance(jnp.array([[1, 2, 3]]), cache)
-    with pytest.raises(OptionError, match="room for 4 positions; 3 are there and 2 come"):
+    with pytest.raises(OptionError, match="4 positions; 3 are used and 2 are added"):
         model.steps.advance(jnp.array([[4, 5]]), cache)
     with pytest.raises(InputTypeError, match="no tokenizer"):
         list(lm.Model(CONFIG, model.parameters).stream("a"))

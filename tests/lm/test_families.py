@@ -183,7 +183,7 @@ def test_what_becomes_longer_than_a_model_was_trained_for_is_as_in_transformers(
     for step, (scores, chosen) in enumerate(zip(steps, np.array(rows).T, strict=True)):
         np.testing.assert_allclose(logits, scores, atol=1e-4, rtol=0)
         if start + step == 32 and name == "phi3-longrope":
-            with pytest.raises(OptionError, match="(?s)from 32 tokens to more than 32.*Begin anew"):
+            with pytest.raises(OptionError, match="(?s)from 32 tokens to more than 32.*Start again"):
                 model.steps.advance(chosen[:, None], cache)
             whole = np.concatenate([np.array(prompts), np.array(rows)[:, : step + 1]], axis=1).tolist()
             logits, cache = model.start(whole, 63 - step)

@@ -123,6 +123,7 @@ def test_softmax(name, axis):
     )
 
 
+@pytest.mark.thorough
 def test_softmax_second_derivative_and_jacobian():
     x = X[0, 0]
     close(rlx.jacfwd(nn.softmax)(x), jax.jacfwd(jax.nn.softmax)(x))

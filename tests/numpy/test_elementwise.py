@@ -155,6 +155,7 @@ def test_powers_with_integer_arrays_have_slopes_at_zero(dtype: str) -> None:
     assert rlx.lax.pow(rnp.float16(3), rnp.array([2, -1])).dtype == np.float16
 
 
+@pytest.mark.thorough
 def test_clip_where_select_piecewise_choose() -> None:
     """Selections."""
     x = draw((3, 4))

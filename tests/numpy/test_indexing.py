@@ -275,7 +275,7 @@ def test_updates_through_slices_from_a_traced_start(start: int) -> None:
 def test_slices_from_a_start_refuse_what_they_cannot_do() -> None:
     with pytest.raises(TypeError, match="has 10"):
         rnp.asarray(DS_VECTOR)[rlx.ds(0, 11)]
-    with pytest.raises(TypeError, match="is an integer"):
+    with pytest.raises(TypeError, match="must be an integer"):
         rlx.jit(lambda n: rlx.ds(0, n).start)(3)
     assert rlx.ds(None) == slice(None) and rlx.ds(3).size == 3
     assert rlx.jit(lambda x, s: x[s])(rnp.asarray(DS_VECTOR), rlx.ds(rnp.asarray(1), 2)).tolist() == [1.0, 2.0]
@@ -367,3 +367,24 @@ def test_a_warning_of_an_update_points_here() -> None:
         with pytest.warns(FutureWarning) as caught:
             getattr(rnp.arange(3).at[np.array([0])], method)(1.5)
         assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("method", ["set", "add", "subtract", "multiply", "divide", "power", "min", "max"])
+@pytest.mark.parametrize("values", [[2.0, 3.0], (2, 3), [2.0, np.float32(3.0)], [[2.0], [3.0]]])
+@pytest.mark.parametrize("way", [lambda f: f, rlx.jit], ids=["eager", "jit"])
+def test_lists_as_updates(method: str, values: Any, way: Any) -> None:
+    """Lists and tuples are arrays there, as in JAX."""
+    x = np.arange(1.0, 7.0, dtype="f4").reshape(3, 2)
+    index = np.array([0, 2])
+    update = lambda x: getattr(x.at[index], method)(values)  # noqa: E731
+    with jax.enable_x64(False):
+        expected = update(jax.numpy.asarray(x))
+    found = way(update)(rnp.asarray(x))
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6)
+
+
+def test_lists_of_traced_values_as_updates() -> None:
+    """A list may have traced values in it."""
+    found = rlx.jit(lambda x, v: x.at[1:].set([v, 2 * v]))(np.zeros(3, "f4"), 4.0)
+    assert found.tolist() == [0.0, 4.0, 8.0]

@@ -21,12 +21,12 @@ from rlx.errors import ConcretizationTypeError, FileFormatError, InputTypeError,
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
 # cases that are not computed, by the start of their names, and why
 SKIPPED = {
-    "test_image_decoder": "decodes files of images",
-    "test_tfidfvectorizer": "counts words of texts",
-    "test_training_dropout": "draws random numbers, which have no expected result",
-    "test_bernoulli": "draws random numbers, which have no expected result",
+    "test_image_decoder": "decoding of image files",
+    "test_tfidfvectorizer": "counts of words in strings",
+    "test_training_dropout": "random numbers, without an expected result",
+    "test_bernoulli": "random numbers, without an expected result",
     "test_ai_onnx_ml_tree_ensemble": "decision trees",
-    "test_cast_e8m0_FLOAT": "rounds to powers of two by a mode of its own",
+    "test_cast_e8m0_FLOAT": "a special rounding to powers of two",
 }
 NARROW = 2.0**-7  # what a float of sixteen bits and fewer may be off by, as part of the largest
 
@@ -280,7 +280,7 @@ def test_unknown_operators_are_named_together() -> None:
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     """Other bytes, cut off files, none."""
     for data in (b"", b"not a model", small("y = Relu(x)").SerializeToString()[:20]):
-        with pytest.raises(FileFormatError, match="no ONNX model"):
+        with pytest.raises(FileFormatError, match="not an ONNX model"):
             rlx.onnx.load(data)
     with pytest.raises(OSError):
         rlx.onnx.load(tmp_path / "nothing.onnx")
@@ -370,7 +370,7 @@ def test_weights_of_few_bits_stay_packed(bits: int, zeros: bool) -> None:
 
 def test_other_numbers_of_bits_are_refused() -> None:
     function, parameters = rlx.onnx.load(packed_product(2, False))
-    with pytest.raises(UnsupportedError, match="multiplies by 2 bits, 96 numbers in blocks of 32"):
+    with pytest.raises(UnsupportedError, match="has weights of 2 bits, 96 numbers in blocks of 32"):
         function(parameters, np.ones((2, 3, 96), np.float32))
 
 

@@ -60,6 +60,7 @@ def routine(primitive: Any, *arrays: np.ndarray, **params: Any) -> list[np.ndarr
     return list(out) if primitive.multiple else [out]
 
 
+@pytest.mark.thorough
 def test_compiled_code() -> None:
     """What the reference says, of several in one program."""
     a, b = normal(3, 5, 4, dtype="c16"), normal(3, 4, 2, dtype="c16")
@@ -350,6 +351,7 @@ def test_pivots_are_those_of_lapack(dtype: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.thorough
 def test_equal_eigenvalues_and_deficient_ranks() -> None:
     """Vectors are orthonormal all the same."""
     reflection = np.eye(6) - 2 * np.outer([1.0] * 6, [1.0] * 6) / 6

@@ -9,6 +9,8 @@ import pytest
 from against_jax import agree, draw, equal, loop_equals_vmap
 from jax import lax
 
+import rlx
+import rlx.numpy
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import TensorType, bits_of, supported_dtypes
 from rlx.ops import indexing as ops
@@ -292,3 +294,21 @@ def test_scatter_mul_needs_unique_indices_for_a_derivative():
     x, indices, updates = scatter_args("rows")
     with pytest.raises(UnsupportedError):
         vjp(lambda u: ours(x, indices, u), updates)
+
+
+COMPUTED = {
+    "arange": lambda i: rlx.numpy.arange(10**7)[i],
+    "scaled": lambda i: (2.0 * rlx.numpy.arange(10**7))[i] + 1,
+    "reversed": lambda i: rlx.numpy.arange(10**7)[::-1][i],
+    "rows": lambda i: rlx.lax.broadcasted_iota("int32", (10**6, 9), 0)[i],
+    "identity": lambda i: rlx.numpy.eye(3000)[i, i],
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_elements_that_follow_from_their_position_need_no_array(name: str) -> None:
+    """An iota, or cheap arithmetic on one, is computed at the gathered positions."""
+    places = np.array([-1, 5, 3], "i4")
+    compiled = rlx.jit(COMPUTED[name]).lower(places).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes == 0
+    np.testing.assert_array_equal(compiled(places), COMPUTED[name](rlx.numpy.asarray(places)))

@@ -85,7 +85,8 @@ def opened(browser: Any, saved: Path) -> Iterator[Opened]:
 
 def test_pointing_at_a_line_lights_its_equations_and_kernels(opened: Opened) -> None:
     opened.page.hover("#lines .made:has-text('jnp.tanh')")
-    assert "tanh" in opened.lit("#graph") and any("tanh" in text for text in opened.lit("#made"))
+    assert any(text.startswith("tanh") for text in opened.lit("#graph"))
+    assert any("tanh" in text for text in opened.lit("#made"))
     assert len(opened.lit("#lines")) == 1
     opened.page.hover("header")
     assert opened.page.query_selector(".lit") is None
@@ -99,8 +100,30 @@ def test_pointing_at_an_equation_lights_its_line_and_says_what_it_is(opened: Ope
 
 
 def test_pointing_at_a_kernel_lights_its_equations(opened: Opened) -> None:
-    opened.page.hover("#part-kernels .kernel:has-text('sort') >> nth=0")
-    assert "sort" in opened.lit("#graph") and any("jnp.sort" in text for text in opened.lit("#lines"))
+    opened.page.hover("#part-kernels .kernel:has-text('Sort sort') >> nth=0")
+    (equation,) = opened.lit("#graph")
+    assert equation.startswith("sort") and any("jnp.sort" in text for text in opened.lit("#lines"))
+
+
+def test_each_product_lights_a_kernel_of_its_own(opened: Opened) -> None:
+    lit = []
+    for number in range(opened.page.locator("#graph .node:has-text('dot_general')").count()):
+        opened.page.hover(f"#graph .node:has-text('dot_general') >> nth={number}")
+        (kernel,) = opened.lit("#part-kernels")
+        assert "dot_general" in kernel
+        lit.append(kernel)
+    assert len(set(lit)) == len(lit) == 3
+
+
+def test_kernels_have_numbers_hues_bytes_and_the_users_lines(opened: Opened) -> None:
+    rows = opened.page.eval_on_selector_all(".kernel", "found => found.map(e => e.innerText)")
+    assert [row.split()[0] for row in rows] == [str(number) for number in range(len(rows))]
+    assert all("test_pages.py:" in row and "iB" in row for row in rows)
+    hues = opened.page.eval_on_selector_all(".kernel i", "found => found.map(e => getComputedStyle(e).backgroundColor)")
+    assert len(set(hues)) == len(hues)
+    assert "x" in opened.page.eval_on_selector_all(".node.input", "found => found.map(e => e.textContent)")
+    shapes = opened.page.eval_on_selector_all("svg .shape", "found => found.map(e => e.textContent)")
+    assert "f32[64,32]" in shapes
 
 
 def test_pointing_at_a_loop_lights_its_lines(opened: Opened) -> None:
@@ -120,7 +143,9 @@ def test_tabs_show_one_part_each(opened: Opened, name: str) -> None:
 
 def test_pointing_at_memory_lights_the_kernels_of_its_life(opened: Opened) -> None:
     opened.page.click("#tab-memory")
-    assert len(opened.page.query_selector_all("rect.buffer")) >= 2
+    drawn = len(opened.page.query_selector_all("rect.buffer"))
+    assert drawn >= 2 and len(opened.page.query_selector_all("#part-memory .row")) == drawn
+    assert "kernel, in order of execution" in opened.page.text_content("#part-memory svg")
     opened.page.hover("rect.buffer >> nth=0")
     assert opened.lit("#graph")
 
@@ -152,6 +177,19 @@ def test_the_graph_zooms_and_moves(opened: Opened) -> None:
         return [...document.querySelectorAll(".node")].filter(n => within(n.getBoundingClientRect())).length;
     }"""
     assert opened.page.evaluate(inside) == nodes
+
+
+@pytest.mark.parametrize("width", [390, 800])
+def test_a_narrow_screen_scrolls_down_only(browser: Any, saved: Path, width: int) -> None:
+    opened = Opened(browser, saved)
+    opened.page.set_viewport_size({"width": width, "height": 844})
+    for name in ("kernels", "loops", "fusion", "memory", "statistics", "traced"):
+        opened.page.click(f"#tab-{name}")
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, name
+    boxes = [opened.page.query_selector(panel).bounding_box() for panel in ("#lines", "#graph", "#made")]
+    assert all(box["width"] > 0.9 * width for box in boxes)
+    assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]
+    opened.context.close()
 
 
 def test_light_and_dark(browser: Any, saved: Path) -> None:

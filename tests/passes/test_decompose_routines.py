@@ -63,6 +63,7 @@ def test_small_matrices_alone() -> None:
     assert routines_of(lambda x: jnp.linalg.qr(x), claims, square) == ["qr"]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("device_of_c")
 def test_routines_in_loops_and_in_derivatives() -> None:
     """Derivatives are those of the primitives: the step comes after them."""

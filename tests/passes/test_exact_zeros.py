@@ -43,6 +43,7 @@ ZEROS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=60)
 @given(
     value=st.sampled_from(sorted(VALUES)),

@@ -438,6 +438,7 @@ def test_iota_and_constants():
     check(lower, x + np.arange(3, dtype=np.float32) * table, x)
 
 
+@pytest.mark.thorough
 def test_long_chains_do_not_recurse():
     graph = Graph()
     x = y = graph.input((3,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from graphs import Graph, execute, loops
 
 from rlx.ir.kernels import Buffer, Loops
@@ -119,6 +120,7 @@ def test_statistics():
     assert found["bytes"] > 0
 
 
+@pytest.mark.thorough
 def test_planning_is_near_linear():
     graph = Graph()
     x = graph.input((4, 4))

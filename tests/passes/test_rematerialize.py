@@ -84,6 +84,7 @@ def test_second_computations_are_behind_barriers_and_programs_stay_well_formed()
     assert len(names) > len(program.equations)
 
 
+@pytest.mark.thorough
 def test_random_numbers_are_the_same_the_second_time():
     key = rlx.random.key(3)
 

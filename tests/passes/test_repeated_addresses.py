@@ -58,6 +58,7 @@ def scattered(pattern: str, reducer: str, kind: str, i: Any, data: Any, shape: t
     return getattr(place, reducer)(updates_of(kind, shape, np if kind == "constant" else jnp, data))
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=60)
 @given(
     pattern=st.sampled_from(sorted(PATTERNS)),

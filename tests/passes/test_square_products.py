@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def program(steps: Sequence[tuple[str, int, int]]) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=40)
 @given(steps=STEPS, batch=st.sampled_from([1, 2, 3, 6]), size=st.sampled_from([2, 5, 8]), seed=st.integers(0, 2**31))
 def test_compiled_programs_and_their_gradients(steps, batch, size, seed):

@@ -85,7 +85,7 @@ def test_what_overwrites_an_element_says_so():
     verify_plan(plan(last))
     for store, what in (
         (replace(last.stores[0], order="any"), r"in any order, along dimensions \[0\]"),
-        (replace(last.stores[0], order="none"), "'none' is no order"),
+        (replace(last.stores[0], order="none"), "'none' is not an order"),
     ):
         with pytest.raises(VerificationError, match=what):
             verify_plan(plan(replace(last, stores=(store,))))

@@ -88,5 +88,5 @@ def test_under_vmap() -> None:
 
 @pytest.mark.parametrize("wrong", [{"factor": 1.0}, {"interval": 0}, {"initial": 0.5}, {"greatest": 2.0}])
 def test_rules_that_make_no_sense(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RlxError, match="is not a rule for a loss scale"):
+    with pytest.raises(RlxError, match="is not a valid loss scale rule"):
         LossScaler(**wrong)

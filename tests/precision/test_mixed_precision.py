@@ -288,9 +288,9 @@ def test_overrides_and_names() -> None:
     assert floats_of(found, "multiply") == {F32}
     with pytest.raises(RlxError, match="no precision 'float8'"):
         PrecisionPolicy.mixed("float8")
-    with pytest.raises(RlxError, match="'softmax', which is no primitive"):
+    with pytest.raises(RlxError, match="'softmax', which is not a primitive"):
         PrecisionPolicy.custom(overrides={"softmax": "float16"})
-    with pytest.raises(RlxError, match="computes in the dtypes it is given"):
+    with pytest.raises(RlxError, match="computes in its operands' dtypes"):
         PrecisionPolicy.custom(overrides={"convert": "float16"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -132,7 +133,10 @@ def test_table_and_markup() -> None:
     rows = lines[3 : 3 + len(found.kernels)]
     assert lines[0] == f"model on cpu, medians over the quicker half of {found.calls} runs"
     assert lines[1].startswith("peaks: cpu, ")
-    assert lines[2].split() == ["#", "kernel", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "line"]
+    assert lines[2].split() == ["#", "line", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "kernel"]
+    texts = ("h = jnp.sort(x @ w)", "h = jnp.sort(x @ w)", "return jnp.tanh(h).sum(1)")
+    for row, text in zip(rows, texts, strict=True):
+        assert re.match(rf"\d  test_profile.py:\d+  {re.escape(text)}  ", row)  # named by the user's line
     assert len(lines) == 4 + len(found.kernels) + len(found.warnings)
     sums = lines[3 + len(found.kernels)]
     assert sums.startswith("kernels ") and "outside kernels" in sums
@@ -187,7 +191,7 @@ def test_what_cannot_be_profiled() -> None:
         profile(jnp.negative)(rlx.ShapeDtypeStruct((3,), "float32"))
     with pytest.raises(RlxError, match="runs=0"):
         profile(jnp.negative, runs=0)
-    with rlx.default_device("reference"), pytest.raises(UnsupportedError, match="does not take the time"):
+    with rlx.default_device("reference"), pytest.raises(UnsupportedError, match="does not time its kernels"):
         profile(jnp.negative)(X)
 
 
@@ -217,8 +221,13 @@ def test_several_threads_at_once() -> None:
 class FakeCall:
     """A call whose kernels take the times that a test says, in nanoseconds."""
 
+    exchanges = False
+
     def __init__(self, kernel: Any, times: Iterator[tuple[float, float]]) -> None:
         self.name, self.device, self.steps, self.times = "fake", "cpu", (TimedStep("0", kernel),), times
+
+    def lines(self) -> dict[int, Any]:
+        return {}
 
     def round(self) -> Round:
         kernels, call = next(self.times)
@@ -252,7 +261,7 @@ def test_equal_times_need_no_warning(fake: Callable[..., Profile]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernels", "call", "said"), [(117e6, 4.35e6, "quieter machine"), (1e3, 9e3, "the rest is the call itself")]
+    ("kernels", "call", "said"), [(117e6, 4.35e6, "idle machine"), (1e3, 9e3, "the rest is the call itself")]
 )
 def test_disagreement_is_said(fake: Callable[..., Profile], kernels: float, call: float, said: str) -> None:
     found = fake(jnp.sin, X, times=itertools.repeat((kernels, call)))

@@ -137,3 +137,15 @@ def test_the_sample_is_the_later_half_of_what_was_run(seconds: list[float], leas
 def test_disagreement_is_a_fifth_of_the_call() -> None:
     assert not disagree(0.81, 1.0) and not disagree(1.19, 1.0)
     assert disagree(0.79, 1.0) and disagree(1.21, 1.0) and disagree(117.0, 4.35)
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_runs_that_exchange_are_as_many_whatever_they_take(least: int) -> None:
+    """Processes with clocks of their own must make the same number."""
+    late = itertools.count(0.0, 100.0)
+    wild = (1.5**n for n in itertools.count())
+    samples = [
+        steady_sample(lambda: round_of(1.0), least, never, counted=True),
+        steady_sample(lambda: round_of(next(wild)), least, late.__next__, counted=True),
+    ]
+    assert samples[0].made == samples[1].made and [sample.steady for sample in samples] == [True, False]

@@ -91,6 +91,7 @@ def matrices() -> tuple[np.ndarray, np.ndarray]:
     return tuple(generator.random((ORDER, ORDER), "f4") for _ in range(2))
 
 
+@pytest.mark.thorough
 def test_kernels_add_up_to_the_call(matrices: tuple[np.ndarray, np.ndarray]) -> None:
     """Within 30% of the call without clocks, for nine of ten programs; three attempts.
 
@@ -166,6 +167,7 @@ print(first.seconds, second.seconds, first.call_seconds)
 """
 
 
+@pytest.mark.thorough
 def test_the_first_profile_of_a_process_is_as_right_as_the_second() -> None:
     """Within 30% of the second, and of the call without clocks; three processes."""
     found: list[list[float]] = []
@@ -179,6 +181,7 @@ def test_the_first_profile_of_a_process_is_as_right_as_the_second() -> None:
     assert holds(attempt), found
 
 
+@pytest.mark.thorough
 def test_no_share_is_over_one(
     matrices: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

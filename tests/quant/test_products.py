@@ -300,7 +300,7 @@ def test_mistakes_are_named() -> None:
         quant.QuantScheme("nvfp4/8")
     with pytest.raises(OptionError, match="even block"):
         quant.QuantScheme("int4/7")
-    with pytest.raises(ShapeError, match="no whole number of blocks of 32"):
+    with pytest.raises(ShapeError, match="not a multiple of 32"):
         quant.quantize(np.ones((2, 33), np.float32), "int8/32")
     with pytest.raises(ShapeError, match="Blocks along axis 3"):
         quant.quantize(np.ones((2, 32), np.float32), "int8/32", axis=3)
@@ -321,7 +321,7 @@ def test_mistakes_are_named() -> None:
         quant.dequant_matmul(np.ones((2, 64), np.float32), replace(w, global_scale=np.ones(2, np.float32)))
     for scheme, width in (("gguf_q4_0", 35), ("gguf_q6_k", 211)):
         cut: Any = quant.QuantizedArray(np.zeros((3, width), np.uint8), None, None, None, quant.QuantScheme(scheme))
-        with pytest.raises(ShapeError, match=f"rows of {width} bytes, which are no whole blocks"):
+        with pytest.raises(ShapeError, match=f"rows of {width} bytes, which is not a multiple"):
             quant.dequant_matmul(np.ones((2, cut.length), np.float32), cut)
 
 

@@ -119,7 +119,7 @@ def test_graphs_are_rounded_and_cleared_by_node() -> None:
     stranger = rlx.Graph("other").input("x", rlx.Shape([2]))
     with pytest.raises(OptionError, match="nodes that no output"):
         quant.insert_q_dq(graph, {stranger: ENTRY})
-    with pytest.raises(InputTypeError, match="function is no program and no graph"):
+    with pytest.raises(InputTypeError, match="function is neither a program nor a graph"):
         quant.quant_propagate(coded)
 
 

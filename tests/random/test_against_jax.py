@@ -147,6 +147,7 @@ def test_permutation(x):
         compare("permutation", x, axis=-1, independent=True)
 
 
+@pytest.mark.thorough
 def test_choice():
     a = np.arange(10, 16, dtype=np.float32)
     p = np.array([0.1, 0.2, 0.3, 0.05, 0.05, 0.3], np.float32)

@@ -332,6 +332,7 @@ def noisy(x: Any, key: Any) -> Any:
     return jnp.sin(x) * random.normal(key)
 
 
+@pytest.mark.thorough
 def test_derivatives_beside_keys() -> None:
     slope = float(np.cos(0.5) * random.normal(KEY))
     for transform in (lambda f: f, rlx.jit, rlx.checkpoint):
@@ -401,6 +402,7 @@ def test_callbacks_get_keys() -> None:
 
 
 # ------------------------------------------------------------- generators
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_generators_are_those_of_jax(generator: str) -> None:
     jitted = rlx.jit(random.bits, static_argnums=(1, 2))

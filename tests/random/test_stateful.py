@@ -13,6 +13,7 @@ from rlx.errors import ShapeError
 from rlx.experimental.random import StatefulPRNG, stateful_rng
 
 
+@pytest.mark.thorough
 def test_draws_are_those_of_jax() -> None:
     ours, theirs = stateful_rng(42), jax_stateful_rng(42)
     for draw in (

@@ -126,6 +126,7 @@ def test_memory_comes_back_when_the_views_are_gone() -> None:
     assert address in {t.unsafe_buffer_pointer() for t in taken}
 
 
+@pytest.mark.thorough
 def test_a_big_buffer_is_not_unmapped_under_a_view() -> None:
     """In a process of its own: what goes wrong here ends it."""
     code = (

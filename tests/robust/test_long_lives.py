@@ -62,6 +62,7 @@ def test_many_calls_leave_memory_flat():
     assert float(state["a"][0]) == 105_000.0
 
 
+@pytest.mark.thorough
 def test_traces_that_are_forgotten_leave_memory_flat():
     def trace(count: int) -> None:
         for n in range(count):
@@ -92,6 +93,7 @@ def test_compiling_takes_time_in_proportion_to_the_program():
     assert long < 8 * short
 
 
+@pytest.mark.thorough
 def test_a_process_killed_while_it_fills_the_cache_harms_nobody(tmp_path):
     text = (
         "import numpy as np, rlx, rlx.numpy as rnp\n"
@@ -114,6 +116,7 @@ def test_a_process_killed_while_it_fills_the_cache_harms_nobody(tmp_path):
     assert not done.stderr
 
 
+@pytest.mark.thorough
 def test_two_versions_share_a_folder(tmp_path):
     """Each looks for entries of its own sources only."""
     text = (

@@ -56,6 +56,7 @@ def assert_done(folder: Path, body: str, **environment: str) -> None:
 
 
 # ---------------------------------------------------------------------- pools
+@pytest.mark.thorough
 def test_workers_receive_jitted_functions_by_value(tmp_path: Path) -> None:
     """loky sends the functions of a main module whole, with the jitted ones that they use."""
     pytest.importorskip("joblib")
@@ -66,6 +67,7 @@ check(lambda: joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(work)(n) 
     assert_done(tmp_path, body)
 
 
+@pytest.mark.thorough
 def test_a_pool_of_processes_in_threads(tmp_path: Path) -> None:
     """Threads that call jitted functions while one of them waits for processes that do."""
     body = """
@@ -129,6 +131,7 @@ check(lambda: [work(n) for n in range(4)])
     assert_done(tmp_path, body)
 
 
+@pytest.mark.thorough
 @needs_fork
 def test_children_of_a_process_whose_threads_compile(tmp_path: Path) -> None:
     """Neither locks of Python nor those inside LLVM are left to them."""
@@ -188,7 +191,7 @@ def test_threads_begin_together() -> None:
     barrier = threading.Barrier(8)
 
     def call(n: int) -> float:
-        barrier.wait(30)
+        barrier.wait(100)
         return float(functions[n](np.ones(10)))
 
     with ThreadPoolExecutor(8) as pool:
@@ -220,3 +223,11 @@ def test_jitted_functions_are_pickled_and_copied() -> None:
         x = jnp.ones(2)
         np.testing.assert_array_equal(again(x, 3), [3.0, 3.0])
         assert x.is_deleted()
+
+
+@needs_fork
+def test_a_fork_while_every_lock_is_held() -> None:
+    """Locks are found by what they are, so that a new one is tested when it is written."""
+    held = [sys.executable, str(Path(__file__).with_name("held_locks.py"))]
+    done = subprocess.run(held, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

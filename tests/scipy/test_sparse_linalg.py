@@ -116,6 +116,7 @@ def test_operators_with_matmul(solver: Any) -> None:
     np.testing.assert_allclose(solver(Doubling(), np.arange(3.0))[0], np.arange(3.0) / 2)
 
 
+@pytest.mark.thorough
 def test_breakdown_and_failure() -> None:
     for method in (ours.gmres, incremental):
         for broken in (np.zeros((2, 2)), np.full((2, 2), np.nan)):

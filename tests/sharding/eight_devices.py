@@ -115,7 +115,9 @@ BODIES: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], tuple[Any, .
     "all_gather_of_both": (lambda L, a: L.all_gather(a, ("y", "x"), tiled=True)[:2] * a, (("x", "y"),), (("x", "y"),)),
     "psum_scatter": (lambda L, a: L.psum_scatter(a, "x", tiled=True), ("y",), (("y", "x"),)),
     "psum_scatter_of_both": (
-        lambda L, a: L.psum_scatter(a * a, ("x", "y"), scatter_dimension=0, tiled=True), (), (("x", "y"),)
+        lambda L, a: L.psum_scatter(a * a, ("x", "y"), scatter_dimension=0, tiled=True),
+        (),
+        (("x", "y"),),
     ),
     "ppermute": (lambda L, a: L.ppermute(a, "x", [(0, 1), (1, 2), (2, 3), (3, 0)]) * a, ("x",), ("x",)),
     "ppermute_of_some": (lambda L, a: L.ppermute(a, "x", [(0, 3), (2, 1)]), ("x",), ("x",)),
@@ -123,7 +125,9 @@ BODIES: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], tuple[Any, .
     "all_to_all": (lambda L, a: L.all_to_all(a, "x", 0, 1, tiled=True), ("x",), (None, "x")),
     "all_to_all_stacked": (lambda L, a: L.all_to_all(a, "x", 0, 0), ("x",), ("x",)),
     "all_to_all_of_both": (
-        lambda L, a: L.all_to_all(a.reshape(2, 3, 1).repeat(8, 2), BOTH, 2, 0, tiled=True), (BOTH,), (BOTH,)
+        lambda L, a: L.all_to_all(a.reshape(2, 3, 1).repeat(8, 2), BOTH, 2, 0, tiled=True),
+        (BOTH,),
+        (BOTH,),
     ),
     "axis_index": (lambda L, a: a * L.axis_index(("y", "x")), (("x", "y"),), (("x", "y"),)),
     "axis_index_of_a_copy": (lambda L, a: a[:2] * (1.0 + L.axis_index("x")), (), ("x",)),
@@ -474,6 +478,24 @@ def jitted_shardings(lib: Any) -> Any:
     return a, b, c, d, known, g, lib.numpy.sum(lib.device_put(X, rows))
 
 
+@case
+def on_one_device(lib: Any) -> Any:
+    """Results of operations, transformed and jitted functions are on the device of their operands."""
+    one = lib.devices()[5]
+    mesh = lib.sharding.Mesh(np.array([one]), ("x",))
+    named = lib.sharding.NamedSharding(mesh, lib.sharding.PartitionSpec("x"))
+    found = []
+    f = lib.jit(lambda x: {"all": 2 * x, "sum": x.sum(), "argument": x})
+    for x in (lib.numpy.asarray(X), lib.device_put(X, one), lib.device_put(X, named)):
+        found += [f(x), f(x), lib.jit(f)(x), f.lower(x).compile()(x)]
+        found += [x + 1, x + X, x[0], lib.numpy.sin(x), lib.numpy.zeros_like(x), x.astype("int32"), lib.numpy.copy(x)]
+        found += [lib.grad(lambda x: f(x)["sum"])(x), lib.vmap(lib.numpy.sum)(x)]
+        found += [lib.lax.scan(lambda carry, row: (carry + row, row), x[0], x)]
+    found.append(lib.device_put(2 * lib.device_put(X, one), lib.devices()[0]))
+    assert lib.jit(lambda x: (x, lib.numpy.ones(2)))(lib.device_put(X, one))[1].devices() == {one}
+    return found, [sorted(d.id for d in x.devices()) for x in lib.tree.leaves(found)]
+
+
 # ------------------------------------------------------------- of rlx alone
 DTYPES = "bool int8 int16 int32 int64 uint8 uint32 float16 float32 float64 complex64".split()
 
@@ -583,7 +605,7 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
     explicit = mesh_of(rlx, "Explicit", x=4)
     within = rlx.shard_map(lambda a: a, mesh=mesh, in_specs=rows, out_specs=rows)
-    refused(lambda: rlx.vmap(within, spmd_axis_name="x")(X.reshape(1, 16, 3)), "inside of a rlx.vmap that 'x' divides")
+    refused(lambda: rlx.vmap(within, spmd_axis_name="x")(X.reshape(1, 16, 3)), "rlx.vmap with spmd_axis_name='x'")
     assert np.array_equal(rlx.vmap(within, spmd_axis_name="y")(X.reshape(2, 8, 3)), X.reshape(2, 8, 3))
     unreduced = P(unreduced={"x"})
     total = rlx.shard_map(lambda a: lax.psum(a, "x"), mesh=explicit, in_specs=P("x"), out_specs=unreduced)
@@ -622,8 +644,8 @@ def bad_input() -> None:
     mapped(lambda a: a * rlx.numpy.ones(3))()
     part = rlx.NamedSharding(mesh, P("x"))
     abstract = rlx.shard_map(lambda a: a, mesh=mesh.abstract_mesh, in_specs=P("x"), out_specs=P("x"))
-    refused(lambda: abstract(X), "no argument lies on some")
-    refused(lambda: abstract(rlx.device_put(X, rlx.NamedSharding(mesh_of(rlx, z=8), P("z")))), "an argument lies on")
+    refused(lambda: abstract(X), "no argument is on devices")
+    refused(lambda: abstract(rlx.device_put(X, rlx.NamedSharding(mesh_of(rlx, z=8), P("z")))), "an argument is on")
     refused(lambda: rlx.device_put(np.ones(6), part), "by 4")
     on_one = mapped(lambda a: a + rlx.device_put(1.0, rlx.devices()[0]))
     refused(on_one, "device_put", "cpu:0")
@@ -840,12 +862,19 @@ def pictures() -> None:
 
 
 PICTURES = (
-    ((8,), ("x",), _picture("""
+    (
+        (8,),
+        ("x",),
+        _picture("""
         ┌───────┬───────┬───────┬───────┐
         │CPU 0,1│CPU 2,3│CPU 4,5│CPU 6,7│
         └───────┴───────┴───────┴───────┘
-    """)),
-    ((8, 8), ("y", "x"), _picture("""
+    """),
+    ),
+    (
+        (8, 8),
+        ("y", "x"),
+        _picture("""
         ┌───────┬───────┬───────┬───────┐
         │       │       │       │       │
         │ CPU 0 │ CPU 2 │ CPU 4 │ CPU 6 │
@@ -857,8 +886,12 @@ PICTURES = (
         │       │       │       │       │
         │       │       │       │       │
         └───────┴───────┴───────┴───────┘
-    """)),
-    ((8, 16), ("x", "y"), _picture("""
+    """),
+    ),
+    (
+        (8, 16),
+        ("x", "y"),
+        _picture("""
         ┌───────────────────────┬───────────────────────┐
         │         CPU 0         │         CPU 1         │
         ├───────────────────────┼───────────────────────┤
@@ -868,7 +901,8 @@ PICTURES = (
         ├───────────────────────┼───────────────────────┤
         │         CPU 6         │         CPU 7         │
         └───────────────────────┴───────────────────────┘
-    """)),
+    """),
+    ),
 )
 
 

@@ -185,6 +185,49 @@ def beside_shard_map(x, w):
     return centred(2 * x) @ w
 
 
+# ------------------------------------------------------------- branches and carries that are divided differently
+@case(P("i"), P(), i=4)
+def branches_that_are_divided_differently(x, w):
+    def tree(x):
+        return {"a": x * 2, "b": (x.T, x.sum(0))}
+
+    def other(x):
+        return {"a": x[::-1], "b": (x, x[:, 0])}
+
+    whole = lax.cond(jnp.isfinite(x).all(), lambda x: x, lambda x: jnp.zeros((8, 8), x.dtype), x)
+    chosen = (jnp.abs(x).sum() * 9).astype(int) % 3
+    return whole, lax.cond(x.sum() > 0, tree, other, x), lax.switch(chosen, [jnp.sort, jnp.cos, lambda x: 0 * X], x)
+
+
+@case(P("i", "j"), P(), lies=False, i=2, j=2)
+def carries_that_become_divided(x, w):
+    zeros = np.zeros((8, 8))
+    total, sums = lax.scan(lambda c, _: (jnp.sin(c) + x, c.sum(0)), zeros, length=3)
+    pair = lax.scan(lambda c, _: ((c[1], c[0] + x), None), (zeros, zeros), length=4)[0]
+    several = lax.fori_loop(0, 3, lambda n, c: {"g": c["g"] + n * x, "n": c["n"] + x.sum()}, {"g": zeros, "n": 0.0})
+    return total, sums, pair, several, lax.fori_loop(0, 2, lambda _, c: c.T + x, zeros)
+
+
+@case(P("i"), P(), i=4)
+def branches_in_loops_and_loops_in_branches(x, w):
+    zeros = np.zeros((8, 8))
+
+    def either(c, n):
+        return lax.cond(n % 2 == 0, lambda c: c + x, lambda c: zeros, c), n
+
+    inner = lax.scan(lambda c, _: (lax.scan(lambda d, _: (d + x, None), c, length=2)[0], c.sum(1)), zeros, length=2)
+    outer = lax.cond(x.sum() > 9, lambda x: lax.fori_loop(0, 2, lambda _, c: c + x, zeros), lambda x: zeros + x[0], x)
+    return lax.scan(either, zeros, jnp.arange(3)), inner, outer
+
+
+@case(P("i"), P(), i=4)
+def gradients_that_are_added_up(x, w):
+    def of_row(total, row):
+        return total + rlx.grad(lambda x: jnp.sin(x @ row).sum())(x), None
+
+    return lax.scan(of_row, jnp.zeros_like(x), w.T)[0], jnp.full_like(x, w[0, 0]), lax.full_like(x, 2.0)
+
+
 def gathered(x: Any) -> np.ndarray:
     """All of an array."""
     return np.asarray(x) if x.is_fully_addressable or x.is_fully_replicated else process_allgather(x)

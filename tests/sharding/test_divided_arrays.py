@@ -51,6 +51,12 @@ except InputTypeError as error:
 else:
     raise AssertionError
 
+fifth = rlx.devices()[5]
+put = rlx.device_put(np.ones(3), fifth)
+for out in (rlx.jit(lambda v: (2 * v, jnp.ones(2)))(put), rlx.grad(lambda v: (v * v).sum())(put), put + 1, put[0]):
+    assert {x.device for x in rlx.tree.leaves(out)} == {fifth}, out
+assert rlx.jit(lambda v: 2 * v)(rlx.device_put(2 * put, rlx.devices()[0])).device == rlx.devices()[0]
+
 def body(v):
     return 2 * v
 assert rlx.pmap(body).__wrapped__ is body

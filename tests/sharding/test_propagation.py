@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent / "propagation.py"
 EIGHT = {"RLX_NUM_CPU_DEVICES": "8", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
 
@@ -26,6 +28,7 @@ def run(library: str, **environment: str) -> tuple[dict[str, str], str]:
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.thorough
 def test_results_are_divided_as_on_jax_and_exchanges_are_listed() -> None:
     found, said = run("rlx", RLX_EXPLAIN="1")
     assert found == run("jax")[0]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.distributed import threads
-from rlx.errors import CollectiveError, DeviceError, ShardingError
+from rlx.errors import CollectiveError, DeviceError, DonatedArrayError, ShardingError
 from rlx.experimental import multihost_utils
+from rlx.ir.collectives import members
 from rlx.sharding import Mesh, NamedSharding
 from rlx.sharding import PartitionSpec as P
 
@@ -41,6 +43,7 @@ def check_programs(module: str, *names: str) -> int:
     return len(found)
 
 
+@pytest.mark.thorough
 def test_programs_over_processes_are_those_of_one() -> None:
     check_programs("spanning", "product", "gradient_inside")
 
@@ -50,13 +53,29 @@ def test_every_program_over_processes_is_that_of_one() -> None:
     assert check_programs("spanning") >= 18
 
 
+@pytest.mark.thorough
 def test_jit_divides_whole_arrays_as_one_process_does() -> None:
-    check_programs("partitioned", "two_axes_divide_one", "constraints")
+    check_programs("partitioned", "two_axes_divide_one", "constraints", "branches_that_are_divided_differently")
 
 
 @pytest.mark.thorough
 def test_every_program_of_whole_arrays_is_that_of_one_process() -> None:
     assert check_programs("partitioned") >= 17
+
+
+@pytest.mark.thorough
+def test_a_random_program_over_processes_is_that_of_one() -> None:
+    check_programs("random_programs", "3", "8")
+
+
+@pytest.mark.thorough
+def test_random_programs_over_processes_are_those_of_one() -> None:
+    assert check_programs("random_programs") == 30
+
+
+@pytest.mark.thorough
+def test_operations_outside_of_jit_are_those_of_one_process() -> None:
+    assert check_programs("outside_of_jit") >= 6
 
 
 def test_devices_are_those_of_all_processes() -> None:
@@ -68,7 +87,7 @@ def test_devices_are_those_of_all_processes() -> None:
         assert rlx.local_devices()[0] == "cpu"
         assert rlx.local_devices()[0] == f"cpu:{own}"
         assert jnp.ones(2).sharding.devices == tuple(rlx.local_devices())
-        with pytest.raises(DeviceError, match=f"one of process {(own + 1) % 3}"):
+        with pytest.raises(DeviceError, match=f"belongs to process {(own + 1) % 3}"):
             rlx.device_put(1.0, rlx.devices()[(own + 1) % 3])
         with pytest.raises(DeviceError, match="no process 3"):
             rlx.local_devices(3)
@@ -165,17 +184,13 @@ def test_arrays_are_made_of_what_processes_have() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda x: x + 1,
-        lambda x: jnp.sin(x),
         lambda x: np.asarray(x),
-        lambda x: x[0],
         lambda x: x.tolist(),
-        lambda x: float(x[0, 0]),
-        lambda x: rlx.vmap(jnp.sum)(x),
         lambda x: rlx.jit(lambda x: rlx.distributed.all_reduce(x))(x),
+        lambda x: rlx.distributed.all_reduce(x),
     ],
 )
-def test_outside_of_traces_nothing_is_computed(use: Any) -> None:
+def test_values_of_all_processes_are_not_read(use: Any) -> None:
     def work() -> None:
         x = rlx.device_put(X, NamedSharding(mesh_of("a"), P("a")))
         with pytest.raises(ShardingError, match="process_allgather"):
@@ -191,11 +206,52 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ShardingError, match="divided over processes as"):
             rlx.shard_map(lambda x: x, mesh=mesh, in_specs=P(), out_specs=P())(x)
         with pytest.raises(ShardingError, match="would have to be exchanged"):
-            rlx.device_put(x, NamedSharding(mesh, P()))
+            rlx.device_put(x, rlx.local_devices()[0])
         with pytest.raises(ShardingError, match="other processes"):
             rlx.pmap(lambda x: x, devices=rlx.devices())
-        with pytest.raises(CollectiveError, match="digest"):
-            rlx.device_put(X + rlx.process_index(), NamedSharding(mesh, P("a")))
+
+    threads.run(2, work)
+
+
+def test_a_call_that_is_refused_leaves_the_group_as_it_was() -> None:
+    def work() -> None:
+        own, count = rlx.process_index(), rlx.process_count()
+        rows = NamedSharding(mesh_of("a"), P("a"))
+        first, some = (NamedSharding(Mesh(np.array(rlx.devices()[:n]), ("a",)), P("a")) for n in (1, 2))
+        with pytest.raises(CollectiveError, match=r"rank 1: a float64\[8,3\], whose values have the digest"):
+            rlx.device_put(X + own, rows)
+        with pytest.raises(CollectiveError, match="rank 2, 3: a float64"):
+            rlx.device_put(X[: 4 + 4 * (own < 2)], rows)
+        for rows_here, dtype in ((3 + (own == 1), "f8"), (3, "f4" if own else "f8")):
+            said = r"data of shape \(3, 2\) and dtype float64; rank .*: data of shape"
+            with pytest.raises(CollectiveError, match=said):
+                rlx.make_array_from_process_local_data(rows, np.ones((rows_here, 2), dtype))
+        with pytest.raises(ShardingError, match="on 2 of 4 processes"):
+            rlx.device_put(X, some)
+        if own:
+            with pytest.raises(ShardingError, match=f"on process 0, and this is process {own}"):
+                rlx.device_put(X, first)
+        else:
+            np.testing.assert_array_equal(rlx.device_put(X, first) + 1, X + 1)
+        assert rlx.distributed.all_reduce(1) == count
+
+    threads.run(4, work)
+
+
+def test_local_data_of_another_thread_is_not_compared() -> None:
+    def work() -> None:
+        rows, made = NamedSharding(mesh_of("a"), P("a")), []
+
+        def load() -> None:
+            with members(known):
+                made.append(rlx.make_array_from_process_local_data(rows, X))
+
+        known = members.value
+        loader = threading.Thread(target=load)
+        loader.start()
+        assert rlx.distributed.all_reduce(1) == 2
+        loader.join()
+        assert made[0].shape == (16, 3)
 
     threads.run(2, work)
 
@@ -223,10 +279,72 @@ def test_transformations_take_and_give_them() -> None:
         ):
             assert over.sharding == x.sharding
             np.testing.assert_allclose(multihost_utils.process_allgather(over), expected, rtol=1e-13)
-        with pytest.raises(ShardingError, match="process_allgather"):
-            rlx.lax.scan(lambda c, row: (c, row), 0, x)
+        total, _ = rlx.lax.scan(lambda c, row: (c + row, None), np.zeros(3), x)
+        np.testing.assert_allclose(total, X.sum(0))
         _, rows = rlx.lax.scan(lambda c, _: (c, x), 0, None, length=2)
         assert rows.shape == (2, *X.shape) and rows.sharding.spec == P(None, "a")
+
+    threads.run(2, work)
+
+
+def test_tangents_and_cotangents_are_divided_as_their_values() -> None:
+    @rlx.custom_jvp
+    def turned(x: Any) -> Any:
+        return x.T
+
+    # not a derivative, but of the shape of one, divided as the argument
+    turned.defjvp(lambda primals, tangents: (primals[0].T, 2 * tangents[0]))
+
+    @rlx.custom_vjp
+    def sine(x: Any) -> Any:
+        return jnp.sin(x)
+
+    sine.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct.T,))
+    square, given = np.sin(np.arange(64.0)).reshape(8, 8), np.cos(np.arange(64.0)).reshape(8, 8)
+    uses = [
+        lambda x, t: rlx.jvp(turned, (x,), (x,)),
+        lambda x, t: rlx.grad(lambda x: (sine(x) * t).sum())(x),
+        lambda x, t: rlx.jvp(jnp.sin, (x,), (t,)),
+        lambda x, t: rlx.linearize(jnp.sin, x)[1](t),
+        lambda x, t: rlx.vjp(lambda x: 2 * x.T, x)[1](t),
+        lambda x, t: rlx.vjp(lambda x: 2 * x.T, x)[1](x),
+    ]
+    expected = [rlx.tree.leaves(use(square, given)) for use in uses]
+
+    def work() -> None:
+        x = rlx.device_put(square, NamedSharding(mesh_of("a", "b", shape=(2, 2)), P("a", "b")))
+        for use, values in zip(uses, expected, strict=True):
+            for found, value in zip(rlx.tree.leaves(use(x, given)), values, strict=True):
+                np.testing.assert_allclose(multihost_utils.process_allgather(found), value, rtol=1e-12)
+
+    threads.run(4, work)
+
+
+def test_a_described_call_has_whole_arrays() -> None:
+    def work() -> None:
+        rows = NamedSharding(mesh_of("a"), P("a"))
+        x = rlx.device_put(X, rows)
+        assert rlx.eval_shape(lambda x: 2 * x, x) == rlx.ShapeDtypeStruct(X.shape, X.dtype, sharding=rows)
+        assert rlx.eval_shape(jnp.sum, x) == rlx.ShapeDtypeStruct((), X.dtype)
+        assert jnp.zeros_like(rlx.eval_shape(jnp.sin, x)).sharding == rows
+        compiled = rlx.jit(lambda x: (x, x.sum())).lower(x).compile()
+        assert compiled.output_shardings[0] == rows == compiled.input_shardings[0][0]
+        assert compiled.output_shardings[1].is_fully_replicated
+        assert compiled.args_info[0][0].shape == X.shape == compiled.out_avals[0].shape == compiled.in_avals[0][0].shape
+        assert compiled(x)[0].sharding == rows
+
+    threads.run(2, work)
+
+
+def test_what_is_donated_is_deleted() -> None:
+    def work() -> None:
+        x = rlx.device_put(X, NamedSharding(mesh_of("a"), P("a")))
+        double = rlx.jit(lambda x: 2 * x, donate_argnums=0)
+        y = double(x)
+        assert x.is_deleted() and not y.is_deleted()
+        with pytest.raises(DonatedArrayError):
+            double(x)
+        np.testing.assert_array_equal(multihost_utils.process_allgather(double(y)), 4 * X)
 
     threads.run(2, work)
 
@@ -238,10 +356,13 @@ def test_what_jit_exchanges_is_listed(capsys: pytest.CaptureFixture[str]) -> Non
             rlx.jit(lambda x: jnp.sin(2 * x))(x)
             rlx.jit(lambda: (x * 2).sum(0))()
             rlx.jit(lambda x: jnp.sort(x, 0))(x)
+            rlx.jit(lambda x: rlx.lax.fori_loop(0, 50, lambda _, c: c + x.sum(), 0.0))(x)
+            rlx.jit(lambda x: rlx.lax.while_loop(lambda c: c.sum() < 9, lambda c: 2 * c, x))(x)
 
     threads.run(2, work)
     said = [line for line in capsys.readouterr().err.splitlines() if "exchange" in line or " in the group " in line]
-    assert len(said) == 4
+    assert len(said) == 8 and all(line.startswith("[0] ") for line in said)
+    assert "8 bytes on each process, 50 times at " in said[5] and "8 bytes on each process, in each round" in said[7]
     assert "all_reduce (sum) of float64[3] in the group 'world', 24 bytes on each process at " in said[1]
     assert "all_gather of float64[1,4,3] in the group 'world', 192 bytes on each process at " in said[3]
     assert "test_spanning.py" in said[1]
@@ -253,9 +374,22 @@ def test_jit_refuses_what_lies_otherwise_than_its_in_shardings() -> None:
         x = rlx.device_put(X[:, :2], rows)
         with pytest.raises(ShardingError, match="would have to be exchanged"):
             rlx.jit(lambda x: x, in_shardings=columns)(x)
-        other = rlx.device_put(X[:, :2], NamedSharding(mesh_of("b"), P("b")))
-        with pytest.raises(ShardingError, match="one mesh"):
-            rlx.jit(jnp.add)(x, other)
+
+    threads.run(2, work)
+
+
+def test_arrays_over_several_meshes_are_brought_to_the_first() -> None:
+    def work() -> None:
+        rows = NamedSharding(mesh_of("a"), P("a"))
+        turned = NamedSharding(Mesh(np.array(rlx.devices())[::-1], ("a",)), P("a"))
+        x, y = rlx.device_put(X, rows), rlx.device_put(2 * X, turned)
+        for found, lies in (
+            (rlx.jit(jnp.add)(x, y), rows),
+            (y + x, turned),
+            (rlx.device_put(x, turned) + rlx.jit(lambda x: 2 * x, out_shardings=turned)(x), turned),
+        ):
+            assert found.sharding == lies
+            np.testing.assert_array_equal(multihost_utils.process_allgather(found), 3 * X)
 
     threads.run(2, work)
 

@@ -15,16 +15,22 @@ def a_fork_waits_and_nobody_begins_meanwhile() -> None:
     order: list[str] = []
     inside = threading.Event()
 
-    def work(name: str, seconds: float) -> None:
+    def wait_for_the_fork() -> None:
+        while not forks._forking:
+            time.sleep(0.001)
+
+    def work(name: str) -> None:
         with forks.unforked(), forks.unforked():
             inside.set()
-            time.sleep(seconds)
+            if name == "first":
+                wait_for_the_fork()
+                time.sleep(0.1)  # in which the second one would begin, if it could
             order.append(name)
 
-    first = threading.Thread(target=work, args=("first", 0.2))
+    first = threading.Thread(target=work, args=("first",))
     first.start()
-    inside.wait(10)
-    second = threading.Thread(target=lambda: (time.sleep(0.1), work("second", 0)))
+    inside.wait(60)
+    second = threading.Thread(target=lambda: (wait_for_the_fork(), work("second")))
     second.start()
     child = os.fork()
     if child == 0:

@@ -418,11 +418,13 @@ def ending_of(data: bytes) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.selected("all")
 @pytest.mark.parametrize("name", REFUSED)
 def test_crafted_files_are_refused(tmp_path: Path, name: str) -> None:
     assert not loaded(tmp_path / f"t{ending_of(REFUSED[name])}", REFUSED[name])
 
 
+@pytest.mark.selected("all")
 @pytest.mark.parametrize("name", TAKEN)
 def test_crafted_files_that_are_sound(tmp_path: Path, name: str) -> None:
     assert loaded(tmp_path / f"t{ending_of(TAKEN[name])}", TAKEN[name])

@@ -40,6 +40,7 @@ def test_no_path_hides_a_module() -> None:
         assert meant.with_suffix(".py").exists() or (meant / "__init__.py").exists(), target
 
 
+@pytest.mark.thorough
 def test_every_kind_of_import_works() -> None:
     """Statements as people write them, each in a process that has loaded none of it."""
     for statement, shown in (

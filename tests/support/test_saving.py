@@ -100,6 +100,71 @@ def test_every_step_may_fail(
     assert {"open", "fsync", "replace"} <= set(failed) and failed[-1] == "fsync"
 
 
+class Recording:
+    """The module `os`, which notes calls that reach the file system, in their order."""
+
+    NOTED = ("open", "fsync", "replace", "fchown", "fchmod", "unlink")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(os, name)
+        return self.noted(name, function) if name in self.NOTED else function
+
+    def noted(self, name: str, function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            found = function(*args)
+            what: Any = args[0] if name in ("open", "replace") else os.readlink(f"/proc/self/fd/{args[0]}")
+            mode = [oct(args[2])] if name == "open" and len(args) == 3 else []
+            size = [os.path.getsize(what)] if name == "fsync" and os.path.isfile(what) else []
+            self.calls.append((name, self.kind(str(what)), *mode, *size))
+            return found
+
+        return call
+
+    def kind(self, path: str) -> str:
+        name = os.path.basename(path)
+        return "folder" if os.path.isdir(path) else "beside" if name.startswith(".rlx-save-") else name
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads names of open files from /proc")
+@pytest.mark.selected("all")
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("existing", [False, True])
+def test_the_order_of_system_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, existing: bool
+) -> None:
+    """Contents reach the disk before the name does, and the name before `save` returns.
+
+    The new file is its owner's alone until it has the owner and the mode of the old one.
+    """
+    file = tmp_path / f"model{ending}"
+    if existing:
+        rlx.save(file, OLD)
+        file.chmod(0o604)
+    system = Recording()
+    monkeypatch.setattr(atomic, "os", system)
+    rlx.save(file, NEW)
+    monkeypatch.undo()
+    like_the_old_one = [("fchown", "beside"), ("fchmod", "beside")]
+    assert system.calls == [
+        ("open", "folder"),
+        ("open", "beside", "0o600" if existing else "0o666"),
+        *(like_the_old_one if existing else []),
+        ("fsync", "beside", file.stat().st_size),  # all of it
+        ("replace", "beside"),
+        ("fsync", "folder"),
+    ]
+    assert stat.S_IMODE(file.stat().st_mode) == (0o604 if existing else 0o666 & ~_mask())
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_writing_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     """Also in the middle."""
@@ -153,7 +218,9 @@ print(found)
 
 def in_process(program: str, file: Path) -> str:
     command = [sys.executable, "-c", program, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    # a limit on the size of files would cut Python's own files of bytecode, too
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

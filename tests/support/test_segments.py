@@ -57,3 +57,12 @@ def test_batches_and_bad_input() -> None:
         rlx.ops.segment_max(x.astype(complex), IDS)
     with pytest.raises(AttributeError):
         rlx.ops.segment_mean  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["segment_sum", "segment_prod", "segment_min", "segment_max"])
+def test_scalars_count_for_every_id(name: str) -> None:
+    """As in JAX."""
+    ids = np.array([0, 1, 1])
+    for data in (2.0, np.float32(2.0), np.array(3)):
+        found, expected = getattr(rlx.ops, name)(data, ids, 3), getattr(jax.ops, name)(data, ids, 3)
+        assert np.asarray(found).tolist() == np.asarray(expected).tolist()

@@ -103,6 +103,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
                 rlx.save(tmp_path / f"t{ending}", value)
 
 
+@pytest.mark.thorough
 @given(st.sets(st.text(max_size=6) | st.sampled_from(["a.npy", "__metadata__", "a/b", "..", "dtype:a"]), max_size=4))
 def test_any_names(names: set[str]) -> None:
     """Keys are refused or come back."""

@@ -76,6 +76,7 @@ def test_python_number_tangent_takes_the_primal_dtype() -> None:
     assert (y.dtype, dy.dtype, float(dy)) == (np.float64, np.float64, 6.0)
 
 
+@pytest.mark.thorough
 def test_hvp_is_the_hessian_times_the_vector() -> None:
     """Without forming the Hessian."""
     x, v = reals(4), np.arange(4.0)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.nn
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nestings import ALL, POINT
@@ -115,6 +116,7 @@ def test_four_ways_agree(steps: list[Step]) -> None:
     check(steps)
 
 
+@pytest.mark.thorough
 def test_every_operation_under_every_wrapper() -> None:
     """Pairs that the generated programs may miss, without a compiler."""
     names = sorted(OPERATIONS)

@@ -82,6 +82,27 @@ def right_uses() -> None:
     rlx.optim.adam(1e-3).init({"w": x})
 
 
+def arrays() -> None:
+    """Results that editors complete."""
+    x = jnp.ones(3)
+    assert_type(jnp.sin(x), Array)
+    assert_type(jnp.add(x, 1), Array)
+    assert_type(jnp.where(x > 0, x, 0.0), Array)
+    assert_type(jnp.linspace(0, 1, 3), Array)
+    assert_type(jnp.linalg.solve(jnp.eye(3), x), Array)
+    assert_type(rlx.lax.exp(x), Array)
+    assert_type(jnp.fft.fft(x), Array)
+    assert_type(rlx.random.normal(rlx.random.key(0), (2,)), Array)
+    assert_type(x + 1, Array)
+    assert_type(1 / x, Array)
+    assert_type(x == x, Array)
+    assert_type(x.T, Array)
+    assert_type(x[0], Array)
+    assert_type(x.at[0].set(1), Array)
+    assert_type(x.at[0].add(1.0).sum(), Array)
+    assert_type(rlx.jit(lambda y: jnp.sin(y))(x), Array)
+
+
 def wrong_uses() -> None:
     """What they refuse: a line each."""
     x = jnp.ones(3)
@@ -94,7 +115,13 @@ def wrong_uses() -> None:
     softplus(x, x)  # wrong
     block(x, depth="2")  # wrong
     rlx.jit(scale).lowr(x)  # wrong
+    jnp.sinn(x)  # wrong
+    jnp.linalg.slove(jnp.eye(3), x)  # wrong
+    rlx.lax.expp(x)  # wrong
+    rlx.inspekt(scale)  # wrong
+    x.sume()  # wrong
 
 
 if __name__ == "__main__":
     right_uses()
+    arrays()

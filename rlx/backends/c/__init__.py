@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rlx.backends.c.compile import compile_unit, compiler
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.claims import Claims
@@ -10,7 +12,7 @@ from rlx.backends.loops.program import Unit
 
 __all__ = ["CBackend"]
 
-# A routine is a step of the host's, of 15 us and more; where its loops are no slower, for one matrix and for many
+# A routine is a host step of at least 15 us; listed are those whose loops are not slower, for one matrix and for many
 _LOOPS_UP_TO = (
     ("cholesky", 8),
     ("householder_product", 8),
@@ -25,13 +27,13 @@ _NEVER_FASTER = frozenset({"pivots_to_permutation", "tridiagonal_solve"})
 
 
 class CBackend(TextBackend):
-    """Kernels are functions of C, in one shared library for each plan; they run on one thread.
+    """Kernels are C functions, in one shared library per plan; they run on one thread.
 
-    Raises DeviceError where no compiler is found.
+    Raises DeviceError if no compiler is found.
     """
 
     name = "c"
-    dialect = CDialect
+    dialect = partial(CDialect, stops=True)
 
     def __init__(self) -> None:
         compiler()
@@ -42,5 +44,5 @@ class CBackend(TextBackend):
         return Claims(routines=Claims().routines - _NEVER_FASTER, loops_up_to=_LOOPS_UP_TO)
 
     def compile_unit(self, unit: Unit) -> CompiledUnit:
-        """As a shared library."""
+        """Compile to a shared library."""
         return compile_unit(unit)

@@ -1,7 +1,7 @@
-"""Units of C compiled by the system's compiler to shared libraries, which are kept on disk with other native code.
+"""Units of C compiled by the system's compiler to shared libraries, which are cached on disk with other native code.
 
-The environment variable CC names the compiler, else it is the first of cc, gcc and clang that is there. What it makes
-is read, checked and kept by the store (backends/cpu/runtime/store.py) under the text, the compiler and its flags.
+The environment variable CC names the compiler; the default is the first of cc, gcc and clang. The store
+(backends/cpu/runtime/store.py) reads, checks and keeps the libraries, keyed by source, compiler and flags.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.backends.c.source import ENTRY, unit_source
-from rlx.backends.cpu.runtime.store import Store, user_folder
+from rlx.backends.cpu.runtime.store import Store, digest_of, user_folder
 from rlx.backends.loops.executable import CompiledUnit
 from rlx.backends.loops.program import Unit
 from rlx.errors import DeviceError
+from rlx.forks import reopen_after_fork
 
 __all__ = ["FLAGS", "Compiler", "compile_unit", "compiler"]
 
-# -fno-strict-aliasing: temporaries of different types take turns in the arena.
-# -fno-trapping-math: nobody reads the flags that operations on numbers raise
+# -fno-strict-aliasing: temporaries of different types share the arena.
+# -fno-trapping-math: floating-point exception flags are not read
 FLAGS = (
     "-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC",
     "-shared",
 )  # fmt: skip
-# what makes code better where the compiler has it
+# flags that improve code, if the compiler supports them
 _WANTED = (("-march=native",), ("-fopenmp-simd", "-DRLX_OPENMP_SIMD"))
 _SHOWN_LINES = 12
 _DEFAULTS = ("cc", "gcc", "clang")
@@ -45,8 +46,17 @@ _DEFAULTS = ("cc", "gcc", "clang")
 _kept: list[Any] = []  # code stays mapped for the life of the process
 
 
+class Identity(NamedTuple):
+    """Everything that compiled code depends on, besides its source."""
+
+    command: tuple[str, ...]
+    flags: tuple[str, ...]
+    platform: str
+    macros: str  # predefined macros, which include the compiler's version and the processor
+
+
 class Compiler:
-    """A C compiler, as a maker of native code for a store."""
+    """A C compiler that produces native code for a store."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = tuple(command)
@@ -55,28 +65,25 @@ class Compiler:
         macros = self._run(*self.flags, *_MACROS)
         if macros.returncode != 0:
             raise DeviceError(
-                f"{shlex.join(self.command)} is no C compiler that takes {' '.join(FLAGS)}:\n"
+                f"{shlex.join(self.command)} is not a C compiler that accepts {' '.join(FLAGS)}:\n"
                 f"{_first_lines(macros.stderr)}",
                 "Install gcc or clang, or set the environment variable CC to another compiler.",
             )
-        digest = hashlib.blake2b(digest_size=32)
-        for part in (*self.command, *self.flags, sys.platform, macros.stdout):  # macros say version and processor
-            digest.update(part.encode() + b"\0")
-        self._fingerprint = digest.digest()
+        self.identity = Identity(self.command, tuple(self.flags), sys.platform, macros.stdout)
 
     def _run(self, *arguments: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
-        # in a session of its own, so that Ctrl-C does not stop it half way: the store waits for what it began
+        # in a separate session, so that Ctrl-C does not interrupt it: the store waits for a started compilation
         return subprocess.run(
             [*self.command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             cwd=folder, start_new_session=True, check=False,
         )  # fmt: skip
 
     def fingerprint(self) -> bytes:
-        """The compiler, its version, its flags, the processor that it compiles for."""
-        return self._fingerprint
+        """The compiler, its version, its flags, the target processor."""
+        return digest_of(self.identity)
 
     def compile(self, text: str, symbol: str) -> tuple[bytes, int]:
-        """A shared library of a file of C, loaded. Raises DeviceError for what the compiler refuses."""
+        """Compile C source to a shared library and load it. Raises DeviceError if the compiler rejects it."""
         with _private_folder() as folder:
             (folder / "unit.c").write_text(text)
             done = self._run(*self.flags, "unit.c", "-o", "unit.so", "-lm", folder=str(folder))
@@ -86,7 +93,7 @@ class Compiler:
             return data, _loaded(folder / "unit.so", symbol)
 
     def load(self, data: bytes, symbol: str) -> int:
-        """A shared library loaded again."""
+        """Load a shared library."""
         with _private_folder() as folder:
             path = folder / "unit.so"
             path.write_bytes(data)
@@ -101,13 +108,13 @@ _MACROS = ("-dM", "-E", "-x", "c", os.devnull)
 
 @contextmanager
 def _private_folder() -> Generator[Path]:
-    """A folder that nobody else can enter, which is gone afterwards."""
+    """A temporary folder that only this user can access."""
     with tempfile.TemporaryDirectory(prefix="rlx-c-") as folder:
         yield Path(folder)
 
 
 def _loaded(path: Path, symbol: str) -> int:
-    """The address of a function of a shared library, whose file is not needed any more."""
+    """The address of a function in a shared library, whose file is no longer needed."""
     library = ctypes.CDLL(str(path))
     _kept.append(library)
     address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
@@ -122,23 +129,23 @@ def _first_lines(text: str) -> str:
 
 
 def _refused(command: Sequence[str], done: subprocess.CompletedProcess[str], text: str) -> DeviceError:
-    """What the compiler said, with the text where somebody can look at it."""
-    place = "it could not be kept"
+    """The compiler's error, with the path of the stored source."""
+    place = "it could not be stored"
     with suppress(OSError):
         folder = Path(tempfile.mkdtemp(prefix="rlx-c-refused-"))
         (folder / "unit.c").write_text(text)
-        place = f"it is kept as {folder / 'unit.c'}"
+        place = f"it is stored in {folder / 'unit.c'}"
     said = _first_lines(done.stderr) or f"exit status {done.returncode}"
     return DeviceError(
-        f"{shlex.join(command)} could not compile the text of a program; {place}:\n{said}",
-        "If the disk is full or the compiler broken, see to that, or set CC to another one. Else it is a defect of "
-        "rlx: report it with that file; on the device 'cpu' the program runs meanwhile.",
+        f"{shlex.join(command)} could not compile the source of a program; {place}:\n{said}",
+        "If the disk is full or the compiler is broken, fix that, or set CC to another one. Otherwise this is a bug in "
+        "rlx: report it with that file; meanwhile the program runs on the device 'cpu'.",
     )
 
 
 # ------------------------------------------------------------------ the compiler of this process
 def compiler() -> Compiler:
-    """The compiler that CC names, or the system's. Raises DeviceError where there is none."""
+    """The compiler named by CC, or the system's. Raises DeviceError if there is none."""
     return _compiler(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
@@ -148,7 +155,7 @@ def _compiler(chosen: str, path: str) -> Compiler:
         command = shlex.split(chosen)
         if shutil.which(command[0], path=path) is None:
             raise DeviceError(
-                f"The environment variable CC names {command[0]!r}, which is not there.",
+                f"The environment variable CC names {command[0]!r}, which does not exist.",
                 "Set CC to a C compiler such as gcc or clang, or unset it.",
             )
         return Compiler(command)
@@ -156,7 +163,7 @@ def _compiler(chosen: str, path: str) -> Compiler:
         if shutil.which(name, path=path) is not None:
             return Compiler([name])
     raise DeviceError(
-        "The device 'c' needs a C compiler, and none of cc, gcc and clang is there.",
+        "The device 'c' needs a C compiler, and none of cc, gcc and clang was found.",
         "Install one (Debian, Ubuntu: apt install gcc; macOS: xcode-select --install), or set the environment variable "
         "CC to it.",
     )
@@ -164,10 +171,11 @@ def _compiler(chosen: str, path: str) -> Compiler:
 
 _stores: dict[bytes, Store] = {}
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def _store() -> Store:
-    """The store of what the current compiler makes."""
+    """The store of the current compiler's libraries."""
     made = compiler()
     store = _stores.get(made.fingerprint())
     if store is None:

@@ -1,4 +1,4 @@
-"""Kernels as C99 and libm: for the system's compiler, and for programs that rlx is not part of."""
+"""Kernels as C99 and libm: for the system's compiler, and for programs without rlx."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HELPERS = {
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
-# SciPy's functions that libm has, or of which special.py has the text
+# SciPy's functions that libm or special.py provides
 _SPECIAL = frozenset({"lgamma", *SPECIAL_TEXTS} & SPECIAL.keys())
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -44,7 +44,7 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
     explicit export false friend imaginary main memcpy memmove memset mutable namespace new noexcept not not_eq
     nullptr operator or or_eq private protected public signbit isfinite isnan isinf isnormal fpclassify this throw true
     try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena"""
-# what the functions of plans call their own variables
+# local variables of the functions of plans
 _LOCALS = "arrays batch held place row stack"
 _BATCHES = ("stack", "batch")
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs
@@ -54,14 +54,15 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh dr
 
 C_KEYWORDS = frozenset(_KEYWORDS.split())
 
-# rows, columns and depth from which on tiles pay; below, loops are as fast
+# the least rows, columns and depth for tiles; below, loops are as fast
 _LEAST_TILED = (4, 8, 8)
 
 
 class CDialect(Dialect):
-    """C99 over pointers to dense arrays. Helper functions are those of prelude.py.
+    """C99 over pointers to dense arrays, with the helper functions of prelude.py.
 
-    blas: whether matrix products call CBLAS, which must be linked then. taken: more names that functions cannot have.
+    blas: whether matrix products call CBLAS, which must then be linked. taken: more names that functions cannot have.
+    stops: see Dialect.
     """
 
     language = "C"
@@ -70,9 +71,10 @@ class CDialect(Dialect):
     sort_scratch = True
     reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
-    def __init__(self, blas: bool = False, taken: Iterable[str] = ()) -> None:
+    def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False) -> None:
         super().__init__()
         self.blas = blas
+        self.stops = stops
         self.reserved = CDialect.reserved | set(taken)
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
@@ -84,7 +86,7 @@ class CDialect(Dialect):
         return (f"static void {name}({', '.join(map(_declared, parameters))}) {{",)
 
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Expressions that say that nobody forgot them."""
+        """Expressions that mark unused parameters."""
         return tuple(f"(void){name};" for name in names)
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
@@ -92,7 +94,7 @@ class CDialect(Dialect):
         return f"for (int64_t {index} = {start}; {index} < {stop}; ++{index}) {{"
 
     def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """for; that sums of floats may be taken in parts is said by a pragma of OpenMP's, where it means something."""
+        """for, with an OpenMP pragma that allows reordered float sums, if it has an effect."""
         if any(r.reducer not in ("add", "mul") or r.dtype.kind != "f" for r in reductions):
             return (self.loop(index, start, stop),)
         clauses = " ".join(f"reduction({'+' if r.reducer == 'add' else '*'}:{r.name})" for r in reductions)
@@ -100,16 +102,20 @@ class CDialect(Dialect):
         return (f"RLX_SIMD({clauses})", self.loop(index, start, stop))
 
     def backward_loop(self, index: str, size: str) -> str:
-        """for, from the end."""
+        """for, backwards."""
         return f"for (int64_t {index} = {size} - 1; {index} >= 0; --{index}) {{"
 
     def endless_loop(self) -> str:
-        """for without an end."""
+        """An infinite for."""
         return "for (;;) {"
 
     def leave(self) -> str:
         """break."""
         return "break;"
+
+    def end_if(self, flag: str) -> tuple[str, ...]:
+        """return, after a volatile read, which compilers do not move out of a loop."""
+        return (f"if (*(const volatile {memory_type(np.dtype(bool))} *){flag}) {{", f"{self.extent}return;", "}")
 
     def condition(self, expression: str) -> str:
         """if."""
@@ -134,21 +140,21 @@ class CDialect(Dialect):
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
-        """An element, decoded if it is narrow."""
+        """Load an element, decoded if it is narrow."""
         element = f"{array}[{bare(position)}]"
         if dtype.kind == "b":
             return f"({element} != 0)"
         return self._call("decode", [dtype], element) if is_narrow(dtype) else element
 
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
-        """An element, encoded if it is narrow and the value is not."""
+        """Store an element, encoded if it is narrow and the value is not."""
         if is_narrow(dtype) and (value_dtype not in FLOAT_FORMATS):
             value = self._call("encode", [dtype], value)
         return f"{array}[{bare(position)}] = {bare(value)};"
 
     # ------------------------------------------------------------------ values
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
-        """A literal: a decimal one where it is short and exact, else a hexadecimal one."""
+        """A literal: decimal if that is short and exact, else hexadecimal."""
         return literal(dtype, number)
 
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
@@ -159,15 +165,15 @@ class CDialect(Dialect):
         return " + ".join(parts).replace("+ -", "- ")
 
     def quotient(self, dividend: str, divisor: int) -> str:
-        """Division, of numbers without a sign."""
+        """Division of non-negative numbers."""
         return f"{dividend} / {divisor}"
 
     def widened(self, dtype: np.dtype, value: str) -> str:
-        """A code decoded."""
+        """Decode a code."""
         return self._call("decode", [dtype], value)
 
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
-        """Operators and libm's functions where they mean the same, helper functions where they do not."""
+        """Operators and libm functions with the same semantics, otherwise helper functions."""
         op, dtype = instruction.op, dtypes[0]
         if op == "cast":
             return self._cast(arguments[0], dtype, instruction.dtype)
@@ -187,7 +193,7 @@ class CDialect(Dialect):
         left, right = arguments
         zero = literal(dtype, 0)
         if dtype_kind(dtype) == "u" and zero in arguments and op not in ("eq", "ne"):
-            # always so, or never: compilers refuse to be told
+            # always or never true: compilers warn about it
             swapped = op in ("gt", "le")
             test = self._call("less_than", [dtype], *((right, left) if swapped else (left, right)))
             return test if op in ("lt", "gt") else f"(!{test})"
@@ -225,7 +231,7 @@ class CDialect(Dialect):
         if op in ("and", "or", "xor"):
             text = f"({arguments[0]} {_OPERATORS[op]} {arguments[1]})"
             return text if dtype.itemsize >= 4 else f"({kind}){text}"
-        if op in ("add", "sub", "mul"):  # signed overflow is undefined, that of unsigned numbers wraps
+        if op in ("add", "sub", "mul"):  # signed overflow is undefined, unsigned overflow wraps
             left, right = arguments if plain else (f"({wide}){a}" for a in arguments)
             text = f"({left} {_OPERATORS[op]} {right})"
             return text if plain else f"({kind}){text}"
@@ -282,7 +288,7 @@ class CDialect(Dialect):
         return f"{kind} *{name} = {start};" if kind == "uint8_t" else f"{kind} *{name} = ({kind} *){start};"
 
     def part(self, array: str, position: str, size: int) -> str:
-        """A pointer further on."""
+        """A pointer with an offset."""
         return array if position == "0" else f"({array} + {position})"
 
     def alias(self, name: str, dtype: np.dtype, array: str) -> str:
@@ -290,23 +296,23 @@ class CDialect(Dialect):
         return f"{memory_type(dtype)} *{name} = {array};"
 
     def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
-        """memmove, which forgives that both are the same."""
+        """memmove, which allows both to be the same."""
         return f"memmove({target}, {source}, {size * dtype.itemsize});"
 
     def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
-        """By way of a third pointer."""
+        """Swap through a third pointer."""
         return (f"{{ {memory_type(dtype)} *const held = {left}; {left} = {right}; {right} = held; }}",)
 
     def has_function(self, name: str) -> bool:
-        """Most of SciPy's have one; those of users are the host's."""
+        """Most of SciPy's have one; users' functions run on the host."""
         return name in _SPECIAL
 
     def spells(self, kernel: Loops) -> bool:
-        """Special functions without a text are the host's."""
+        """Special functions without C source run on the host."""
         return all(i.op != "special" or self.has_function(i.attribute) for i in kernel.instructions)
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Tiles in registers, or CBLAS; loops where a product is small."""
+        """Tiles in registers, or CBLAS; loops for small products."""
         dtype, sizes = kernel.out.buffer.dtype, (kernel.rows, kernel.columns, kernel.depth)
         if self.blas:
             return _blas(kernel, lhs, rhs, out)
@@ -319,7 +325,7 @@ class CDialect(Dialect):
         return _for_each_batch(kernel, f"{call};")
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """A stable merge sort of positions, row by row; the array of scratch is the last output."""
+        """A stable merge sort of positions, row by row; the scratch array is the last output."""
         if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)):
             return None
         *results, scratch = outputs
@@ -344,7 +350,7 @@ def _declared(parameter: Parameter) -> str:
 
 
 def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-    """Calls of CBLAS, whose sizes are int."""
+    """Calls of CBLAS, which takes sizes as int."""
     sizes = (kernel.rows, kernel.columns, kernel.depth)
     layouts = [_blas_layout(o) for o in (kernel.lhs, kernel.rhs)]
     row = kernel.out.strides[-2] if kernel.rows > 1 else kernel.columns
@@ -363,7 +369,7 @@ def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | N
 
 
 def _blas_layout(operand: Operand) -> tuple[str, int]:
-    """Whether BLAS transposes an operand, and how far apart its rows are."""
+    """Whether BLAS transposes an operand, and its leading dimension."""
     (rows, columns), (row, column) = operand.shape[-2:], operand.strides[-2:]
     if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
         return "CblasNoTrans", row if rows > 1 else columns
@@ -371,7 +377,7 @@ def _blas_layout(operand: Operand) -> tuple[str, int]:
 
 
 def _batch_pointers(kernel: Contract, *arrays: str) -> list[str]:
-    """Where the operands of a product begin, for each of the batches that `_for_each_batch` loops over."""
+    """Pointers to the operands of a product, for each batch in the loop of `_for_each_batch`."""
     pointers = []
     for array, operand in zip(arrays, (kernel.lhs, kernel.rhs, kernel.out), strict=True):
         scale = 2 if is_complex(operand.buffer.dtype) else 1

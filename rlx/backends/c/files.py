@@ -1,4 +1,4 @@
-"""A plan as a C file and its header, which need nothing of rlx."""
+"""A plan as a C file and its header, independent of rlx."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlx.version import __version__
 __all__ = ["CFiles", "c_files"]
 
 _WIDTH = 110
-_ALIGNMENT = 8  # of everything in the arena
+_ALIGNMENT = 8  # of all buffers in the arena
 _ARRAYS = (
     "Arrays are dense, their last axis is contiguous, and results overlap nothing else. bool is 0 or 1 in a byte, a "
     "complex number is two numbers, its real part and its imaginary part; floats of 16 bits and less, and integers of "
@@ -32,7 +32,7 @@ _STACK = " Matrix products take 9 KB of the stack (18 KB with AVX-512)."
 
 
 class CFiles(NamedTuple):
-    """The texts of a C file and of its header.
+    """The contents of a C file and of its header.
 
     >>> import rlx
     >>> rlx.export_c(lambda x: x + 1, rlx.ShapeDtypeStruct((2,), "float32"), name="next")._fields
@@ -46,9 +46,9 @@ class CFiles(NamedTuple):
 def c_files(
     plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place], header: str, blas: bool = False
 ) -> CFiles:
-    """The files of a function that does what a plan does; see rlx.export_c. `header` is what the header is called.
+    """The files of a function that runs a plan; see rlx.export_c. `header` is the header's file name.
 
-    Raises UnsupportedError for what only the host can run.
+    Raises UnsupportedError for kernels that only the host can run.
     """
     return _Files(plan, name, arguments, results, header, blas).texts()
 
@@ -63,7 +63,7 @@ class _Files:
         missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
             raise UnsupportedError(
-                f"{name} cannot be C alone: C and its mathematical library have no {missing}.",
+                f"{name} cannot be written in C alone: C and libm have no {missing}.",
                 "Export a function without it, and compute that part outside.",
             )
         self.unit = unit_of_plan(plan, self.dialect, f"{name}_steps")
@@ -77,24 +77,24 @@ class _Files:
 
     @property
     def bytes_macro(self) -> str:
-        """What tells how much memory the function works in."""
+        """The macro for the size of the function's memory."""
         return f"{self.name.upper()}_ARENA_BYTES"
 
     def parameters(self) -> str:
-        """What the function takes."""
+        """The function's parameters."""
         taken = [f"const {memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.arguments]
         given = [f"{memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.results]
         return ", ".join((*taken, *given))
 
     def prototypes(self) -> list[str]:
-        """The heads of both functions."""
+        """The declarations of both functions."""
         taken = self.parameters()
         within = f"{taken}, void *arena" if taken else "void *arena"
         return [f"void {self.name}({taken or 'void'})", f"void {self.name}_in({within})"]
 
     # -------------------------------------------------------------- header
     def header_text(self) -> str:
-        """The header: what the functions are, and how large everything is."""
+        """The header: declarations, documentation and sizes."""
         guard = f"{self.name.upper()}_H"
         sizes = [
             f"#define {self.name.upper()}_{place.name.upper()}_SIZE {_numbers(buffer)}"
@@ -110,7 +110,7 @@ class _Files:
         return "\n".join(lines) + "\n"
 
     def description(self) -> Iterator[str]:
-        """What a reader of the header has to know."""
+        """The documentation in the header."""
         needs = "C99, its mathematical library and CBLAS" if self.blas else "C99 and its mathematical library"
         yield f"{self.name}: written by rlx {__version__} (rlx.export_c). It needs {needs}."
         yield ""
@@ -130,7 +130,7 @@ class _Files:
         )
 
     def arena_bytes(self) -> int:
-        """Bytes of memory to work in: some, even where none is needed."""
+        """Bytes of the arena: not zero, even if none is needed."""
         return max(self.unit.arena, _ALIGNMENT)
 
     # -------------------------------------------------------------- source
@@ -152,7 +152,7 @@ class _Files:
 
 
 def _numbers(buffer: Buffer) -> int:
-    """How many elements a buffer has as C sees it."""
+    """The number of elements of a buffer in C."""
     return buffer.nbytes // memory_dtype(buffer.dtype).itemsize
 
 
@@ -171,7 +171,7 @@ def _comment(lines: Iterator[str]) -> list[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line, broken where it is long."""
+    """Break a long line."""
     indent = line[: len(line) - len(line.lstrip())]
     follow = f"{indent}    " if line.endswith(("{", ";")) else indent
     return textwrap.wrap(line, _WIDTH, subsequent_indent=follow, break_long_words=False, break_on_hyphens=False)

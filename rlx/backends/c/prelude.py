@@ -1,7 +1,7 @@
-"""Helper functions in C: what operators and libm do not say, each by its name and with the functions that it calls.
+"""Helper functions in C: operations that operators and libm lack, by name, with the functions that they call.
 
-A name is `rlx_`, what the function does, and the dtypes that it does it with: rlx_divide_int32, rlx_cast_float32_uint8.
-A unit's text holds those that it uses, see `helpers_of`.
+A name is `rlx_`, the operation, and its dtypes: rlx_divide_int32, rlx_cast_float32_uint8. A unit's source contains the
+helpers that it uses, see `helpers_of`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CALL = re.compile(r"\brlx_\w+(?=\()")
 
 
 def helper_name(operation: str, *dtypes: np.dtype) -> str:
-    """What the helper for an operation of these dtypes is called."""
+    """The name of the helper for an operation on these dtypes."""
     return "_".join(["rlx", operation, *(d.name for d in dtypes)])
 
 
 def helpers_of(names: Iterable[str]) -> list[str]:
-    """The text of helpers and of those that they call, each once and before it is called."""
+    """The sources of helpers and of the helpers that they call, each once and before its first use."""
     found: dict[str, str] = {}
 
     def add(name: str) -> None:
@@ -42,7 +42,7 @@ def helpers_of(names: Iterable[str]) -> list[str]:
             return
         text = _text(name)
         for called in dict.fromkeys(_CALL.findall(text)):
-            if not called.startswith(name):  # what a helper defines beside itself is called after it
+            if not called.startswith(name):  # a helper's additional functions have its name as prefix
                 add(called)
         found[name] = text
 
@@ -84,9 +84,9 @@ def _function(name: str, result: str, parameters: str, *body: str) -> str:
 
 
 def _same(operation: str, arity: int, *body: str) -> Callable[[np.dtype], str]:
-    """A helper of operands and a result of one dtype.
+    """A helper with operands and a result of one dtype.
 
-    In its body T is the type, U the unsigned one that is computed in, W the width in bits, F what names of libm end in,
+    In its body T is the type, U the unsigned type for computation, W the width in bits, F the suffix of libm's names,
     and N(0.5) a number.
     """
 
@@ -111,7 +111,7 @@ def _filled(line: str, dtype: np.dtype) -> str:
 def _divide(dtype: np.dtype) -> str:
     if dtype.kind == "u":
         return _same("divide", 2, "return y == 0 ? (T)~(U)0 : (T)(x / y);")(dtype)
-    # the least number has no opposite: it goes through unsigned ones
+    # the least number cannot be negated: compute in unsigned numbers
     return _same("divide", 2, "return y == 0 ? N(-1) : y == N(-1) ? (T)(0 - (U)x) : (T)(x / y);")(dtype)
 
 
@@ -127,7 +127,7 @@ def _sign(dtype: np.dtype) -> str:
 
 
 def _bits(dtype: np.dtype) -> str:
-    """The unsigned type of an integer's own width."""
+    """The unsigned type of the same width."""
     return f"uint{8 * dtype.itemsize}_t"
 
 
@@ -138,11 +138,11 @@ def _shift(direction: str) -> Callable[[np.dtype], str]:
     return text
 
 
-# B(x): the bits of x as an unsigned number of their own width
+# B(x): the bits of x as an unsigned number of the same width
 _SHIFTS = {
     "shift_left": ["return B(y) < W ? (T)((U)x << B(y)) : 0;"],
     "shift_right_logical": ["return B(y) < W ? (T)(B(x) >> B(y)) : 0;"],
-    # no negative number is shifted: what comes in is the complement of the zeros that come into the complement
+    # avoid shifts of negative numbers: shift the complement, and complement the result
     "shift_right_arithmetic": [
         "const int steps = B(y) < W ? (int)B(y) : W - 1;",
         "return (T)(B(x) >> (W - 1) != 0 ? ~((U)B(~B(x)) >> steps) : (U)B(x) >> steps);",
@@ -174,7 +174,7 @@ def _count_leading_zeros(dtype: np.dtype) -> str:
 
 
 def _less_than(dtype: np.dtype) -> str:
-    """A comparison that compilers do not warn about where one side is always 0."""
+    """A comparison without compiler warnings if one side is always 0."""
     kind = register_type(dtype)
     return _function(helper_name("less_than", dtype), "bool", f"{kind} x, {kind} y", "return x < y;")
 
@@ -231,7 +231,7 @@ def _decode(dtype: np.dtype) -> str:
 def _decoded(form: FloatFormat, dtype: np.dtype) -> list[str]:
     if dtype.name == "bfloat16":
         return [f"return {_FROM_BITS}((uint32_t)x << 16);"]
-    if not form.zero:  # powers of two with float32's own exponents: only the first and the last code differ
+    if not form.zero:  # powers of two with float32's exponents: only the first and the last code differ
         return [f"return x == {form.nan} ? NAN : {_FROM_BITS}(x == 0 ? 1u << 22 : (uint32_t)x << 23);"]
     lines = [
         f"const uint32_t magnitude = x & {(1 << form.magnitude_bits) - 1}u;",
@@ -265,7 +265,7 @@ def _encoded(form: FloatFormat, dtype: np.dtype, code: str) -> list[str]:
             "if (x != x) return (uint16_t)(bits >> 16 | 0x40);",
             "return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);",
         ]
-    if not form.zero:  # to the nearest power of two, up from the middle, and always up from the least one
+    if not form.zero:  # round to the nearest power of two: ties up, and always up from the least one
         return [
             f"if (!(x > 0 && x < INFINITY)) return {form.nan};",
             "return (uint8_t)(bits <= 1u << 22 ? 0 : (bits + (1u << 22)) >> 23);",
@@ -296,10 +296,10 @@ def _encoded(form: FloatFormat, dtype: np.dtype, code: str) -> list[str]:
 
 
 def _round_to_odd(dtype: np.dtype) -> str:
-    """A double as the float that rounds to float16 as the double itself does (Boldo and Melquiond, 2008)."""
+    """Convert a double to the float with the same rounding to float16 (Boldo and Melquiond, 2008)."""
     return _function(
         helper_name("round_to_odd", dtype), "float", "double x",
-        "/* of the two floats beside x the one whose last bit is set: it rounds to fewer bits as x itself does */",
+        "/* of the two floats next to x, the one with its last bit set: it rounds to fewer bits as x does */",
         "const float nearest = (float)x;",
         "if ((double)nearest == x || x != x) return nearest;",
         f"const uint32_t bits = {_TO_BITS}(nearest);",
@@ -308,20 +308,23 @@ def _round_to_odd(dtype: np.dtype) -> str:
 
 
 def _cast(source: np.dtype, target: np.dtype) -> str:
-    """A float as an integer: truncated and saturated, NaN as 0."""
+    """Convert a float to an integer: truncated and saturated, NaN as 0.
+
+    Numbers between -1 and 1 are an explicit 0: GCC 12 computes (float)(int)x as trunc(x), which is -0 for x = -0.5.
+    """
     info, kind = ml_dtypes.iinfo(target), register_type(target)
     low, high = literal(source, float(int(info.min))), literal(source, float(int(info.max)))
-    wide = compute_dtype(target)
+    wide, magnitude = compute_dtype(target), "fabs" if register_type(source) == "double" else "fabsf"
     least, largest = literal(wide, int(info.min)), literal(wide, int(info.max))
     return _function(
         helper_name("cast", source, target), kind, f"{register_type(source)} x",
-        f"return x != x ? 0 : x <= {low} ? {least} : x >= {high} ? {largest} : ({kind})x;",
+        f"return !({magnitude}(x) >= 1) ? 0 : x <= {low} ? {least} : x >= {high} ? {largest} : ({kind})x;",
     )  # fmt: skip
 
 
 # ------------------------------------------------------------------ rows in order
 def _before(dtype: np.dtype) -> str:
-    """Whether an element comes before another one: NaN is last, and -0 equals 0."""
+    """Whether an element sorts before another one: NaN is last, and -0 equals 0."""
     kind = memory_type(dtype)
     head = ("x", "y")
     lines = []
@@ -372,7 +375,7 @@ static void {name}({parameters}, int64_t length, int64_t *order, int64_t *spare)
 
 
 def _less(*keys: np.dtype) -> str:
-    """Whether position i comes before position j: the first key that differs says so."""
+    """Whether position i sorts before position j, by the first key that differs."""
     letters = [f"key{n}" for n in range(len(keys))]
     parameters = ", ".join(f"const {memory_type(d)} *{name}" for d, name in zip(keys, letters, strict=True))
     lines = []
@@ -386,7 +389,7 @@ def _less(*keys: np.dtype) -> str:
 
 # ------------------------------------------------------------------ matrix products
 def _product(dtype: np.dtype) -> str:
-    """Tiles of out stay in registers while a panel of rhs, packed on the stack, goes by."""
+    """Tiles of out stay in registers during the loop over a panel of rhs, which is packed on the stack."""
     kind = register_type(dtype)
     fma = f"fma{suffix(dtype)}"
     columns = 128 // dtype.itemsize
@@ -448,8 +451,7 @@ _HELPERS: dict[str, Callable[..., str]] = {
     **{name: _shift(name) for name in ("shift_left", "shift_right_logical", "shift_right_arithmetic")},
     "population_count": _population_count,
     "count_leading_zeros": _count_leading_zeros,
-    # SciPy's is -inf at -inf, libm's is inf
-    "lgamma": _same("lgamma", 1, "return x == -INFINITY ? x : lgamma(x);"),
+    "lgamma": _same("lgamma", 1, "return lgamma(x);"),
     "logistic": _same(
         "logistic", 1, "const T small = expF(-fabsF(x));", "return (x >= 0 ? N(1) : small) / (N(1) + small);"
     ),
@@ -459,7 +461,7 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "encode": _encode,
     "round_to_odd": _round_to_odd,
     "cast": _cast,
-    # the bits of a float with ten bits behind the point, ties to even
+    # the bits of a float rounded to a mantissa of ten bits, ties to even
     "round_to_tf32": _same(
         "round_to_tf32", 1, "return (x & 0x7F800000u) == 0x7F800000u ? x : (x + 0xFFFu + (x >> 13 & 1u)) & 0xFFFFE000u;"
     ),

@@ -1,4 +1,4 @@
-"""A unit as a file of C: headers, helper functions, kernels, plans, and one function that others call."""
+"""A unit as a C file: headers, helper functions, kernels, plans, and one exported function."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HEADERS = "\n".join(f"#include <{name}.h>" for name in ("math", "stdbool", "stdi
 
 
 def definitions(unit: Unit, includes: Iterable[str] = ()) -> str:
-    """Everything but a function that others can call."""
+    """Everything except the exported function."""
     headers = "\n".join((HEADERS, *includes))
     functions = (function.text for function in unit.functions)
     return "\n\n".join((headers, *helpers_of(unit.helpers), *functions)) + "\n"
 
 
 def unit_source(unit: Unit) -> str:
-    """A file of C whose function takes the addresses of the unit's arrays, and of its arena, in an array."""
+    """A C file whose function takes the addresses of the unit's arrays, and of its arena, in an array."""
     arguments = [
         f"({'' if p.written else 'const '}{memory_type(p.dtype)} *)arrays[{n}]"
         for n, p in enumerate(unit.entry.parameters)

@@ -1,7 +1,7 @@
-"""Special functions in C: series where terms have one sign, continued fractions and asymptotic series elsewhere.
+"""Special functions in C: series if the terms have the same sign, otherwise continued fractions and asymptotic series.
 
-Each is a function of doubles, by its name in `ir.scalar.SPECIAL` and with the parameters x, y, z. Values and limits are
-SciPy's. Loops end where terms stop to matter, or after a number of steps that covers every argument of theirs.
+Each is a function of doubles, by its name in `ir.scalar.SPECIAL` and with the parameters x, y, z. Values and limits
+match SciPy's. Loops end when terms become negligible, or after a number of steps that suffices for all arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EULER = 0.5772156649015329
 
 
 def polynomial(variable: str, coefficients: Sequence[float]) -> str:
-    """By Horner's rule, the constant coefficient first."""
+    """A polynomial by Horner's rule, with the constant coefficient first."""
     text = literal(_F64, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         text = f"({text} * {variable} + {literal(_F64, coefficient)})"
@@ -31,7 +31,7 @@ def polynomial(variable: str, coefficients: Sequence[float]) -> str:
 
 
 def _bernoulli(most: int) -> list[Fraction]:
-    """Bernoulli's numbers 0, 2, 4, ... by Akiyama's and Tanigawa's triangle."""
+    """The Bernoulli numbers 0, 2, 4, ... by the Akiyama-Tanigawa algorithm."""
     found = []
     for n in range(0, most + 1, 2):
         row = [Fraction(1, k + 1) for k in range(n + 1)]
@@ -50,7 +50,7 @@ _SPENCE = [float(b / math.factorial(2 * n + 1)) for n, b in enumerate(_BERNOULLI
 
 
 def _zeta(x: int) -> float:
-    """Riemann's zeta function of 2, 3, ..."""
+    """The Riemann zeta function of 2, 3, ..."""
     far = 200.0
     rest = far ** (1 - x) / (x - 1) + far**-x / 2 + x * far ** (-x - 1) / 12
     rest -= x * (x + 1) * (x + 2) * far ** (-x - 3) / 720
@@ -62,7 +62,7 @@ _LOG_GAMMA_ONE = [(-1) ** k * _zeta(k) / k for k in range(2, 22)]
 
 
 def _zeta_terms() -> list[str]:
-    """Euler's and Maclaurin's corrections, of which each has two more factors."""
+    """The Euler-Maclaurin corrections; each has two more factors than the one before."""
     lines = ["double factor = x * power / y;"]
     for n, coefficient in enumerate(_ZETA):
         lines.append(f"sum += {literal(_F64, coefficient)} * factor;")
@@ -80,7 +80,7 @@ def _temme() -> str:
 
 
 def _owens_lines() -> list[str]:
-    """Gauss's quadrature, by pairs of nodes around the middle of the interval."""
+    """Gauss quadrature, by pairs of nodes around the middle of the interval."""
     nodes, weights = np.polynomial.legendre.leggauss(32)
     lines = []
     for node, weight in zip(nodes[16:], weights[16:], strict=True):
@@ -129,7 +129,7 @@ _RECIPROCAL = (
 )
 
 
-# by name: the parameters and the statements. N{...} is a number; rlx_..._float64 are others of these
+# name -> parameters and statements. N{...} is a number; rlx_..._float64 are other functions in this table
 _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     "digamma": ("x", [
         "double less = 0;",
@@ -187,7 +187,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double power = x * rlx_log_excess_float64((y - x) / x) - rlx_stirling_float64(x);",
         "return exp(power) / sqrt(N{2 * pi} * x);",
     ]),
-    # the incomplete gamma function where x is large and y is near: erfc, and Temme's series beyond it
+    # the incomplete gamma function for large x and y near x: erfc, and Temme's series for the rest
     "gamma_near": ("xyz", [
         "const double apart = (y - x) / x;",
         "const double eta = copysign(sqrt(-2 * rlx_log_excess_float64(apart)), apart), in = 1 / x;",
@@ -195,7 +195,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double rest = exp(-0.5 * x * eta * eta) / sqrt(N{2 * pi} * x) * series;",
         "return 0.5 * erfc(z * eta * sqrt(0.5 * x)) + z * rest;",
     ]),
-    # its series, and its continued fraction
+    # the series and the continued fraction of the incomplete gamma function
     "gamma_series": ("xy", [
         "double term = 1, sum = 1;",
         "for (int n = 1; n < 3000 && term > 1e-17 * sum; ++n) {",
@@ -264,13 +264,13 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     "log_beta_plain": ("xy", [
         "const double a = x < y ? x : y, b = x < y ? y : x, sum = x + y;",
         "if (b == INFINITY) return a > 0 ? -(double)INFINITY : (double)NAN;",
-        "if (!(a > 0) || b < 10) return lgamma(a) + (lgamma(b) - lgamma(sum));",
+        "if (b < 10 || sum < 10 || a < -0.5 * b) return lgamma(a) + (lgamma(b) - lgamma(sum));",
         "const double rest = rlx_stirling_float64(b) - rlx_stirling_float64(sum);",
         "if (a < 10) return lgamma(a) - a * (log(sum) - 1) + rest - (b - 0.5) * log1p(a / b);",
         "const double powers = a * log1p(b / a) + (b - 0.5) * log1p(a / b);",
         "return rest + rlx_stirling_float64(a) + 0.5 * log(N{2 * pi} / a) - powers;",
     ]),
-    # where there is no tgamma: Stirling's series, with powers whose arguments are exact
+    # without tgamma: Stirling's series, with powers of exact arguments
     "gamma": ("x", [
         "if (x == 0) return copysign((double)INFINITY, x);",
         "if (x < 0 && x == floor(x)) return NAN;",
@@ -367,7 +367,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double a = x < y ? x : y, b = x < y ? y : x, sum = x + y;",
         "if (x != x || y != y) return NAN;",
         "if (a <= 0 && a == floor(a)) {",
-        "    /* a pole; another one below may take it away */",
+        "    /* a pole, which another pole below may cancel */",
         "    if (b != floor(b) || sum > 0) return INFINITY;",
         "    const double sign = floor(b / 2) * 2 == b ? 1.0 : -1.0;",
         "    return b > 0 ? sign * rlx_beta_positive_float64(1 - sum, b) : (double)INFINITY;",
@@ -386,7 +386,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double sign = rlx_gamma_sign_float64(x) * rlx_gamma_sign_float64(y) * rlx_gamma_sign_float64(sum);",
         "return sign * exp(rlx_log_beta_plain_float64(x, y));",
     ]),
-    # its continued fraction, which converges fast where z is below the mean; w is 1 - z
+    # the continued fraction of betainc, which converges fast for z below the mean; w is 1 - z
     "beta_fraction": ("xyzw", [
         "double left = 1, right = 1 - (x + y) * z / (x + 1);",
         "if (fabs(right) < 1e-300) right = 1e-300;",
@@ -415,7 +415,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     "beta_weight": ("xyzw", [
         "const double sum = x + y;",
         "if (x < 10 || y < 10) return exp(x * log(z) + y * log(w) - rlx_log_beta_plain_float64(x, y));",
-        "/* the powers and Stirling's leading terms are near each other: their quotients are taken */",
+        "/* the powers and Stirling's leading terms are close: use their quotients */",
         "const double apart = z * y - w * x;",
         "const double power = x * rlx_log_excess_float64(apart / x) + y * rlx_log_excess_float64(-apart / y);",
         "const double rest = rlx_stirling_float64(sum) - rlx_stirling_float64(x) - rlx_stirling_float64(y);",
@@ -443,6 +443,12 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "if (x != x || y != y) return NAN;",
         "if (x < 0 && x == floor(x)) return NAN;",
         "double k = floor(y);",
+        "if (k == y && k < 0) return 0;",
+        "if (y > 1e15 && y > 1e8 * fabs(x) && y < INFINITY) {",
+        "    /* reflected: x + 1 - y has lost the 1 */",
+        "    const double turn = x == floor(x) ? 0 : sin(N{pi} * (y - 2 * floor(y / 2) - x)) / N{pi};",
+        "    return rlx_gamma_sign_float64(1 + x) * turn * exp(lgamma(1 + x) - (1 + x) * log(y));",
+        "}",
         "if (k == y && (fabs(x) > 1e-8 || x == 0)) {",
         "    const double whole = floor(x);",
         "    if (whole == x && k > whole / 2 && whole > 0) k = whole - k;",
@@ -534,11 +540,11 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "double q;",
         "if (p > 0.1) q = N{sqrt(2)} * rlx_inverse_erf_float64(1 - 2 * p);",
         "else {",
-        "    /* a guess with three digits, and steps of Halley's method, which triple them */",
+        "    /* a guess with three digits, and steps of Halley's method, which triple the digits */",
         f"    q = t - {polynomial('t', [2.515517, 0.802853, 0.010328])}"
         f" / {polynomial('t', [1, 1.432788, 0.189269, 0.001308])};",
         "    for (int n = 0; n < 3; ++n) {",
-        "        /* (tail - p) / density, with the density taken out of the tail: neither underflows */",
+        "        /* (tail - p) / density, with the density factored out of the tail: neither underflows */",
         "        const double tail = 0.5 * rlx_erfcx_float64(q * N{1 / sqrt(2)});",
         "        const double step = N{sqrt(2 * pi)} * (tail - exp(log(p) + 0.5 * q * q));",
         "        q += step / (1 - 0.5 * q * step);",
@@ -561,7 +567,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "return copysign(result, y);",
     ]),
     "owens_near": ("xy", [
-        "/* beyond nine standard deviations there is nothing */",
+        "/* beyond nine standard deviations the result is 0 */",
         "const double end = x * y > 9 ? 9 / x : y, middle = 0.5 * end;",
         "double sum = 0, t;",
         *_owens_lines(),
@@ -623,7 +629,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double middle = exp(0.5 * x);",
         "return middle / x * sum * middle;",
     ]),
-    # of order x >= 0, which is whole
+    # of integer order x >= 0
     "expint_n": ("xy", [
         "if (x != x || y != y || x < 0 || y < 0) return NAN;",
         "if (y == INFINITY) return 0;",

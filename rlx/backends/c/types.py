@@ -1,4 +1,4 @@
-"""How C calls dtypes, and how it spells numbers of them."""
+"""Dtypes as C types, and numbers as C literals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["literal", "memory_type", "register_type", "suffix", "unsigned"]
 
 
 def register_type(dtype: np.dtype) -> str:
-    """The type of a register: that of what is computed with, for narrow floats that of their codes."""
+    """The type of a register: the compute type, or, for narrow floats, the type of their codes."""
     if dtype.kind == "b":
         return "bool"
     if dtype in FLOAT_FORMATS:
@@ -25,7 +25,7 @@ def register_type(dtype: np.dtype) -> str:
 
 
 def memory_type(dtype: np.dtype) -> str:
-    """The type of an element in memory; of complex arrays that of their parts."""
+    """The type of an element in memory; for complex arrays, the type of their parts."""
     if dtype.kind == "b":
         return "uint8_t"
     if is_narrow(dtype) and not is_complex(dtype):
@@ -34,17 +34,17 @@ def memory_type(dtype: np.dtype) -> str:
 
 
 def unsigned(dtype: np.dtype) -> str:
-    """The unsigned type that integers of `dtype` are computed in, where nothing overflows: not less than 32 bits."""
+    """The unsigned type, of at least 32 bits, in which integers of `dtype` are computed without overflow."""
     return f"uint{max(32, 8 * dtype.itemsize)}_t"
 
 
 def suffix(dtype: np.dtype) -> str:
-    """What names of functions of libm end in."""
+    """The suffix of libm's function names."""
     return "f" if dtype.itemsize == 4 else ""
 
 
 def literal(dtype: np.dtype, value: bool | int | float) -> str:
-    """A number as a register of dtype holds it."""
+    """A literal for a register of dtype."""
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype_kind(dtype) == "f":

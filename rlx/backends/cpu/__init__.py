@@ -33,7 +33,7 @@ class CpuBackend(Backend):
         return LoweringOptions(least_row_tiles=max(LEAST_ROW_TILES, 2 * get_num_threads()))
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """What of Python runs a kernel, and why; None where none does."""
+        """The Python code that runs a kernel, and why; None if native code runs it."""
         return step_reason(kernel)
 
     def compile(self, plan: Plan) -> Executable:

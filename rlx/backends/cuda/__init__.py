@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.engine import CupyEngine
-from rlx.backends.cuda.nvrtc import FLAGS, compile_program, installed
+from rlx.backends.cuda.nvrtc import COMPILER, code_of, compile_program
 from rlx.backends.cuda.products import is_library_product
 from rlx.backends.cuda.report import disassembly, register_table
 from rlx.backends.gpu.backend import DeviceBackend
@@ -21,9 +21,9 @@ from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["CudaBackend"]
 
-_SHOWN = "sm_90"  # what programs are shown for where there is no GPU
+_SHOWN = "sm_90"  # the architecture that programs are shown for without a GPU
 _LIMITS = Limits(together=Limits().units, graph_launches=MOST_LAUNCHES)  # of an H100
-# what tensor cores multiply, by the first architecture that has them
+# the numbers that tensor cores multiply, by the first architecture that has them
 _OF_UNITS = {
     80: (
         ProductType.of("float16", "float32"),
@@ -35,7 +35,6 @@ _OF_UNITS = {
     89: (ProductType.of("float8_e4m3fn", "float32"), ProductType.of("float8_e5m2", "float32")),
 }
 _TENSOR_CORES, _NARROWEST_FLOATS = _OF_UNITS
-_OF_ASSEMBLER = ("--ptxas-options", "--no-cache")  # flags that CuPy has no use for
 
 
 class CudaBackend(DeviceBackend):
@@ -46,11 +45,10 @@ class CudaBackend(DeviceBackend):
     engine: CupyEngine
 
     def __init__(self, number: int = 0) -> None:
-        flags = [flag for flag in FLAGS if not flag.startswith(_OF_ASSEMBLER)]
-        super().__init__(CupyEngine(self.name, "CUDA", flags, _LIMITS, number))
+        super().__init__(CupyEngine(self.name, "CUDA", code_of, _LIMITS, number))
 
     def numbered(self, number: int) -> CudaBackend:
-        """Another GPU."""
+        """The backend of another GPU."""
         return CudaBackend(number)
 
     @property
@@ -64,15 +62,15 @@ class CudaBackend(DeviceBackend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """With products of narrow numbers, and of float32 as tf32, where the GPU has units for them."""
+        """The options: products of narrow numbers, and of float32 as tf32, if the GPU has units for them."""
         options = super().lowering
         held = (t for capability, types in _OF_UNITS.items() if self._capability >= capability for t in types)
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLASLt multiplies: what it says itself that it makes, where there is a GPU to ask it for.
+        """cuBLASLt computes products: if there is a GPU, the library is asked whether it takes a product.
 
-        Routines are cuSOLVER's, cuBLAS's and cuFFT's.
+        cuSOLVER, cuBLAS and cuFFT compute routines.
         """
         units, narrowest = self._capability >= _TENSOR_CORES, self._capability >= _NARROWEST_FLOATS
         return CudaDialect(self._makes, units, narrowest, config.excess_precision, routines=True)
@@ -81,8 +79,8 @@ class CudaBackend(DeviceBackend):
         return is_library_product(product) and (not self.engine.present or self.engine.makes(product))
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
-        """PTX, the machine's instructions, and what each kernel needs, for the GPU or for one that is not there."""
-        if not installed():
+        """PTX, machine instructions, and the resources of each kernel, for the GPU or for a missing one."""
+        if not COMPILER.present:
             return {}
         compiled = compile_program(source, self._architecture)
         shown = {"registers": register_table(compiled), "ptx": compiled.ptx}

@@ -1,7 +1,7 @@
-"""cuBLASLt, through nvmath-python: a handle and a workspace of rlx's own, so that products go into graphs.
+"""cuBLASLt, through nvmath-python: rlx has its own handle and workspace, so that graphs can contain products.
 
-CuPy's cuBLAS refuses a stream that is captured, since it does not know what its workspace is used for. Here nothing is
-allocated when a product is queued: the workspace is there, and the algorithm of its shape is chosen.
+CuPy's cuBLAS refuses a stream that is being captured, since it does not know what uses its workspace. Here queueing a
+product allocates nothing: the workspace exists, and the algorithm for the shape has been selected.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from rlx.backends.cuda.products import (
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.errors import DeviceError
+from rlx.installation import install_command
 from rlx.ir.kernels import Buffer, Operand
 from rlx.storage import AllocationError
 
 __all__ = ["CublasLt"]
 
-_WORKSPACE = 32 << 20  # bytes: what NVIDIA recommends for Hopper
-_NOT_SUPPORTED = 15  # the number of that status
-_SOME_ADDRESS = 256  # in place of a bias that is not there yet, where algorithms are asked for
-_ALIGNED = ("A", "B", "C", "D")  # the library's names of left, right, what is added, the result
+_WORKSPACE = 32 << 20  # bytes: the size that NVIDIA recommends for Hopper
+_NOT_SUPPORTED = 15  # the number of this status
+_SOME_ADDRESS = 256  # stands for a bias that does not exist yet while algorithms are queried
+_ALIGNED = ("A", "B", "C", "D")  # the library's names of left, right, the added matrix, the result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """What the library keeps of a description: of the product and of its four matrices; its scalars, and the algorithms
-    that it takes, by the alignments of the matrices: None where it has none."""
+    """The library's descriptors: of the product and of its four matrices; its scalars, and its algorithms by the
+    alignments of the matrices: None if there is none."""
 
     told: ProductDescription
     product: int
@@ -50,7 +51,7 @@ class _Prepared:
 
 
 class CublasLt:
-    """The library on one device, for one stream: products share its workspace, which is theirs one after the other.
+    """The library on one device, for one stream: products share its workspace, one after the other.
 
     allocate: memory of the device. address: of a view.
     """
@@ -70,14 +71,15 @@ class CublasLt:
         try:
             self._library = importlib.import_module("nvmath.bindings.cublasLt")
             self._handle = self._library.create()
-        except (ImportError, RuntimeError) as error:  # no package, or none of the library that it looks for
-            raise DeviceError(f"cuBLASLt is not installed: {error}", "pip install 'rlx[cuda]' brings it.") from None
+        except (ImportError, RuntimeError) as error:  # no package, or the package does not find the library
+            remedy = f"{install_command('cuda')} installs it."
+            raise DeviceError(f"cuBLASLt is not installed: {error}", remedy) from None
         except self._library.cuBLASLtError as error:
-            lesson = "Install a driver that is new enough for it."
+            lesson = "Install a newer driver."
             raise DeviceError(f"cuBLASLt does not start: {error}", lesson) from None
 
     def _set(self, what: str, kind: str, handle: int, values: Mapping[str, float]) -> None:
-        """Set attributes of a descriptor by the library's names, each as wide as the library says."""
+        """Set attributes of a descriptor by the library's names, each with the library's width."""
         names, width_of = getattr(self._library, kind), getattr(self._library, f"get_{what}_attribute_dtype")
         for name, value in values.items():
             number = int(getattr(names, name))
@@ -94,7 +96,7 @@ class CublasLt:
         return handle
 
     def _prepare(self, product: LibraryProduct) -> _Prepared:
-        """The library's own descriptors of a product, which equal ones share."""
+        """The library's descriptors of a product; equal products share them."""
         found = self._of.get(product)
         if found is None:
             told = describe(product)
@@ -120,7 +122,7 @@ class CublasLt:
 
     # ------------------------------------------------------------------ algorithms
     def _workspace_bytes(self) -> int:
-        """How much there is; none as long as the device has no room for it."""
+        """The size of the workspace; 0 while the device has no memory for it."""
         if self._workspace is None:
             try:
                 self._workspace = self._allocate(_WORKSPACE)
@@ -129,7 +131,7 @@ class CublasLt:
         return _WORKSPACE
 
     def _algorithm(self, prepared: _Prepared, aligned: tuple[int, ...]) -> np.ndarray | None:
-        """What the library would take for a shape at such addresses, chosen once; None where it has nothing."""
+        """The library's algorithm for a shape at addresses of these alignments, selected once; None if it has none."""
         if aligned not in prepared.algorithms:
             prepared.algorithms[aligned] = self._chosen(prepared, aligned)
         return prepared.algorithms[aligned]
@@ -155,12 +157,12 @@ class CublasLt:
 
     # ------------------------------------------------------------------ products
     def makes(self, product: LibraryProduct) -> bool:
-        """Whether the library has an algorithm for a product, wherever its operands lie."""
+        """Whether the library has an algorithm for a product at any addresses of its operands."""
         self._connect()
         return self._algorithm(self._prepare(product), promised_alignments(product)) is not None
 
     def multiply(self, product: LibraryProduct, starts: Mapping[Buffer, int], stream: int) -> None:
-        """Queue a product that it makes. starts: where buffers lie."""
+        """Queue a product. starts: the addresses of buffers."""
         self._connect()
 
         def place(operand: Operand) -> int:
@@ -169,9 +171,9 @@ class CublasLt:
         prepared, end = self._prepare(product), product.epilogue
         places = tuple(map(place, matrices(product)))
         chosen = self._algorithm(prepared, tuple(map(alignment, places)))
-        if chosen is None:  # what it has for any address is right for these
+        if chosen is None:  # an algorithm for any alignment is valid for these
             chosen = self._algorithm(prepared, promised_alignments(product))
-        assert chosen is not None, "a product that the library does not make is not the dialect's"
+        assert chosen is not None, "the dialect only returns products that the library takes"
         if end is not None and end.bias is not None:
             self._set_product(prepared.product, BIAS_POINTER=place(end.bias))
         beside = (end.kept or end.taken) if end is not None else None

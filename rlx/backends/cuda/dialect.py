@@ -1,4 +1,4 @@
-"""The words of CUDA C++, as its runtime compiler takes them: without headers."""
+"""The CUDA C++ dialect, for the runtime compiler: without headers."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _ATOMICS = {
 }
 
 
-# dimensions beyond the second, and what knows all of a grid
+# dimensions beyond the second, and words that depend on the whole grid
 _LAUNCH_WORDS = re.compile(
     r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)|\bcooperative_groups\b|%n?c(?:ta|luster)|%gridid"
 )
-# the user's kernel becomes a function, whose bounds are those of the kernel that calls it
+# the user's kernel becomes a function, with the launch bounds of the kernel that calls it
 _AS_FUNCTION = """\
 #undef __global__
 #undef __launch_bounds__
@@ -67,13 +67,13 @@ struct rlx_address {
 };
 """
 _LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
-# by dtype: the name of what is multiplied, and what sums are
+# by dtype: the name of the multiplied type, and the type of sums
 _HELD = {
     "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"), "float32": ("tf32", "float32"),
     "int8": ("s8", "int32"), "uint8": ("u8", "uint32"),
     "float8_e4m3fn": ("e4m3", "float32"), "float8_e5m2": ("e5m2", "float32"),
 }  # fmt: skip
-_NARROWEST_FLOATS = ("float8_e4m3fn", "float8_e5m2")  # which units have that are newer than the others
+_NARROWEST_FLOATS = ("float8_e4m3fn", "float8_e5m2")  # which only newer units have
 _TENSOR_CORES = {
     dtype: Fragments(
         name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
@@ -82,12 +82,12 @@ _TENSOR_CORES = {
     )
     for dtype, (name, summed_in) in _HELD.items()
 }  # fmt: skip
-_DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # of a fragment; those of bytes have 32
+_DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # the depth of a fragment; fragments of bytes have 32
 _INTEGER_SUMS = {"s8": "int32_t", "u8": "uint32_t"}
 
 
 def _fragment_product(name: str) -> str:
-    """The function that a warp multiplies fragments by."""
+    """The function with which a warp multiplies fragments."""
     kind, sums, register = "float", "f32", "f"
     if name in _INTEGER_SUMS:
         kind, sums, register = _INTEGER_SUMS[name], "s32", "r"
@@ -114,17 +114,17 @@ static __device__ uint32_t packed_{name}(float low, float high) {{
 
 
 class CudaDialect(DeviceDialect):
-    """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so.
+    """CUDA C++. Functions without a qualifier are device functions: a compiler option says so.
 
-    products: which of them cuBLASLt makes; None: it is not there. tensor_cores: whether fragments are multiplied in one
-    step; narrowest_floats: those of 8-bit floats, too. excess_precision: the switch of that name.
+    products: whether cuBLASLt takes a product; None if it is missing. tensor_cores: whether fragments are multiplied in
+    one instruction; narrowest_floats: also fragments of 8-bit floats. excess_precision: the setting of that name.
     """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
-    # functions of what only this language has, by the beginning of their names; what follows it is a unit's name
+    # functions that only this language has, by the prefix of their names; the rest of the name is a unit's
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product": _fragment_product, "packed": _packed,
     }  # fmt: skip
@@ -145,7 +145,7 @@ class CudaDialect(DeviceDialect):
         self.excess_precision = excess_precision
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
-        """Tensor cores, where there are some: from sm_80 on, for 8-bit floats from sm_89 on."""
+        """Tensor cores, if there are any: from sm_80 on, for 8-bit floats from sm_89 on."""
         there = self.tensor_cores and (self.narrowest_floats or dtype.name not in _NARROWEST_FLOATS)
         return _TENSOR_CORES.get(dtype.name) if there else None
 
@@ -154,20 +154,20 @@ class CudaDialect(DeviceDialect):
         return self.helper(f"fragment_product_{fragments.name}")
 
     def packed(self, dtype: np.dtype, low: str, high: str) -> str:
-        """One instruction where there are tensor cores."""
+        """One instruction if there are tensor cores."""
         if not self.tensor_cores:
             return super().packed(dtype, low, high)
         return f"{self.helper(f'packed_{_TENSOR_CORES[dtype.name].name}')}({low}, {high})"
 
     def helper_text(self) -> str:
-        """With the language's own."""
+        """Add the functions that only this language has."""
         parts = {name: name.rpartition("_") for name in self.helpers}
         known = self.own_functions
         own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
         return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
-        """cuBLASLt's, where `products` says so, but not from inside a launch."""
+        """cuBLASLt takes the product if `products` does, but not inside a launch."""
         epilogue = epilogue_of(fused, self.excess_precision)
         if self.turn or self.products is None or (epilogue is None and fused.reader is not None):
             return None
@@ -175,7 +175,7 @@ class CudaDialect(DeviceDialect):
         return found if self.products(found) else None
 
     def why_not_routine(self, kernel: Library) -> str | None:
-        """None where CuPy has it, and `routines` says that it is asked."""
+        """None if CuPy has the routine and `routines` is true."""
         return why_not_routine(kernel) if self.routines else super().why_not_routine(kernel)
 
     def routine_library(self, routine: str) -> str:
@@ -183,14 +183,14 @@ class CudaDialect(DeviceDialect):
         return ROUTINES[routine].cuda
 
     def exchanges(self, kernel: Collective) -> bool:
-        """Whether NCCL does, where every process has a GPU of its own."""
+        """Whether NCCL executes the collective: if every process has its own GPU."""
         return takes(kernel.exchange, kernel.input.buffer.dtype)
 
     group_space = "__shared__"
     launch_words = _LAUNCH_WORDS
 
     def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
-        """Arguments that are addresses of whatever the kernel's parameters are."""
+        """A call with arguments that are addresses, for any parameter types of the user's kernel."""
         arrays = range(len(starts))
         parameters = ", ".join(f"unsigned char *memory{n}, const long long start{n}" for n in arrays)
         arguments = ", ".join(f"rlx_address{{memory{n} + start{n} + {starts[n]}}}" for n in arrays)
@@ -202,7 +202,7 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
 """
 
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """A name that is not mangled; registers are given out for groups of this size."""
+        """An unmangled name, and launch bounds for groups of this size."""
         return f'extern "C" __global__ void __launch_bounds__({items}{f", {roomy}" if roomy else ""})'
 
     def launched_group(self) -> str:
@@ -214,7 +214,7 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
         return "(int)threadIdx.x"
 
     def barrier(self) -> str:
-        """Of a block."""
+        """The barrier of a block."""
         return "__syncthreads();"
 
     def group_count(self) -> str:
@@ -222,15 +222,15 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
         return "gridDim.x"
 
     def fence(self) -> str:
-        """Of the whole device; what a barrier has shown the item before is among it."""
+        """A fence for the whole device; it includes writes that a barrier made visible to the item before."""
         return "__threadfence();"
 
     def watched(self, pointer: str) -> str:
-        """A volatile load, which no cache of a multiprocessor answers."""
+        """A volatile load, which bypasses the multiprocessor's cache."""
         return f"*(volatile uint32_t *)({pointer})"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """All of a warp take part."""
+        """A shuffle in which all items of a warp take part."""
         kind = register_type(dtype)
         wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
         text = self._shuffled(f"({wide}){value}", distance, warp)
@@ -240,14 +240,14 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
         return f"__shfl_xor_sync(0xffffffffu, {value}, {distance}, {warp})"
 
     def program_head(self, text: str) -> str:
-        """Types and limits, which no header says."""
+        """Types and limits, since there are no headers."""
         return _HEAD
 
     def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """Of 32 bits, and of 64."""
+        """The compare-and-swap of 32 or 64 bits."""
         return f"atomicCAS({place}, ({word}){before}, ({word}){after})"
 
     def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """Those of the hardware."""
+        """The hardware's atomic functions."""
         name, dtypes = _ATOMICS.get(reducer, ("", ()))
         return name if dtype.name in dtypes else None

@@ -1,8 +1,8 @@
 """Factorisations, solves and Fourier transforms by CUDA's and ROCm's libraries, which CuPy calls on its own arrays.
 
-CuPy's functions read and write arrays over a plan's memory, on the plan's stream. What they leave open (matrices that
-fail, numbers that are not finite, spectra that are no real signal's) is settled here as `rlx.routines` says. They were
-read in CuPy 14.2, and called by tests under a driver that is none.
+CuPy's functions read and write arrays over a plan's memory, on the plan's stream. Cases that they leave open (matrices
+that fail, numbers that are not finite, spectra that no real signal has) are handled here as in `rlx.routines`. The
+functions were read in CuPy 14.2, and tests call them with a fake driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DTYPES = frozenset(("float32", "float64", "complex64", "complex128"))
 
 
 class CupyRoutine(NamedTuple):
-    """A routine by CuPy: how it runs, given CuPy and arrays; the library that it calls on CUDA, and on ROCm."""
+    """A routine of CuPy: a function of CuPy and arrays; the library that it calls on CUDA, and on ROCm."""
 
     run: Run
     cuda: str
@@ -36,22 +36,22 @@ class CupyRoutine(NamedTuple):
 
 
 def why_not_routine(kernel: Library) -> str | None:
-    """Why a routine runs on the host; None where CuPy's is used."""
+    """The reason that a routine runs on the host; None if CuPy's is used."""
     if kernel.routine not in ROUTINES:
         return f"CuPy has no {kernel.routine}"
     operands = (*kernel.inputs, *kernel.outputs)
     if any(0 in operand.shape for operand in operands):
-        return f"{kernel.routine} of no elements is nothing to compute"
+        return f"{kernel.routine} of no elements needs no computation"
     return None
 
 
 def run_routine(cupy: Any, device: int, kernel: Library, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-    """Queue a routine on arrays at addresses, on the current stream; some wait for it, to see what has failed."""
+    """Queue a routine on arrays at addresses, on the current stream; some wait for it, to see which matrices failed."""
 
     def array(operand: Operand, address: int) -> CupyArray:
         itemsize = operand.buffer.dtype.itemsize
         nbytes = prod(operand.shape) * itemsize
-        # others own the memory, and keep it until the stream is done with it
+        # others own the memory, and keep it until the stream no longer uses it
         memory = cupy.cuda.UnownedMemory(address + operand.offset * itemsize, nbytes, None, device)
         return cupy.ndarray(operand.shape, operand.buffer.dtype, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -61,9 +61,9 @@ def run_routine(cupy: Any, device: int, kernel: Library, inputs: Sequence[int], 
         array(operand, address)[...] = result
 
 
-# ------------------------------------------------------------------ what fails
+# ------------------------------------------------------------------ failures
 def _nan_where_it_fails(cupy: Any, factorise: Callable[[CupyArray], CupyArray], matrices: CupyArray) -> CupyArray:
-    """One factor of each matrix; all NaN of those that the library says have failed, which it is waited for to say."""
+    """One factor of each matrix; all NaN if the library reports a failure, which requires waiting for it."""
     errstate = importlib.import_module("cupyx").errstate
     try:
         with errstate(linalg="raise"):
@@ -83,7 +83,7 @@ def _nan_where_it_fails(cupy: Any, factorise: Callable[[CupyArray], CupyArray], 
 def _where_finite(
     cupy: Any, matrices: CupyArray, factorise: Callable[[CupyArray], Sequence[CupyArray]]
 ) -> Sequence[CupyArray]:
-    """Factors, all NaN of a matrix that is not finite: iterations over such a one need not end."""
+    """Factors; all NaN for a matrix that is not finite, for which iterations may not end."""
     finite = cupy.isfinite(matrices).all(axis=(-2, -1))
     found = factorise(cupy.where(finite[..., None, None], matrices, cupy.zeros_like(matrices)))
 
@@ -96,14 +96,14 @@ def _where_finite(
 
 # ------------------------------------------------------------------ factorisations
 def _cholesky(cupy: Any, inputs: Sequence[CupyArray], attributes: Attributes) -> Sequence[CupyArray]:
-    """NaN in the triangle of a matrix that is not positive definite, or has NaN."""
+    """The factor, with NaN in the triangle if the matrix is not positive definite or has NaN."""
     factor = _nan_where_it_fails(cupy, cupy.linalg.cholesky, inputs[0])
     failed = cupy.isnan(cupy.diagonal(factor, axis1=-2, axis2=-1)).any(axis=-1)[..., None, None]
     return [cupy.where(failed, cupy.tril(cupy.full_like(factor, np.nan)), factor)]
 
 
 def _lu(cupy: Any, inputs: Sequence[CupyArray], attributes: Attributes) -> Sequence[CupyArray]:
-    """One matrix after the other. CuPy says that one is singular, which is none of our business."""
+    """One matrix after the other. CuPy's warnings about singular matrices are ignored."""
     (matrices,) = inputs
     factorise = importlib.import_module("cupyx.scipy.linalg").lu_factor
     batch, (rows, columns) = matrices.shape[:-2], matrices.shape[-2:]
@@ -129,7 +129,7 @@ def _packed_qr(cupy: Any, inputs: Sequence[CupyArray], attributes: Attributes) -
 
 def _eigh(cupy: Any, inputs: Sequence[CupyArray], attributes: Attributes) -> Sequence[CupyArray]:
     lower = attributes.get("lower", True)
-    read = cupy.tril(inputs[0]) if lower else cupy.triu(inputs[0])  # NaN elsewhere is nothing to look for
+    read = cupy.tril(inputs[0]) if lower else cupy.triu(inputs[0])  # NaN in the other triangle does not matter
     return _where_finite(cupy, read, lambda a: cupy.linalg.eigh(a, UPLO="L" if lower else "U"))
 
 
@@ -177,7 +177,7 @@ def _fft(cupy: Any, inputs: Sequence[CupyArray], attributes: Attributes) -> Sequ
     axes = tuple(range(signal.ndim - len(lengths), signal.ndim))
     if kind != "irfft":
         return [getattr(cupy.fft, f"{kind}n")(signal, s=lengths, axes=axes)]
-    # the imaginary parts of what is real in a real signal's spectrum count for nothing: libraries do not say so
+    # ignore imaginary parts that are zero in a real signal's spectrum: libraries do not specify them
     half = cupy.fft.ifftn(signal, s=lengths[:-1], axes=axes[:-1]) if len(lengths) > 1 else signal.copy()
     for place in (0, lengths[-1] // 2) if lengths[-1] % 2 == 0 else (0,):
         half[..., place].imag = 0

@@ -1,13 +1,14 @@
-"""Exchanges between processes that have a GPU each, from memory to memory by NCCL, on the stream of the kernels.
+"""Collectives between processes with a GPU each, by NCCL between the GPUs' memories, on the kernels' stream.
 
-Processes find one another, and agree on what they are about to do, by the group's own Communicator on the host. What
-NCCL has no words for is left to that one, through copies on the host.
+Processes find one another, and agree on the next operation, through the group's Communicator on the host. That
+Communicator also executes the operations that NCCL lacks, with copies on the host.
 """
 
 from __future__ import annotations
 
 import hashlib
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -16,12 +17,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rlx.errors import CollectiveError
+from rlx.installation import install_command
 from rlx.ir.collectives import Communicator, Exchange, communicator, exchange_where_it_lies
 from rlx.ir.kernels import Collective
 
 __all__ = ["NcclGroup", "NcclGroups", "takes"]
 
-# NCCL's numbers of dtypes and of reductions, in nccl.h
+# NCCL's constants for dtypes and reductions, from nccl.h
 _BYTES = 1
 _TYPES = {
     "bool": 1, "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
@@ -31,10 +33,11 @@ _OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
 _OF_BOOLS = {"or": "max", "and": "min", "max": "max", "min": "min"}
 _REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 _DIGEST = 16
+_IDENTITY = 128  # bytes of the identifier of an NCCL group
 
 
 def takes(what: Exchange, dtype: np.dtype) -> bool:
-    """Whether NCCL carries an exchange out: all that moves bytes, and most reductions."""
+    """Whether NCCL executes a collective: all that move bytes, and most reductions."""
     if what.kind not in _REDUCES:
         return True
     known = _OF_BOOLS if dtype.kind == "b" else ("sum",) if dtype.kind == "c" else _OPERATIONS
@@ -42,23 +45,23 @@ def takes(what: Exchange, dtype: np.dtype) -> bool:
 
 
 class NcclGroup:
-    """A member of a group of processes: NCCL's, and the same ranks as `host` has, by which they have met.
+    """A member of a group of processes in NCCL, with the same ranks as in `host`, which connected them.
 
-    nccl: CuPy's module. clear: fills so many bytes from an address on with zeros, on a stream.
+    nccl: CuPy's module. clear: fills a number of bytes from an address on with zeros, on a stream.
     """
 
     def __init__(self, nccl: Any, host: Communicator, clear: Callable[[int, int, int], None]) -> None:
         self._nccl, self._clear = nccl, clear
         self.rank, self.size = host.rank, host.size
-        own = np.asarray(nccl.get_unique_id() if self.rank == 0 else [0] * 128, np.int8).view(np.uint8)
+        own = np.frombuffer(nccl.get_unique_id() if self.rank == 0 else bytes(_IDENTITY), np.uint8).copy()
         common = np.empty_like(own)
         host.broadcast(own, common, 0)
-        self._comm = nccl.NcclCommunicator(self.size, tuple(common.view(np.int8).tolist()), self.rank)
+        self._comm = nccl.NcclCommunicator(self.size, common.tobytes(), self.rank)
 
     def carry_out(
         self, what: Exchange, shape: Sequence[int], dtype: np.dtype, source: int, target: int, stream: int
     ) -> None:
-        """Queue an exchange of an array of this shape that lies at `source`; the result comes to `target`."""
+        """Queue a collective of an array of this shape at address `source`; the result is stored at `target`."""
         nbytes = prod(shape) * dtype.itemsize
         count = prod(shape) * (2 if dtype.kind == "c" else 1)
         number = _TYPES.get(dtype.name, _BYTES)
@@ -100,9 +103,9 @@ class NcclGroup:
 
 
 class NcclGroups:
-    """The groups of this process, for one GPU, made when the first exchange asks for them.
+    """The groups of this process for one GPU, created for their first collective.
 
-    nccl: CuPy's module, or None where there is none. device: what tells the GPU from others of this machine.
+    nccl: CuPy's module, or None if NCCL is not installed. device: the GPU's name on this machine.
     """
 
     def __init__(self, nccl: Any, device: str, clear: Callable[[int, int, int], None]) -> None:
@@ -111,7 +114,7 @@ class NcclGroups:
         self._known: WeakKeyDictionary[Communicator, NcclGroup | None] = WeakKeyDictionary()
 
     def carry_out(self, kernel: Collective, source: int, target: int, stream: int) -> bool:
-        """Queue an exchange of what lies at an address; False where it has to go by way of the host."""
+        """Queue a collective of an array at an address; returns False if it has to use the host."""
         what, dtype, shape = kernel.exchange, kernel.input.buffer.dtype, kernel.input.shape
         host = communicator(what.group)
         if host.size == 1 or not takes(what, dtype):
@@ -132,18 +135,29 @@ class NcclGroups:
         return True
 
     def _joined(self, host: Communicator, text: str) -> NcclGroup | None:
-        """The group, if each of its processes has NCCL, and a GPU of its own. All of them come here together."""
+        """The group, if each of its processes has a different GPU: NCCL refuses processes that share one.
+
+        All processes call this together, before any data is exchanged. Raises CollectiveError in each of them if one of
+        them lacks NCCL.
+        """
         host.settle()
         mark = hashlib.blake2b(b"NCCL", digest_size=_DIGEST).digest()
         host.agree(mark, f"{text}, from GPU to GPU")
         named = hashlib.blake2b(self._device.encode(), digest_size=_DIGEST).digest()
-        own = np.frombuffer(named if self._nccl is not None else bytes(_DIGEST), np.uint8).copy()
-        every = np.empty((host.size, _DIGEST), np.uint8)
+        own = np.frombuffer(bytes([self._nccl is not None]) + named, np.uint8).copy()
+        every = np.empty((host.size, 1 + _DIGEST), np.uint8)
         host.all_gather(own, every)
-        devices = {row.tobytes() for row in every}
-        if len(devices) < host.size or bytes(_DIGEST) in devices:
+        if len({row[1:].tobytes() for row in every}) < host.size or sys.platform not in _WITH_NCCL:
             return None
+        lacking = [str(rank) for rank in range(host.size) if not every[rank, 0]]
+        if lacking:
+            raise CollectiveError(
+                f"NCCL, which executes {text} from GPU to GPU, is not installed for "
+                f"{'rank' if len(lacking) == 1 else 'ranks'} {', '.join(lacking)} of {host.size}.",
+                f"Install it for each of them: {install_command('cuda')} includes it (nvidia-nccl-cu13).",
+            )
         return NcclGroup(self._nccl, host, self._clear)
 
 
-_LOOK = "NCCL_DEBUG=INFO in the environment makes it say more."
+_WITH_NCCL = ("linux",)  # on other systems GPUs exchange data through the host
+_LOOK = "Set NCCL_DEBUG=INFO in the environment for more information."

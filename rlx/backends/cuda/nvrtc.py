@@ -1,28 +1,28 @@
-"""CUDA's runtime compiler, by ctypes: texts become code for an architecture, on machines without a GPU, too."""
+"""NVRTC, CUDA's runtime compiler: it compiles source for an architecture, also on machines without a GPU."""
 
 from __future__ import annotations
 
-import ctypes
+import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from rlx.errors import DeviceError
+from rlx.backends.gpu.runtime_compiler import DeviceCode, RuntimeCompiler
+from rlx.installation import install_command
 
-__all__ = ["FLAGS", "Compiled", "KernelFacts", "compile_program", "installed"]
+__all__ = ["COMPILER", "FLAGS", "Compiled", "KernelFacts", "code_of", "compile_program", "options"]
 
-# the same results as other devices': products are rounded before they are added, quotients and roots correctly
+# the same results as on other devices: products are rounded before they are added, quotients and roots correctly,
+# and denormal numbers are kept
 FLAGS = (
     "--std=c++17", "--device-as-default-execution-space", "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
     "--ftz=false", "--ptxas-options=-v", "--no-cache",
 )  # fmt: skip
-_SHOWN_LINES = 12
-_INSTALL = "pip install 'rlx[cuda]' brings it; without a GPU, pip install 'rlx[cuda-compile]' does."
+_CODE = "CUBIN"
 _PROPERTIES = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores,"
     r" (?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
@@ -32,7 +32,7 @@ _PROPERTIES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What the assembler says of a kernel: registers of an item, bytes that did not fit in them, bytes of a group."""
+    """The assembler's report on a kernel: registers of an item, bytes spilled, stack bytes, shared bytes of a group."""
 
     registers: int
     spilled: int
@@ -42,7 +42,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program's code for an architecture, its PTX, and what is known of each kernel."""
+    """A program's code for an architecture, its PTX, and the facts of each kernel."""
 
     architecture: str
     code: bytes
@@ -51,69 +51,58 @@ class Compiled:
 
 
 def _library_paths() -> list[str]:
-    """Where pip, and then the system, keeps the compiler."""
+    """Possible locations of the compiler: pip's packages, then CUDA toolkits, then the system."""
     windows = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"]
     names = windows if sys.platform == "win32" else ["libnvrtc.so.13", "libnvrtc.so.12"]
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
     inside = ("cu13/lib", "cuda_nvrtc/lib", "cu13/bin", "cuda_nvrtc/bin")
     found = [f / part / name for f in folders for part in inside for name in names]
-    return [*(str(p) for p in found if p.exists()), *names]
+    return [*(str(p) for p in found if p.exists()), *_of_toolkits(), *names]
 
 
-@lru_cache(maxsize=1)
-def _nvrtc() -> Any:
-    for path in _library_paths():
-        try:
-            library = ctypes.CDLL(path)
-        except OSError:
-            continue
-        library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        return library
-    raise DeviceError("CUDA's runtime compiler, libnvrtc, is not installed.", _INSTALL)
+def _of_toolkits() -> list[str]:
+    """The compiler of a CUDA toolkit, found by the search that CuPy uses."""
+    with suppress(ImportError, RuntimeError, OSError):
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        return [pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path]
+    return []
 
 
-def installed() -> bool:
-    """Whether there is a compiler."""
-    try:
-        _nvrtc()
-    except DeviceError:
-        return False
-    return True
+def _header_folders() -> list[str]:
+    """The headers of pip's packages and of toolkits, found by the same search."""
+    with suppress(ImportError, RuntimeError, OSError):
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        found = map(pathfinder.find_nvidia_header_directory, ("cudart", "cccl"))
+        return list(dict.fromkeys(folder for folder in found if folder))
+    return []
 
 
-def _checked(status: int) -> None:
-    if status:
-        words = _nvrtc().nvrtcGetErrorString(status).decode()
-        raise DeviceError(f"CUDA's runtime compiler failed: {words}.", _INSTALL)
+def _remedy() -> str:
+    return f"{install_command('cuda')} installs it; without a GPU, {install_command('cuda-compile')} does."
 
 
-def _taken(program: ctypes.c_void_p, what: str) -> bytes:
-    library, size = _nvrtc(), ctypes.c_size_t()
-    _checked(getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    data = ctypes.create_string_buffer(size.value + 1)
-    _checked(getattr(library, f"nvrtcGet{what}")(program, data))
-    return data.raw[: size.value]
+COMPILER = RuntimeCompiler("CUDA", "nvrtc", _library_paths, _remedy, _header_folders)
 
 
-def compile_program(source: str, architecture: str, flags: Sequence[str] = FLAGS) -> Compiled:
-    """Code of a program for an architecture such as "sm_90". Raises DeviceError with the compiler's words."""
-    library, program = _nvrtc(), ctypes.c_void_p()
-    _checked(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"rlx.cu", 0, None, None))
-    try:
-        options = [f"--gpu-architecture={architecture}".encode(), *(flag.encode() for flag in flags)]
-        status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-        log = _taken(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-        if status:
-            words = "\n".join(log.splitlines()[:_SHOWN_LINES])
-            raise DeviceError(
-                f"CUDA's compiler refused a program for {architecture}:\n{words}",
-                "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
-            )
-        code, ptx = _taken(program, "CUBIN"), _taken(program, "PTX").rstrip(b"\0").decode()
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(architecture, code, ptx, _facts(log))
+def options(architecture: str) -> tuple[str, ...]:
+    """All compiler options for an architecture such as "sm_90"."""
+    return (f"--gpu-architecture={architecture}", *FLAGS)
+
+
+@cache
+def code_of(architecture: str) -> DeviceCode:
+    """The compiled code of programs that run on an architecture."""
+    return DeviceCode(COMPILER, architecture, options(architecture), _CODE)
+
+
+def compile_program(source: str, architecture: str) -> Compiled:
+    """A program's code for an architecture, its PTX, and the facts of its kernels.
+
+    Raises: DeviceError with the compiler's message.
+    """
+    (code, ptx), log = COMPILER.compile(source, architecture, options(architecture), (_CODE, "PTX"))
+    return Compiled(architecture, code, ptx.rstrip(b"\0").decode(), _facts(log))
 
 
 def _facts(log: str) -> dict[str, KernelFacts]:

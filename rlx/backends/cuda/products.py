@@ -1,6 +1,6 @@
-"""Matrix products as cuBLASLt is told of them: it counts in columns, so that operands change places.
+"""Matrix products in cuBLASLt's form: it is column-major, so that the operands are swapped.
 
-Nothing here calls it: numbers only, which tests read without the library.
+Nothing here calls the library: these are numbers only, which tests read without it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = [
     "promised_alignments",
 ]
 
-# numbers of CUDA's: cudaDataType_t, cublasComputeType_t
+# CUDA's constants: cudaDataType_t, cublasComputeType_t
 _TYPES = {
     "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,
 }  # fmt: skip
 _COMPUTE = {"float32": 68, "float64": 70, "complex64": 68, "complex128": 70}
 _FAST_TF32 = 77
 _NAMES = {"": "", "relu": "RELU", "gelu": "GELU", "gelu gradient": "DGELU"}
-_MOST = 1 << 31  # sizes and strides are less
-_POOLED = 64  # bytes: temporaries and constants begin at multiples of it
-_MOST_ALIGNED = 256  # bytes: more is not asked for
-# rows of what an activation keeps, or is given, begin at multiples of so many elements, the whole of so many bytes
+_MOST = 1 << 31  # sizes and strides are smaller
+_POOLED = 64  # bytes: the alignment of temporaries and constants
+_MOST_ALIGNED = 256  # bytes: a larger alignment is not requested
+# rows of an activation's auxiliary matrix begin at multiples of this many elements, the whole at multiples of bytes
 _KEPT_APART, _KEPT_ALIGNED = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """A matrix that lies column by column: `apart` elements from one to the next."""
+    """A column-major matrix with the leading dimension `apart`."""
 
     kind: int
     rows: int
@@ -51,9 +51,9 @@ class MatrixLayout:
 class ProductDescription:
     """result = epilogue(scale * left * right + share * added).
 
-    left, right: as they lie; `transposed` says of which the transpose is meant. scalars: the dtype of scale and share.
-    epilogue: the library's name. bias_stride: from the bias of a batch to the next one's. kept_apart, kept_stride: of
-    what the activation keeps, or is given.
+    left, right: as stored; `transposed` says which of them are transposed. scalars: the dtype of scale and share.
+    epilogue: the library's name. bias_stride: the distance between the biases of batches. kept_apart, kept_stride: the
+    leading dimension and the batch stride of the activation's auxiliary matrix.
     """
 
     compute: int
@@ -72,14 +72,14 @@ class ProductDescription:
 
     @property
     def scalar_kind(self) -> int:
-        """CUDA's number of the dtype of scalars."""
+        """CUDA's constant for the dtype of scalars."""
         return _TYPES[self.scalars]
 
 
 def is_library_product(product: LibraryProduct) -> bool:
-    """Whether cuBLASLt might take a product: one batch dimension at most, sizes of 32 bits, dtypes that it has.
+    """Whether cuBLASLt may take a product: one batch dimension at most, sizes of 32 bits, supported dtypes.
 
-    What it keeps for a gradient has to lie as its tensor cores read it.
+    An auxiliary matrix for a gradient must have the alignment that tensor cores need.
     """
     kernel = product.contract
     operands, result = kernel.lhs.buffer.dtype, product.out.buffer.dtype
@@ -96,12 +96,12 @@ def is_library_product(product: LibraryProduct) -> bool:
 
 
 def _beside(epilogue: Epilogue | None) -> Operand | None:
-    """What an activation keeps, or is given."""
+    """The auxiliary matrix that an activation stores or reads."""
     return (epilogue.kept or epilogue.taken) if epilogue else None
 
 
 def _describe(operand: Operand) -> MatrixLayout:
-    """An operand as the library sees it: its rows are columns there."""
+    """An operand in the library's layout: its rows are columns there."""
     matrix = matrix_of(operand)
     rows, columns = operand.shape[-2:] if matrix.transposed else operand.shape[:-3:-1]
     batched = len(operand.shape) == 3 and operand.shape[0] > 1
@@ -110,7 +110,7 @@ def _describe(operand: Operand) -> MatrixLayout:
 
 
 def describe(product: LibraryProduct) -> ProductDescription:
-    """A product as the library is told of it."""
+    """A product in the library's form."""
     kernel, end = product.contract, product.epilogue
     compute = _FAST_TF32 if kernel.tf32 else _COMPUTE[kernel.summed_in.name]
     scale, share, added, name, bias_stride = 1.0, float(kernel.accumulate), product.out, "", 0
@@ -143,26 +143,26 @@ def describe(product: LibraryProduct) -> ProductDescription:
 
 
 def matrices(product: LibraryProduct) -> tuple[Operand, Operand, Operand, Operand]:
-    """The operands in the library's order: left, right, what is added, the result."""
+    """The operands in the library's order: left, right, the added matrix, the result."""
     kernel, end = product.contract, product.epilogue
     added = end.added if end is not None and end.added is not None else product.out
     return kernel.rhs, kernel.lhs, added, product.out
 
 
 def promised_alignments(product: LibraryProduct) -> tuple[int, ...]:
-    """Of each matrix the bytes that its address is a multiple of, wherever it lies."""
+    """The alignment of each matrix in bytes that is known at compile time."""
     return tuple(map(_promised, matrices(product)))
 
 
 def _promised(operand: Operand) -> int:
-    """Inputs and outputs may be slices of what a loop goes over, or another library's."""
+    """Inputs and outputs may be slices of arrays that a loop scans, or another library's memory."""
     size = operand.buffer.dtype.itemsize
     placed = operand.buffer.role in ("temporary", "constant")
     return alignment(_POOLED | operand.offset * size) if placed else size
 
 
 def alignment(address: int) -> int:
-    """The bytes that an address is a multiple of.
+    """The alignment of an address in bytes.
 
     >>> alignment(0x1008), alignment(1 << 20)
     (8, 256)

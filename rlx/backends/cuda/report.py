@@ -1,4 +1,4 @@
-"""What is told of compiled CUDA programs: registers, occupancy, instructions."""
+"""Reports on compiled CUDA programs: registers, occupancy, instructions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlx.backends.cuda.nvrtc import Compiled, KernelFacts
 
 __all__ = ["disassembly", "occupancy", "register_table"]
 
-_REGISTERS = 1 << 16  # of a multiprocessor
-_GRAIN = 256  # registers are given out to warps in portions of so many
+_REGISTERS = 1 << 16  # registers of a multiprocessor
+_GRAIN = 256  # warps allocate registers in units of this many
 _WARP = 32
 _BOUNDS = re.compile(r"\.entry (?P<name>\w+)\(.*?\.maxntid (?P<items>\d+)", re.DOTALL)
-# warps and bytes of shared memory that a multiprocessor has, by architecture
+# warps and bytes of shared memory of a multiprocessor, by architecture
 _MULTIPROCESSORS = {
     "sm_75": (32, 64 << 10), "sm_80": (64, 164 << 10), "sm_86": (48, 100 << 10), "sm_89": (48, 100 << 10),
     "sm_90": (64, 228 << 10), "sm_100": (64, 228 << 10), "sm_120": (48, 100 << 10),
@@ -57,12 +57,12 @@ def _tool() -> str | None:
 
 
 def disassembly(compiled: Compiled) -> str:
-    """Instructions of the machine; nothing where nvdisasm is not installed."""
+    """Machine instructions; empty if nvdisasm is not installed."""
     tool = _tool()
     if tool is None:
         return ""
     with tempfile.TemporaryDirectory(prefix="rlx-sass-") as folder:
         path = Path(folder) / "code.cubin"
-        path.write_bytes(compiled.code + b"\0")  # NVRTC leaves the last byte out
+        path.write_bytes(compiled.code + b"\0")  # NVRTC omits the last byte
         done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, errors="replace", check=False)
         return done.stdout

@@ -1,1 +1,1 @@
-"""What devices with work-groups share: mapping of nests to grids, launches, loops driven by the host."""
+"""Code shared by devices with work-groups: the mapping of nests to grids, launches, and loops driven by the host."""

@@ -1,7 +1,8 @@
-"""Attention as one launch: a group goes over the keys tile by tile, and scores exist in its registers only.
+"""Attention as one launch: a group iterates over the keys tile by tile and holds the scores only in its registers.
 
-A group takes a tile of one head's queries. Of each tile of keys it keeps the largest score of every query, the sum of
-exponentials and the mixture of values; both are scaled where a larger score comes (Dao et al., FlashAttention, 2022).
+A group processes a tile of one head's queries. For each tile of keys it updates the largest score of every query, the
+sum of exponentials and the mixture of values; the last two are rescaled when the maximum grows (Dao et al.,
+FlashAttention, 2022).
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ __all__ = ["BLOCKS", "attention_steps", "fits"]
 
 _ATTENTION, _WITH_SUMS, _GRADIENT = "dot_product_attention", "attention_and_sums", "dot_product_attention_gradient"
 BLOCKS = frozenset({_ATTENTION, _WITH_SUMS, _GRADIENT})
-_SHARED = 40 << 10  # bytes of a group's memory that tiles may take
-_SUMS = 32  # of the mixture, in an item's registers
+_SHARED = 40 << 10  # bytes of a group's memory for tiles
+_SUMS = 32  # registers of a work-item for the mixture
 _LEAST = 16  # fewer queries leave most of a group idle
-_COLUMNS = 64  # keys that a group multiplies by fragments at a time
-_FEW = 64  # features of which a warp takes twice the rows, and so reads keys and values half as often
+_COLUMNS = 64  # keys that a group multiplies at a time, with fragments
+_FEW = 64  # up to this many features, a warp takes twice the rows and reads keys and values half as often
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _NAMES = ("query", "key", "value", "bias", "mask", "query_seq_lengths", "key_value_seq_lengths", "sinks")
 _OF_RESULT = ("output", "largest", "total", "cotangent")
 
 
 def _tile(features: int, dtype: np.dtype) -> Tile | None:
-    """The largest tile of queries whose keys or values, and shares, fit in the memory of a group."""
+    """The largest tile of queries whose keys or values, and attention weights, fit in the memory of a group."""
 
     def taken(tile: Tile) -> bool:
         queries, keys = ACROSS * tile.rows, ACROSS * tile.columns
@@ -48,9 +49,9 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
 
 
 def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any], most: int = 0) -> bool:
-    """Whether a call of a block is kernels: attention of as many queries as fill a group, and its gradient.
+    """Whether a call of a block becomes kernels: attention with enough queries to fill a group, and its gradient.
 
-    most: features of 16-bit floats that a device's unit for matrices takes.
+    most: the largest number of 16-bit features that the device's matrix unit supports.
     """
     assert name in BLOCKS
     given = dict(zip(attributes["operands"], types, strict=True))
@@ -90,11 +91,11 @@ class _Text(AttentionText):
         self.mixed, *self.more = kernel.outputs
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         return _tile(query.shape[-1], query.buffer.dtype)
 
     def written(self) -> Step:
-        """All of them."""
+        """All statements of the kernel."""
         add, kind = self.lines.add, register_type(self.dtype)
         rows = self.tile.rows
         self.tiles()
@@ -121,9 +122,9 @@ class _Text(AttentionText):
         self.store()
         return self.step(self.strategy, groups)
 
-    # ------------------------------------------------------------------ what the group shares
+    # ------------------------------------------------------------------ memory shared by the group
     def tiles(self) -> None:
-        """The memory of the group."""
+        """Declare the group's memory."""
         features = self.shape[-1]
         if not self.dialect.shuffles:
             self.lines.add(*(self.dialect.group_array(name, self.dtype, ITEMS) for name in ("largest", "sum")))
@@ -133,15 +134,15 @@ class _Text(AttentionText):
         )  # fmt: skip
 
     def load_queries(self) -> None:
-        """The rows."""
+        """Load the rows."""
         self.load("query_tile", "query", "first_row", self.rows, self.shape[-1])
 
     def load_keys(self) -> None:
-        """A tile of columns."""
+        """Load a tile of columns."""
         self.load("tile", "key", "first_column", self.columns, self.shape[-1])
 
     def load_values(self) -> None:
-        """What is mixed, in place of the keys."""
+        """Load the values in place of the keys."""
         self.lines.add(self.dialect.barrier())
         self.load("tile", "value", "first_column", self.columns, self.parts * ACROSS)
         self.lines.add(self.dialect.barrier())
@@ -151,10 +152,10 @@ class _Text(AttentionText):
         self.product("scores", "query_tile", "tile")
 
     def keep_share(self) -> None:
-        """A share, where the group mixes by it."""
+        """Store an attention weight where the group reads it to mix values."""
         self.lines.add(f"shares[{self.row}][{self.column}] = share;")
 
-    # ------------------------------------------------------------------ what an item does
+    # ------------------------------------------------------------------ the work of an item
     def score(self) -> None:
         """The scores of a tile, in registers."""
         add, seen, score = self.lines.add, self.seen(), f"scores{self.at_column}"
@@ -170,7 +171,7 @@ class _Text(AttentionText):
                 add(f"{score} = {literal(self.dtype, -np.inf)};")
 
     def share(self) -> None:
-        """What each key of the tile counts for, by the largest score so far; what was mixed before is scaled to it."""
+        """The weight of each key of the tile, relative to the largest score so far; the earlier mixture is rescaled."""
         add, kind, dtype = self.lines.add, register_type(self.dtype), self.dtype
         low, zero, score = literal(dtype, -np.inf), literal(dtype, 0), f"scores{self.at_column}"
         with self.each("r", self.tile.rows):
@@ -190,7 +191,7 @@ class _Text(AttentionText):
                 add(f"mixed{self.at_feature} *= before;")
 
     def store(self) -> None:
-        """The mixture; where it is asked for, the logarithm of what it was divided by, or what that was made of."""
+        """The mixture; on request, the logarithm of its divisor, or the maximum and sum the divisor is built from."""
         with self.each("r", self.tile.rows):
             self.lines.add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
             with self.lines.block(self.dialect.condition(f"query_number < {self.shape[1]}")):
@@ -207,40 +208,40 @@ class _Text(AttentionText):
 
 
 class _OfFragments(_Text, FragmentText):
-    """By a unit for matrices: keys and values are in the group's memory together, and shares in registers."""
+    """With a matrix unit: keys and values are in the group's memory together, attention weights in registers."""
 
     strategy = "attention by fragments"
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
         fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
         return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
 
     def tiles(self) -> None:
-        """The memory of the group."""
+        """Declare the group's memory."""
         self.begin_words(key_words=self.along, value_words=self.across)
 
     def load_queries(self) -> None:
-        """Into registers."""
+        """Load the rows into registers."""
         self.hold("query_words", "query")
 
     def load_keys(self) -> None:
-        """And values."""
+        """Load keys and values."""
         self.load_along("key_words", "key", "first_column")
         self.load_across("value_words", "value", "first_column")
 
     def load_values(self) -> None:
-        """They are there."""
+        """Nothing to do: the values are loaded with the keys."""
 
     def score_product(self) -> None:
-        """By fragments."""
+        """Mix with fragments."""
         self.fragment_product("scores", "query_words", "key_words")
 
     def keep_share(self) -> None:
-        """In place of the score."""
+        """Store the weight in place of the score."""
         self.lines.add(f"scores{self.at_column} = share;")
 
     def mix(self, result: str) -> None:
-        """Shares are the left fragments."""
+        """The weights are the left fragments."""
         self.fragment_mix(result, "scores", "value_words")

@@ -1,9 +1,9 @@
-"""Attention by a device's unit for matrices: scores are fragments in the registers of a warp, and shares made of them
-are fragments of the next product.
+"""Attention on a device's matrix unit: scores are fragments in a warp's registers, and the attention weights computed
+from them are fragments of the next product.
 
-Of 16-bit floats, summed in float32. A warp has 16 or 32 rows; two or four items share a row of scores, and none of them
-asks other warps for anything but what the group has loaded. Where only the transposed product is chained (`Chain`), all
-products are that one, and an item has columns of a single row.
+Operands have 16 bits, sums are float32. A warp has 16 or 32 rows; two or four items share a row of scores, and read
+nothing from other warps except the tiles that the group loads. If only the transposed product can be chained (`Chain`),
+all products are transposed, and an item holds columns of a single row.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from rlx.ir.kernels import Library
 
 __all__ = ["MANY", "ONE_EACH", "FragmentText", "most_features", "takes_fragments"]
 
-_WARPS = 4  # of a group
-ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of which each warp has a fragment
-_DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that go into a product at a time
-_MOST = 256  # features: of more the sums do not fit in registers
-MANY = 128  # of which rows or sums do not fit in those of all devices
-_WIDE = 64  # items of a warp, each of which has half as many numbers
-_APART = 4  # words between rows: those that a warp reads at once lie in different banks
+_WARPS = 4  # warps of a group
+ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of a group whose warps have one fragment each
+_DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that one matrix instruction multiplies
+_MOST = 256  # features: with more, the sums do not fit in registers
+MANY = 128  # features: with more, rows or sums do not fit in the registers of every device
+_WIDE = 64  # items of a warp in which each item has half the numbers
+_APART = 4  # padding words between rows, so that the words that a warp reads at once are in different banks
 _MULTIPLIED = ("query", "key", "value", "cotangent")
-_AT_ONCE = 8  # features that an item loads, if they lie next to each other
+_AT_ONCE = 8  # features that an item loads at once, if they are contiguous
 
 
 def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
-    """Whether a device makes the products of attention, or of its gradient, by fragments: those of one 16-bit dtype."""
+    """Whether a device can use fragments for attention, or for its gradient: all operands have one 16-bit dtype."""
     given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
     (dtype, *others) = {given[name].buffer.dtype for name in _MULTIPLIED if name in given}
     if others or dtype.itemsize != 2:
@@ -42,21 +42,21 @@ def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
 
 
 def most_features(fragments: Fragments | None) -> int:
-    """How many features attention by fragments has at most; 0: none is."""
+    """The largest number of features for attention with fragments; 0 if fragments cannot be used."""
     if fragments is None or fragments.chain is None:
         return 0
     return MANY if _is_repeated(fragments) else _MOST
 
 
 def _is_repeated(fragments: Fragments) -> bool:
-    """Whether items that share a row have all its words: too many for registers."""
+    """Whether the items that share a row hold all of its words, which do not fit in registers."""
     return len(fragments.left) == FRAGMENT_WORDS
 
 
 class FragmentText(AttentionText):
-    """The statements of a kernel of attention whose products are those of fragments.
+    """The statements of an attention kernel whose products use fragments.
 
-    along: rows and words of what has a word for two neighbouring features; across: of what has one for two columns.
+    along: rows and words of operands with a word for two neighbouring features; across: for two neighbouring columns.
     """
 
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
@@ -70,9 +70,9 @@ class FragmentText(AttentionText):
         )  # fmt: skip
         self.crowded = fragments.items < _WIDE
         super().__init__(kernel, dialect)
-        self.blocks = self.tile.rows // rows  # fragments of a warp, one below the other
+        self.blocks = self.tile.rows // rows  # fragments of a warp, stacked vertically
         row, column = fragments.row, fragments.column
-        self.moved, self.kept = fragments.right, fragments.left  # words that a warp reads, and those that it has
+        self.moved, self.kept = fragments.right, fragments.left  # words that a warp reads, and words that it holds
         if self.chain.turned:
             row, column = column, row
             self.moved, self.kept = self.kept, self.moved
@@ -86,24 +86,24 @@ class FragmentText(AttentionText):
         self.at_column, self.at_feature = (
             f"[r / {rows}][{name} / {self.each_row}][{number} + {name} % {self.each_row}]" for name in "ce"
         )
-        self.wide = ceiling(self.shape[-1], _DEEP) * _DEEP  # features, and what fills the last fragment
-        self.made = self.parts * self.sharing  # of them those that the group mixes, from here on
+        self.wide = ceiling(self.shape[-1], _DEEP) * _DEEP  # features, padded to whole fragments
+        self.made = self.parts * self.sharing  # the features that the group mixes, starting at `ahead`
         self.ahead = f"slice * {self.made} + " if self.tile.slices > 1 else ""
         self.feature = self.ahead + self.feature
         self.along = (self.columns, self.wide // 2 + _APART)
         self.across = (self.made, self.columns // 2 + _APART)
 
     def fragment_tile(self, columns: int, blocks: int = 1, slices: int = 1) -> Tile:
-        """Rows and columns of an item: a group has `columns`, a warp so many fragments of rows."""
+        """Rows and columns of an item: a group has `columns` columns, a warp `blocks` fragments of rows."""
         return Tile(self.chain.rows * blocks, columns // self.sharing, slices)
 
     def row_of(self, block: str, row: str) -> str:
-        """Where in the tile a row of one of a warp's fragments lies."""
+        """The row in the tile of a row in one of a warp's fragments."""
         return f"warp * {self.blocks * FRAGMENT_ROWS} + {block} * {FRAGMENT_ROWS} + {row}"
 
-    # ------------------------------------------------------------------ places
+    # ------------------------------------------------------------------ positions
     def begin_words(self, **tiles: tuple[int, int]) -> None:
-        """Words that the group shares."""
+        """Declare the words shared by the group."""
         for name, (rows, words) in tiles.items():
             self.group_tile(name, rows, words)
         self.number()
@@ -114,7 +114,7 @@ class FragmentText(AttentionText):
         self.lines.add(f"{self.dialect.group_space} uint32_t {name}[{rows}][{words}] {aligned};")
 
     def number(self) -> None:
-        """Warps have rows; their items share them."""
+        """Each warp has rows, which its items share."""
         item, size = self.dialect.number_in_group(), self.fragments.items
         across = f"lane / {self.apart} % {self.sharing}"
         self.lines.add(f"const int lane = {item} % {size}, warp = {item} / {size}, across = {across};")
@@ -126,19 +126,19 @@ class FragmentText(AttentionText):
 
     # ------------------------------------------------------------------ memory
     def hold(self, name: str, source: str) -> None:
-        """The rows of the group as fragments: in registers, or in the group's memory if items would have whole rows."""
+        """Load the group's rows as fragments into registers, or into shared memory if an item would hold whole rows."""
         self.declare_held(name)
         self.load_held(name, source)
 
     def declare_held(self, name: str) -> None:
-        """Where rows are held."""
+        """Where the rows are kept."""
         if self.repeated:
             self.group_tile(name, self.rows, self.along[1])
         else:
             self.lines.add(f"uint32_t {name}[{self.blocks}][{self.wide // _DEEP}][{len(self.kept)}];")
 
     def load_held(self, name: str, source: str) -> None:
-        """Rows, where they are held."""
+        """Load the rows to where they are kept."""
         deep, words = self.wide // _DEEP, self.kept
         if self.repeated:
             self.load_along(name, source, "first_row", self.rows)
@@ -152,7 +152,7 @@ class FragmentText(AttentionText):
                     self.lines.add(f"{name}[b][k][{number}] = {_word('code.of[0]', 'code.of[1]')};")
 
     def load_along(self, tile: str, source: str, first: str, rows: int | None = None) -> None:
-        """A tile with a word for two features of a row: an operand whose rows are multiplied."""
+        """Load a tile with a word for two features of a row: an operand whose rows are multiplied."""
         width = self.at_once(source, 2)
         with self.every((rows or self.columns) * self.wide // width):
             self.lines.add(f"const int d = at % {self.wide // width} * {width}, f = at / {self.wide // width};")
@@ -163,11 +163,11 @@ class FragmentText(AttentionText):
                 self.lines.add(f"{tile}[f][d / 2 + {pair // 2}] = {word};")
 
     def load_across(self, tile: str, source: str, first: str) -> None:
-        """A tile with a word for two rows of a feature: a right operand whose rows are mixed."""
+        """Load a tile with a word for two rows of a feature: a right operand whose rows are mixed."""
         width, pairs = self.at_once(source, 1), self.columns // 2
         with self.every(pairs * self.made // width):
             near, far = f"at % {pairs}", f"at / {pairs} * {width}"
-            if width == 1:  # neighbours read neighbours
+            if width == 1:  # coalesced
                 near, far = f"at / {self.made}", f"at % {self.made}"
             self.lines.add(f"const int f = {near}, d = {far};")
             self.lines.add(self.dialect.fixed("feature", f"{self.ahead}d"))
@@ -178,22 +178,22 @@ class FragmentText(AttentionText):
                 self.lines.add(f"{tile}[d + {part}][f] = {_word(f'low.of[{part}]', f'high.of[{part}]')};")
 
     def every(self, count: int) -> Any:
-        """A loop in which the items of the group take turns."""
+        """A loop whose iterations are divided among the group's items."""
         return self.lines.block(f"for (int at = {self.dialect.number_in_group()}; at < {count}; at += {self.items}) {{")
 
     def at_once(self, name: str, least: int) -> int:
-        """How many features of an operand an item loads."""
+        """The number of an operand's features that an item loads at once."""
         return _AT_ONCE if self.is_whole(name, _AT_ONCE) else least
 
     def is_whole(self, name: str, width: int) -> bool:
-        """Whether so many features lie next to each other, and begin where devices load them at once."""
+        """Whether `count` features are contiguous and aligned for one load."""
         operand = self.given[name]
         apart = [stride for size, stride in zip(operand.shape[:-1], operand.strides[:-1], strict=True) if size > 1]
         others = (operand.shape[-1], operand.offset, *apart)
         return operand.strides[-1] == 1 and all(number % width == 0 for number in others)
 
     def load_codes(self, name: str, source: str, width: int, place: str, feature: str) -> None:
-        """The codes of features next to each other: zero beyond the ends."""
+        """The codes of contiguous features, zero outside the bounds."""
         operand = self.given[source]
         head, count = self.ends(source)
         ended = f" && {found}" if (found := self.ended(source, place)) else ""
@@ -215,17 +215,17 @@ class FragmentText(AttentionText):
 
     # ------------------------------------------------------------------ numbers
     def fragment_product(self, result: str, left: str, right: str) -> None:
-        """Products of rows that are held and of columns along which words lie."""
+        """Multiply the rows by columns whose words run along the features."""
         self.zero(result)
         self.add_fragments(result, left, right)
 
     def zero(self, name: str) -> None:
-        """Numbers of a tile that something is added to."""
+        """Declare the accumulators of a tile."""
         with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
             self.lines.add(f"{name}{self.at_column} = {literal(self.dtype, 0)};")
 
     def add_fragments(self, result: str, left: str, right: str) -> None:
-        """The products, added."""
+        """Multiply and accumulate."""
         count = len(self.kept)
         with self.each("k", self.wide // _DEEP):
             words = [f"{left}[b][k][{n}]" for n in range(count)]
@@ -239,7 +239,7 @@ class FragmentText(AttentionText):
                 self.multiply(f"{result}[b][p]", words, right)
 
     def fragment_mix(self, result: str, shares: str, right: str) -> None:
-        """Columns by their shares, added to rows: the shares are rounded as the columns are."""
+        """Add the columns, weighted by the attention weights, to rows; weights are rounded to the columns' dtype."""
         count = len(self.kept)
         with self.each("k", self.columns // _DEEP):
             self.lines.add(f"uint32_t left[{self.blocks}][{count}];")
@@ -249,7 +249,7 @@ class FragmentText(AttentionText):
                 self.multiply(f"{result}[b][p]", [f"left[b][{n}]" for n in range(count)], right)
 
     def pack(self, shares: str, count: int) -> None:
-        """Sums of the fragments k of columns as the words of an operand."""
+        """The sums of column fragments k as the words of an operand."""
         sums, fragments = self.fragments.sums, _DEEP // self.fragments.columns
         given = sums * fragments // 2
         with self.each("n", given):
@@ -266,7 +266,7 @@ class FragmentText(AttentionText):
             self.lines.add("left[b][2 * n + 1] = even >> 16 | (odd & 0xffff0000u);")
 
     def multiply(self, result: str, held: list[str], tile: str) -> None:
-        """A fragment p of columns, at words k, for each fragment b of rows."""
+        """Multiply column fragment p, at words k, with each row fragment b."""
         places = [
             f"{tile}[p * {self.fragments.columns} + {column}][k * {FRAGMENT_WORDS} + {word}]"
             for column, word in self.moved

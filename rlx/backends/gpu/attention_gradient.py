@@ -1,9 +1,9 @@
-"""The gradient of attention as a few launches: shares are made again in registers, of scores and what they summed to.
+"""Attention's gradient in a few launches: attention weights are recomputed in registers from scores and their sums.
 
-For the queries, rows are queries and columns are keys, as ahead; for keys and values it is the other way round, and a
-group goes over the queries of all heads that share its keys, so that nobody else adds to its rows: no sum depends on
-an order (Dao et al., FlashAttention, 2022). For a bias a group has a tile of it, and goes over the heads and batches
-that share it.
+For queries, rows are queries and columns are keys, as in the forward pass. For keys and values it is the reverse: a
+group iterates over the queries of all heads that share its keys, so no other group adds to its rows and no sum depends
+on an order (Dao et al., FlashAttention, 2022). For a bias, a group has a tile of the bias and iterates over the heads
+and batches that share it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from rlx.ir.types import TensorType, compute_dtype
 
 __all__ = ["gradient_fits", "gradient_steps"]
 
-_SHARED = 44 << 10  # bytes of a group's memory that tiles may take
-_SUMS = 32  # of both gradients, in an item's registers
-_FRAGMENT_COLUMNS = 32  # of a group, by fragments
-_FEW = 64  # features of which twice as many keys fit in registers, and both sums: else those have a launch each
+_SHARED = 44 << 10  # bytes of a group's memory for tiles
+_SUMS = 32  # registers of an item for both gradients
+_FRAGMENT_COLUMNS = 32  # columns of a group, with fragments
+_FEW = 64  # features: up to this many, twice the keys fit in registers, and both sums do; with more, each has a launch
 _ROW = ("batch", "query_number", "query_head")
 _TILES = (Tile(4, 2), Tile(2, 4), Tile(2, 2), Tile(2, 1), Tile(1, 2), Tile(1, 1))
 
 
 def _tile(features: int, dtype: np.dtype) -> Tile | None:
-    """The largest tile that fits in the memory of a group: two of rows, one of columns, and shares."""
+    """The largest tile that fits in the memory of a group: two tiles of rows, one of columns, and attention weights."""
 
     def taken(tile: Tile) -> bool:
         rows, columns = ACROSS * tile.rows, ACROSS * tile.columns
@@ -45,8 +45,8 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
 
 
 def gradient_fits(given: Mapping[str, TensorType], wanted: Sequence[str], by_fragments: bool) -> bool:
-    """Whether the gradient is kernels: of queries, keys and values, whose tiles fit in a group, or are fragments; and
-    of a bias that has a number for each query and key."""
+    """Whether the gradient becomes kernels: of queries, keys and values, if tiles fit in a group or are fragments; and
+    of a bias, if it has a number for each query and key."""
     query, key = given["query"], given["key"]
     fitting = by_fragments or _tile(query.shape[-1], query.dtype) is not None
     whole = "bias" not in wanted or given["bias"].shape[-2:] == (query.shape[-3], key.shape[-3])
@@ -54,10 +54,10 @@ def gradient_fits(given: Mapping[str, TensorType], wanted: Sequence[str], by_fra
 
 
 def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
-    """The gradient of the queries; then that of keys and values, if it is wanted: of both in one launch, where sums fit
+    """The gradient of the queries; then, if wanted, the gradients of keys and values: in one launch if their sums fit
     in registers.
 
-    The first launch also sums the products of each row of the result and its cotangent, which the others need.
+    The first launch also sums the products of each row of the result and its cotangent, which the other launches need.
     """
     wanted = dict(zip(kernel.attributes["wanted"], kernel.outputs, strict=True))
     given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
@@ -80,28 +80,29 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
 
 
 class _Gradient(AttentionText):
-    """What both launches have in common.
+    """The common part of both launches.
 
-    A share is made of the product of a row of `near` and one of the columns' own; its cotangent of the product of what
-    is `beside` them: of queries the cotangents of results, of keys the values. index: of a query in registers.
+    An attention weight is computed from the product of a row of `near` and a row of the columns; its cotangent from the
+    product with the arrays in `beside`: cotangents of results for queries, values for keys. index: of a query's numbers
+    in registers.
     """
 
     near: str
     beside: str
     index: str
     how: str = ""
-    of_products: bool = True  # or of what is added to them
+    of_products: bool = True  # or the cotangents of the bias that is added to them
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
         self.wanted, self.summed = wanted, summed
         super().__init__(kernel, dialect)
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         return _tile(query.shape[-1], query.buffer.dtype)
 
     def start(self) -> None:
-        """The memory of the group."""
+        """Declare the group's memory."""
         features = self.shape[-1]
         self.begin(
             near_tile=(self.rows, features), beside_tile=(self.rows, features),
@@ -109,12 +110,12 @@ class _Gradient(AttentionText):
         )  # fmt: skip
 
     def load_rows(self) -> None:
-        """The rows of the group."""
+        """Load the group's rows."""
         self.load("near_tile", self.near, "first_row", self.rows, self.shape[-1])
         self.load("beside_tile", self.beside, "first_row", self.rows, self.shape[-1])
 
     def load_columns(self, name: str, handed: str = "") -> None:
-        """Columns of one kind, in place of others; and numbers of registers that the group is handed with them."""
+        """Load one kind of columns in place of another, with numbers that registers share with the group."""
         self.lines.add(self.dialect.barrier())
         if handed:
             self.hand(handed)
@@ -122,20 +123,20 @@ class _Gradient(AttentionText):
         self.lines.add(self.dialect.barrier())
 
     def ended(self, name: str, place: str) -> str:
-        """Cotangents of results that are 0 for being too far count as 0."""
+        """The condition under which cotangents count: results past the sequence's end are 0."""
         ends = name == "cotangent" and "query_seq_lengths" in self.given
         return f"{place} < {self.element('query_seq_lengths', 'batch')}" if ends else ""
 
     def declare(self, count: int) -> None:
-        """What is in registers: of each query what its softmax was made of."""
+        """Declare the registers: for each query, its softmax maximum and sum."""
         for name in ("scores", "pulled"):
             self.registers(name, self.tile.columns)
         self.lines.add(f"{register_type(self.dtype)} highest[{count}], total[{count}], inner[{count}];")
 
     def load_sums(self, count: int, first: str, *names: str) -> None:
-        """What the softmax of each query was made of."""
+        """Load each query's softmax maximum and sum."""
         sources = {"highest": self.given["largest"], "total": self.given["total"], "inner": self.summed}
-        last = self.shape[1] - 1  # beyond which nothing is read of them
+        last = self.shape[1] - 1  # reads are clamped to the last query
         with self.each(self.index, count):
             self.lines.add(self.dialect.fixed("place", first))
             self.lines.add(self.dialect.fixed("query_number", f"place < {last} ? place : {last}"))
@@ -145,7 +146,7 @@ class _Gradient(AttentionText):
                 self.lines.add(f"{name}[{self.index}] = {value};")
 
     def pull(self, query: str, key: str) -> None:
-        """scores: the cotangents of products of queries and keys. pulled: the shares."""
+        """Replace `scores` by the cotangents of the query-key products, and `pulled` by the attention weights."""
         add, kind, tile, zero = self.lines.add, register_type(self.dtype), self.tile, literal(self.dtype, 0)
         seen, cap, at = self.seen(), self.attributes["softcap"], self.index
         scores, pulled = f"scores{self.at_column}", f"pulled{self.at_column}"
@@ -168,13 +169,13 @@ class _Gradient(AttentionText):
             add(f"{scores} = moved;", f"{pulled} = share;")
 
     def hand(self, name: str) -> None:
-        """Numbers of registers for the whole group to read."""
+        """Write numbers from registers to memory that the whole group reads."""
         with self.each("r", self.tile.rows):
             place = f"shares[{self.row}][{self.column}]"
             self.lines.add(f"for (int c = 0; c < {self.tile.columns}; ++c) {place} = {name}{self.at_column};")
 
     def store(self, results: dict[str, str], count: int) -> None:
-        """Gradients of rows, by the registers that hold them."""
+        """Store the gradients of rows from registers."""
         with self.each("r", self.tile.rows):
             self.lines.add(self.dialect.fixed("row", f"first_row + {self.row}"))
             with self.lines.block(self.dialect.condition(f"row < {count}")):
@@ -183,7 +184,7 @@ class _Gradient(AttentionText):
 
 
 class _OfQueries(_Gradient):
-    """Rows are queries."""
+    """The gradient of the queries: rows are queries."""
 
     near, beside, index = "query", "cotangent", "r"
 
@@ -209,14 +210,14 @@ class _OfQueries(_Gradient):
         return self.step(f"gradient of queries{self.how}", groups)
 
     def multiply_tile(self) -> None:
-        """Scores with a tile of keys, and the cotangents of their shares."""
+        """Scores with a tile of keys, and the cotangents of the attention weights."""
         self.load_columns("value")
         self.product("pulled", "beside_tile", "tile")
         self.load_columns("key")
         self.product("scores", "near_tile", "tile")
 
     def turn(self) -> None:
-        """What a tile of keys adds."""
+        """Add the contribution of a tile of keys."""
         self.multiply_tile()
         self.pull_tile()
         self.hand("scores")
@@ -224,11 +225,11 @@ class _OfQueries(_Gradient):
         self.mix("near_sum")
 
     def pull_tile(self) -> None:
-        """Shares, and cotangents of scores."""
+        """Compute attention weights, and cotangents of scores."""
         self.pull(f"first_row + {self.row}", f"first_column + {self.column}")
 
     def sum_rows(self) -> None:
-        """inner: the sum of products of a row of the result and its cotangent; kept for the other launch."""
+        """inner: the sum of products of a row of the result and its cotangent; stored for the other launches."""
         add, kind = self.lines.add, register_type(self.dtype)
         with self.each("r", self.tile.rows):
             add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
@@ -248,7 +249,7 @@ class _OfQueries(_Gradient):
 
 
 class _OfBias(_OfQueries):
-    """A group has a tile of the bias: rows are queries, columns keys, and it adds in the order of batches and heads."""
+    """A group has a tile of the bias (rows: queries, columns: keys) and adds in the order of batches and heads."""
 
     of_products = False
 
@@ -277,7 +278,7 @@ class _OfBias(_OfQueries):
         return self.step(f"gradient of a bias{self.how}", groups)
 
     def place_tile(self) -> tuple[tuple[int, int], int]:
-        """Which tile of the bias a group has; how many batches and heads a bias has, and how many groups there are."""
+        """The group's tile of the bias; returns the bias's numbers of batches and heads, and the number of groups."""
         dialect, shape = self.dialect, self.wanted["bias"].shape
         batches, heads = (1, 1, *shape[:-2])[-2:]
         tiles = ceiling(self.shape[1], self.rows), ceiling(self.count, self.columns)
@@ -291,31 +292,31 @@ class _OfBias(_OfQueries):
         return (batches, heads), batches * heads * tiles[0] * tiles[1]
 
     def is_seen(self) -> str:
-        """The condition that queries of the tile may see keys of it."""
+        """The condition that a query of the tile may see a key of the tile."""
         window, causal = window_of(self.attributes), self.attributes["is_causal"]
         after = 0 if causal else None if window is None else window[1]
         start, stop = self.range(None if window is None else window[0], after, self.count)
         return f"first_column < {stop} && first_column + {self.columns} > {start}"
 
     def over(self, name: str, kept: int, count: int) -> Any:
-        """A loop over the batches or heads that share what the group has; the one of the group, if none do."""
+        """A loop over the batches or heads that share the group's tile; only the group's own one if none do."""
         first, last = ("0", str(count)) if kept == 1 else (f"bias_{name.removeprefix('query_')}", "")
         return self.lines.block(self.dialect.loop(name, first, last or f"{first} + 1"))
 
     def turn(self) -> None:
-        """What a head adds."""
+        """Add the contribution of a head."""
         self.multiply_tile()
         self.add_tile()
 
     def add_tile(self) -> None:
-        """Cotangents of scores, added."""
+        """Add the cotangents of scores."""
         self.pull_tile()
         with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
             self.lines.add(f"bias_sum{self.at_column} += scores{self.at_column};")
 
 
 class _OfKeys(_Gradient):
-    """Rows are keys, and the values beside them. results: the registers of what is wanted, by its name."""
+    """Rows are keys, together with their values. results: the registers of each wanted result, by name."""
 
     near, beside, index = "key", "value", "c"
 
@@ -340,7 +341,7 @@ class _OfKeys(_Gradient):
         return self.step(f"gradient of keys and values{self.how}", groups)
 
     def turn(self) -> None:
-        """What a tile of queries adds."""
+        """Add the contribution of a tile of queries."""
         self.load_columns("cotangent")
         self.load_queries()
         self.product("pulled", "beside_tile", "tile")
@@ -356,36 +357,36 @@ class _OfKeys(_Gradient):
             self.mix("beside_sum")
 
     def load_queries(self) -> None:
-        """What the softmax of each of them was made of."""
+        """Load each query's softmax maximum and sum."""
         self.load_sums(self.tile.columns, f"first_column + {self.column}", "highest", "total", "inner")
 
     def pull_tile(self) -> None:
-        """Shares, and cotangents of scores."""
+        """Compute attention weights and cotangents of scores."""
         self.pull(f"first_column + {self.column}", f"first_row + {self.row}")
 
 
 class _OfQueriesByFragments(_OfQueries, FragmentText):
-    """By a unit for matrices: keys and values are in the group's memory together, keys both ways."""
+    """With a matrix unit: keys and values are in the group's memory together, keys in both layouts."""
 
     how = " by fragments"
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         if query.shape[-1] > MANY and self.crowded:
             return self.fragment_tile(_FRAGMENT_COLUMNS // 2, slices=3)
         return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
 
     def start(self) -> None:
-        """The memory of the group."""
+        """Declare the group's memory."""
         self.begin_words(key_words=self.along, value_words=self.along, mixed_keys=self.across)
 
     def load_rows(self) -> None:
-        """Into registers."""
+        """Load the rows into registers."""
         self.hold("query_words", "query")
         self.hold("cotangent_words", "cotangent")
 
     def turn(self) -> None:
-        """What a tile of keys adds."""
+        """Add the contribution of a tile of keys."""
         self.lines.add(self.dialect.barrier())
         self.load_along("key_words", "key", "first_column")
         self.load_along("value_words", "value", "first_column")
@@ -398,28 +399,28 @@ class _OfQueriesByFragments(_OfQueries, FragmentText):
 
 
 class _OfBiasByFragments(_OfBias, FragmentText):
-    """By a unit for matrices: keys and values are in the group's memory together."""
+    """With a matrix unit: keys and values are in the group's memory together."""
 
     how = " by fragments"
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         fewer = 2 if query.shape[-1] > MANY and self.crowded else 1
         return self.fragment_tile(_FRAGMENT_COLUMNS // fewer)
 
     def start(self) -> None:
-        """The memory of the group, and registers."""
+        """Declare the group's memory and registers."""
         self.begin_words(key_words=self.along, value_words=self.along)
         for name in ("query_words", "cotangent_words"):
             self.declare_held(name)
 
     def load_rows(self) -> None:
-        """Into registers."""
+        """Load the rows into registers."""
         self.load_held("query_words", "query")
         self.load_held("cotangent_words", "cotangent")
 
     def turn(self) -> None:
-        """What a head adds."""
+        """Add the contribution of a head."""
         self.load_along("key_words", "key", "first_column")
         self.load_along("value_words", "value", "first_column")
         self.lines.add(self.dialect.barrier())
@@ -429,37 +430,37 @@ class _OfBiasByFragments(_OfBias, FragmentText):
 
 
 class _OfKeysByFragments(_OfKeys, FragmentText):
-    """By a unit for matrices: queries and cotangents are in the group's memory together, both ways."""
+    """With a matrix unit: queries and cotangents are in the group's memory together, in both layouts."""
 
     how = " by fragments"
 
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item."""
+        """The tile of a work-item."""
         if query.shape[-1] <= MANY or not self.crowded:
             return self.fragment_tile(_FRAGMENT_COLUMNS)
-        keys = "key" in self.wanted  # beside which values are held
+        keys = "key" in self.wanted  # if so, values are kept as well
         return self.fragment_tile(_FRAGMENT_COLUMNS // 2 if keys else _FRAGMENT_COLUMNS, slices=3 if keys else 2)
 
     def mixes(self) -> list[tuple[str, str, str, str]]:
-        """For each result what is mixed, the tile that this is in, by which registers, and into which."""
+        """For each result: the array that is mixed, its tile, the registers of the weights and those of the result."""
         mixed = {"key": ("query", "mixed_queries", "scores"), "value": ("cotangent", "mixed_cotangents", "pulled")}
         return [(*mixed[name], sums) for name, sums in self.results.items()]
 
     def start(self) -> None:
-        """The memory of the group."""
+        """Declare the group's memory."""
         tiles = {tile: self.across for _, tile, _, _ in self.mixes()}
         if "key" in self.results:
             tiles["cotangent_words"] = self.along
         self.begin_words(query_words=self.along, **tiles)
 
     def load_rows(self) -> None:
-        """Into registers."""
+        """Load the rows into registers."""
         self.hold("key_words", "key")
         if "key" in self.results:
             self.hold("value_words", "value")
 
     def turn(self) -> None:
-        """What a tile of queries adds."""
+        """Add the contribution of a tile of queries."""
         self.lines.add(self.dialect.barrier())
         self.load_along("query_words", "query", "first_column")
         if "key" in self.results:

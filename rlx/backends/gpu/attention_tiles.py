@@ -1,7 +1,7 @@
-"""What kernels of attention have in common: tiles in a group's memory, the rules of a call, products of tiles.
+"""The common part of attention kernels: tiles in a group's memory, the rules of a call, products of tiles.
 
-A group holds a tile of rows, and goes over the columns tile by tile. An item has every sixteenth row and column: scores
-are in the registers of the item that has both.
+A group holds a tile of rows and iterates over the columns tile by tile. A work-item has every sixteenth row and column;
+a score is in the registers of the item that has its row and its column.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rlx.ir.types import compute_dtype
 
 __all__ = ["ACROSS", "HIDDEN", "ITEMS", "AttentionText", "Tile", "tile_width", "window_of"]
 
-ACROSS = 16  # items that share a row, and rows that the items of a group have at a time
+ACROSS = 16  # items that share a row, and rows of a group that are computed at a time
 ITEMS = ACROSS * ACROSS
-HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a key that a query does not see
-_TURNS = 4  # of loops over features and columns that compilers write out: more of them would not fit in registers
+HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
+_TURNS = 4  # unroll factor of loops over features and columns: more would not fit in registers
 _OF_KEYS = frozenset({"key", "value"})
 
 
 class Tile(NamedTuple):
-    """How many rows and columns an item has of a tile, every sixteenth one.
+    """How many rows and columns of a tile an item has: every sixteenth one.
 
-    slices: groups that share the features of what is mixed by the same shares.
+    slices: the number of groups that divide the mixed features and share the attention weights.
     """
 
     rows: int
@@ -42,26 +42,26 @@ class Tile(NamedTuple):
 
 
 def tile_width(features: int) -> int:
-    """The width of a tile that columns lie in: odd, so that neighbours read different banks."""
+    """The row pitch of a tile of columns: odd, so that neighbouring items read different banks."""
     return ceiling(features, ACROSS) * ACROSS + 1
 
 
 def window_of(attributes: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many keys before and after itself a query sees."""
+    """The numbers of keys before and after its own position that a query sees."""
     size = attributes["local_window_size"]
     return (size, size) if isinstance(size, int) else size
 
 
 class AttentionText(ABC):
-    """The statements of a kernel of attention. `parameters`: the arrays that the kernel takes.
+    """The statements of an attention kernel. `parameters`: the arrays that the kernel takes.
 
-    shape: batch, queries, heads, features. count, shared_by: how many keys there are, and heads of queries to one of
-    keys. tile: rows and columns of an item, and rows, columns those of a group. parts: features of an item.
+    shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query heads for each key head.
+    tile: rows and columns of an item; rows, columns: of a group. parts: features of an item.
 
-    What follows is a way to share work, and another one may be put in its place. items: of a group; sharing, apart:
-    how many of them have parts of one row, and how far apart they are. row, column, feature: of an item's row r, column
-    c and feature e in the group's tile. at_column, at_feature: which register of an array they have. unit: that for
-    matrices, if one makes the products.
+    The remaining fields describe how work is divided, and a subclass may replace them. items: the size of a group;
+    sharing, apart: the number of items that have parts of one row, and the distance between them. row, column, feature:
+    the position in the group's tile of an item's row r, column c and feature e. at_column, at_feature: the register of
+    an array that holds them. unit: the matrix unit that computes the products, if any.
     """
 
     items: int = ITEMS
@@ -79,7 +79,7 @@ class AttentionText(ABC):
         self.given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
         query, key = self.given["query"], self.given["key"]
         tile = self.tile_of(query)
-        assert tile is not None, "the claim has asked"
+        assert tile is not None, "the claim checked that a tile fits"
         self.tile = tile
         self.shape = ((1,) * (4 - len(query.shape)) + query.shape)[-4:]
         self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
@@ -91,38 +91,38 @@ class AttentionText(ABC):
 
     @abstractmethod
     def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of an item; None where none fits."""
+        """The tile of a work-item; None if none fits."""
 
     def combine(self, name: str, reducer: str) -> None:
-        """A variable of the items that share a row."""
+        """Combine a variable of the items that share a row."""
         shared = self.dialect.combine_group(name, reducer, self.dtype, self.sharing, self.sharing, self.apart)
         self.lines.add(*shared)
 
     def step(self, strategy: str, groups: int) -> Step:
-        """The launch of what has been written."""
+        """The launch of the statements written so far."""
         arrays, text = [*self.parameters.values()], self.lines.text
         return step_of(
             "attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, roomy=1,
             unit=self.unit,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ places
+    # ------------------------------------------------------------------ positions
     def begin(self, **tiles: tuple[int, int]) -> None:
-        """Arrays that the group shares, and which rows and columns an item has."""
+        """Declare the group's arrays, and the rows and columns of an item."""
         kind = register_type(self.dtype)
         for name, (rows, width) in tiles.items():
             self.lines.add(f"{self.dialect.group_space} {kind} {name}[{rows}][{width}];")
         self.number()
 
     def number(self) -> None:
-        """Which rows and columns an item has: names that `row` and `column` are made of."""
+        """Declare the variables that `row` and `column` are built from."""
         item = self.dialect.number_in_group()
         self.lines.add(f"const int across = {item} % {ACROSS}, down = {item} / {ACROSS};")
 
     def place(self, count: int, heads: int) -> int:
-        """Which rows of which head and batch a group has: first_row, head, batch; and how many groups there are.
+        """Declare the rows of a group and their head and batch (first_row, head, batch); return the number of groups.
 
-        Of several slices also `slice`, the group's.
+        With several slices, also declare `slice`, the group's.
         """
         dialect, tiles, slices = self.dialect, ceiling(count, self.rows), self.tile.slices
         number = f"({dialect.number_type}){dialect.group_number()}"
@@ -137,11 +137,11 @@ class AttentionText(ABC):
         return self.shape[0] * heads * tiles * slices
 
     def each(self, name: str, count: int) -> Any:
-        """A loop over what lies in registers, written out by the compiler."""
+        """A loop over registers, unrolled by the compiler."""
         return self.lines.block(self.dialect.unroll, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
 
     def turns(self, name: str, count: int) -> Any:
-        """A loop over what the group shares."""
+        """A loop over the group's memory, partly unrolled."""
         head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
         return self.lines.block(*self.dialect.unrolled(_TURNS, head))
 
@@ -151,13 +151,13 @@ class AttentionText(ABC):
         return self.lines.block(head.replace("++first_column", f"first_column += {self.columns}"))
 
     def sees_all(self) -> bool:
-        """Whether a group goes over all columns: where a query may see no key, and all of them count alike."""
+        """Whether a group iterates over all columns: if a query may see no key, all keys have the same weight."""
         window = window_of(self.attributes)
         masks = {"mask", "query_seq_lengths", "key_value_seq_lengths"} & self.given.keys()
         return bool(masks) or (window is not None and self.shape[1] - 1 - window[0] >= self.count)
 
     def range(self, before: int | None, after: int | None, count: int) -> tuple[str, str]:
-        """Columns that a group goes over: from so many before its first row to so many after its last; None: all."""
+        """The columns that a group iterates over: the numbers before its first row and after its last; None: all."""
         if self.sees_all():
             return "0", str(count)
         start, stop = "0", str(count)
@@ -170,12 +170,12 @@ class AttentionText(ABC):
 
     @property
     def first(self) -> str:
-        """The condition that a part of a row has an item that writes what the whole row has in common."""
+        """The condition under which an item writes the numbers that belong to a whole row."""
         return "across == 0" + (" && slice == 0" if self.tile.slices > 1 else "")
 
     # ------------------------------------------------------------------ memory
     def parameter(self, name: str, buffer: Buffer, written: bool = False) -> str:
-        """The name of an array that the kernel takes; operands that are one array have one name."""
+        """The name of an array that the kernel takes; operands that share an array share a name."""
         found = next((p.name for p, other in self.parameters.items() if other is buffer), None)
         if found is None:
             self.parameters[Parameter(name, buffer.dtype, written)] = buffer
@@ -188,21 +188,21 @@ class AttentionText(ABC):
         return self.dialect.load(operand.buffer.dtype, array, self.position(operand, axes))
 
     def position(self, operand: Operand, axes: Sequence[str]) -> str:
-        """Where an element lies."""
+        """The position of an element."""
         rank = len(operand.shape)
         sides = zip(operand.shape, operand.strides, axes[len(axes) - rank :], strict=True)
         return self.dialect.position([(stride, axis) for size, stride, axis in sides if size > 1], operand.offset)
 
     def ends(self, name: str) -> tuple[str, int]:
-        """The head of what belongs to queries or keys, and how many of them there are."""
+        """The head of an operand that belongs to queries or keys, and its number of queries or keys."""
         return ("key_head", self.count) if name in _OF_KEYS else ("query_head", self.shape[1])
 
     def ended(self, name: str, place: str) -> str:
-        """The condition under which what belongs to a query or key counts; empty if all of it does."""
+        """The condition under which an operand's query or key counts; empty if all of them count."""
         return ""
 
     def load(self, tile: str, name: str, first: str, rows: int, width: int) -> None:
-        """A tile of what belongs to queries or keys: zero beyond their ends, and for those that do not count."""
+        """Load a tile of an operand of queries or keys: zero outside its bounds and where its rows do not count."""
         head, count = self.ends(name)
         loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {self.items}) {{"
         inside = f"place < {count}" + (f" && d < {self.shape[-1]}" if width > self.shape[-1] else "")
@@ -226,7 +226,7 @@ class AttentionText(ABC):
         return f"{name}{suffix(self.dtype)}({argument})"
 
     def product(self, result: str, left: str, right: str) -> None:
-        """Products of rows and columns of two tiles, in registers: of each item some."""
+        """Multiply rows and columns of two tiles into registers."""
         add, kind, rows, columns = self.lines.add, register_type(self.dtype), self.tile.rows, self.tile.columns
         with self.each("r", rows):
             add(f"for (int c = 0; c < {columns}; ++c) {result}[r][c] = {literal(self.dtype, 0)};")
@@ -239,7 +239,7 @@ class AttentionText(ABC):
             add(f"    for (int c = 0; c < {columns}; ++c) {result}[r][c] = {product};")
 
     def mix(self, result: str) -> None:
-        """The columns in `tile`, by their shares, added to the rows of a result in registers."""
+        """Add the columns in `tile`, weighted by the attention weights, to a result's rows in registers."""
         rows, kind = self.tile.rows, register_type(self.dtype)
         with self.turns("k", self.columns):
             self.lines.add(
@@ -252,18 +252,18 @@ class AttentionText(ABC):
             )
 
     def registers(self, name: str, each: int) -> None:
-        """An array with registers for each row: `each` of them for a row."""
+        """Declare an array of `each` registers for each row."""
         self.lines.add(f"{register_type(self.dtype)} {name}[{self.tile.rows}][{each}];")
 
     def sums(self, names: Iterable[str]) -> None:
-        """Registers in which rows are mixed."""
+        """Declare the registers in which rows are mixed."""
         for name in names:
             self.registers(name, self.parts)
             with self.each("r", self.tile.rows), self.each("e", self.parts):
                 self.lines.add(f"{name}{self.at_feature} = {literal(self.dtype, 0)};")
 
     def store_row(self, name: str, operand: Operand, value: str, number: str, head: str) -> None:
-        """A row of a result: `value` for each feature e of an item."""
+        """Store a row of a result: `value` for each feature e of an item."""
         with self.each("e", self.parts):
             self.lines.add(self.dialect.fixed("d", self.feature))
             with self.lines.block(self.dialect.condition(f"d < {self.shape[-1]}")):
@@ -272,12 +272,12 @@ class AttentionText(ABC):
     # ------------------------------------------------------------------ rules
     @property
     def factor(self) -> str:
-        """What products are multiplied by."""
+        """The factor of the products."""
         scale = self.attributes["scale"]
         return literal(self.dtype, 1.0 / math.sqrt(self.shape[-1]) if scale is None else scale)
 
     def capped(self, score: str) -> str:
-        """A score between the caps, if there are some, with its bias."""
+        """A score, capped if there is a cap, with its bias."""
         cap = self.attributes["softcap"]
         if cap is not None:
             number = literal(self.dtype, cap)
@@ -285,11 +285,11 @@ class AttentionText(ABC):
         return f"{score} + {self.at_score('bias')}" if "bias" in self.given else score
 
     def at_score(self, name: str) -> str:
-        """The element of a bias or a mask that a score meets."""
+        """The element of a bias or a mask that applies to a score."""
         return self.element(name, "batch", "query_head", "query_number", "key_number")
 
     def seen(self) -> str:
-        """The condition under which a query sees a key; empty if there is none."""
+        """The condition under which a query sees a key; empty if it always does."""
         conditions, window = [], window_of(self.attributes)
         if "mask" in self.given:
             conditions.append(self.at_score("mask"))

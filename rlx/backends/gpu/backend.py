@@ -1,4 +1,4 @@
-"""What backends of devices with a queue have in common."""
+"""The common part of the backends of devices with a queue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
+from rlx.backends.drivers import refuse_after_fork
 from rlx.backends.gpu.cost import Card
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine
@@ -28,19 +29,20 @@ __all__ = ["DeviceBackend"]
 class DeviceBackend(Backend):
     """An engine, the memory of its device, and the dialect that its compiler reads.
 
-    card: the GPU whose rates programs are predicted by, if there are some.
+    card: the GPU whose published rates predict a program's cost, if known.
     """
 
     card: ClassVar[Card | None] = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        refuse_after_fork(engine, self.name)
         number = engine.number
         self._memory = DeviceMemory(Device(self.name, number, str(number) if number else ""), engine)
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The numbers of the devices of this kind; none where there is no device."""
+        """The numbers of the devices of this kind; empty if there is none."""
         return tuple(map(str, range(self.engine.count())))
 
     @abstractmethod
@@ -48,7 +50,7 @@ class DeviceBackend(Backend):
         """The backend of another device of this kind."""
 
     def on(self, unit: str) -> Backend:
-        """The backend of a device by its number. Raises DeviceError."""
+        """The backend of a device by its number. Raises DeviceError if there is none."""
         if unit == str(self.engine.number):
             return self
         if unit not in self.units:
@@ -58,34 +60,34 @@ class DeviceBackend(Backend):
 
     @abstractmethod
     def dialect(self) -> DeviceDialect:
-        """What kernels are spelled in: a new one for each program."""
+        """The dialect that kernels are written in: a new one for each program."""
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
-        """What the device's compiler makes of a program, as far as it can be shown."""
+        """The compiler's output for a program, if it can be shown."""
         del source
         return {}
 
     @property
     def memory(self) -> Memory:
-        """The device's own: arrays stay there between calls."""
+        """The device's memory: arrays stay there between calls."""
         return self._memory
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Those of devices with work-groups."""
+        """The lowering options of devices with work-groups."""
         return lowering_options(self.engine.limits)
 
     @property
     def claims(self) -> Claims:
-        """Everything, and attention as a block."""
+        """All kernels are supported, and attention as a block."""
         return claims_of(self.dialect().fragments(np.dtype(np.float16)))
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """Steps of loops are queued by the host; what the language has no words for runs there."""
+        """The host queues the steps of loops, and runs kernels that the language cannot express."""
         return device_host_reason(kernel, self.dialect(), self.engine.limits)
 
     def made_by(self, kernel: Kernel) -> str:
-        """The library of a product or a routine, or rlx itself."""
+        """The library that computes a product or a routine, or rlx itself."""
         if not isinstance(kernel, (Contract, Library)):
             return ""
         return self.dialect().library_of(kernel) or "rlx's own kernel"

@@ -12,7 +12,7 @@ from rlx.ir.user_functions import KernelCall
 __all__ = ["BatchedCall", "batched_call"]
 
 _DIMENSIONS = 3
-_MOST_ELEMENTS = 65_535  # of groups along the third dimension, on CUDA
+_MOST_ELEMENTS = 65_535  # the largest number of groups along the third dimension on CUDA
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class BatchedCall:
 
 
 def _element_of(call: KernelCall, moving: tuple[bool, ...]) -> str:
-    """The number of an operand's element, from `element`, the number of the call in its batch."""
+    """The index of an operand's element, from `element`, the index of the call in its batch."""
     terms, after, stride = [], 1, 1
     for (size, _), moves in reversed(list(zip(call.levels, moving, strict=True))):
         if moves:
@@ -37,9 +37,9 @@ def _element_of(call: KernelCall, moving: tuple[bool, ...]) -> str:
 
 
 def batched_call(call: KernelCall, dialect: DeviceDialect) -> BatchedCall | None:
-    """One launch for a whole batch. None where the kernel is launched once for each element.
+    """One launch for a whole batch. None if the kernel is launched once for each element.
 
-    That is where it has no batch, too many elements, three dimensions of its own, or reads what the third one changes.
+    That is the case if it has no batch, too many elements, three dimensions already, or reads the third one's indices.
     """
     elements = prod(size for size, _ in call.levels)
     grid, block = ((*sizes, 1, 1)[:_DIMENSIONS] for sizes in (call.grid, call.block))

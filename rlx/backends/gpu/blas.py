@@ -1,4 +1,4 @@
-"""Matrix products as libraries take them that have BLAS's conventions: how operands lie, and how far rows are apart."""
+"""Matrix products in BLAS's conventions: the layout of the operands and their leading dimensions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Matrix", "is_plain_product", "matrix_of", "result_of"]
 
 
 class Matrix(NamedTuple):
-    """How the matrices of an operand lie: whether rows or columns are contiguous; numbers of elements.
+    """The layout of an operand's matrices, in elements.
 
-    transposed: columns are. apart: from one row (column) to the next. batch: from one matrix to the next. start: of the
-    first one in its buffer.
+    transposed: columns are contiguous. apart: the distance between rows (columns). batch: the distance between
+    matrices. start: the position of the first matrix in its buffer.
     """
 
     transposed: bool
@@ -24,7 +24,7 @@ class Matrix(NamedTuple):
 
 
 def is_plain_product(kernel: Contract, dtypes: Container[str]) -> bool:
-    """Whether a library takes a product: one batch dimension at most, sizes of 32 bits, one dtype of these names."""
+    """Whether a library takes a product: at most one batch dimension, sizes of 32 bits, one dtype of these names."""
     dtype = kernel.out.buffer.dtype
     plain = dtype.name in dtypes and kernel.lhs.buffer.dtype == dtype == kernel.summed_in
     sizes = (kernel.batches, kernel.rows, kernel.columns, kernel.depth)
@@ -33,7 +33,7 @@ def is_plain_product(kernel: Contract, dtypes: Container[str]) -> bool:
 
 
 def matrix_of(operand: Operand) -> Matrix:
-    """How an operand of a plain product lies."""
+    """The layout of an operand of a plain product."""
     (rows, columns), (row, column) = operand.shape[-2:], operand.strides[-2:]
     batch = operand.strides[0] if len(operand.strides) == 3 else 0
     if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
@@ -42,7 +42,7 @@ def matrix_of(operand: Operand) -> Matrix:
 
 
 def result_of(kernel: Contract) -> Matrix:
-    """How the result of a plain product lies."""
+    """The layout of the result of a plain product."""
     out = kernel.out
     apart = out.strides[-2] if kernel.rows > 1 else kernel.columns
     return Matrix(False, apart, out.strides[0] if len(out.strides) == 3 else 0, out.offset)

@@ -1,4 +1,4 @@
-"""What a program should cost on a GPU: a roofline for each kernel, and its launches. A model, never a measurement."""
+"""The predicted cost of a program on a GPU: a roofline for each kernel, and its launches. A model, never measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlx.ir.work import kernel_work
 __all__ = ["H100", "Card", "Prediction", "predict", "show_prediction"]
 
 _LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
-_TRANSCENDENTAL = 20  # operations that a function such as exp is worth
+_TRANSCENDENTAL = 20  # operations that a function such as exp counts as
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Published or measured rates of a GPU, by the second; launch: seconds of one, launch_queued: when others wait.
-    units: of its units for matrices, by what they multiply.
+    """Published or measured rates of a GPU, per second. launch: seconds of a launch; launch_queued: if others wait.
+    units: rates of its matrix units, by operand type.
 
     >>> H100.name
     'H100'
@@ -36,12 +36,12 @@ class Card:
     units: Mapping[str, float] = field(default_factory=dict)
 
     def product_rate(self, unit: str) -> float:
-        """Operations of matrix products, by a unit or without one."""
+        """Operations of matrix products per second, on a matrix unit or without one."""
         return self.units.get(unit, self.flops)
 
 
-# copy bandwidth as others have measured it; published peaks of float32 without tensor cores, and of dense products with
-# them, where mma.sync makes 16-bit ones of 8-bit floats; launches as graphs and queues hide them
+# copy bandwidth as published measurements report it; published peaks of float32 without tensor cores, and of dense
+# products with them (mma.sync computes products of 8-bit floats as 16-bit ones); launches in graphs and queues
 _H100_UNITS = {
     **dict.fromkeys(("f16", "bf16", "e4m3", "e5m2"), 989e12), **dict.fromkeys(("s8", "u8"), 1979e12), "tf32": 494e12
 }  # fmt: skip
@@ -50,9 +50,9 @@ H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6, _H100_UNITS)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Seconds of a program; launches, those of a loop that the host drives once for each step; bytes that its inputs
-    and results have, which it has to move at least; bytes that its kernels move; products: the seconds that its matrix
-    products take at the peak."""
+    """Seconds of a program; launches, counting a loop that the host drives once per step; bytes of inputs and results,
+    which the program has to move at least; bytes that its kernels move; products: seconds of its matrix products at the
+    peak rate."""
 
     seconds: float
     launches: int
@@ -67,7 +67,7 @@ class Prediction:
 
 
 def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> Prediction:
-    """What a program should cost on a card."""
+    """The predicted cost of a program on a card."""
     seconds, launches, moved, products = 0.0, 0, 0, 0.0
     for part in chain.from_iterable(map(program.launched, plan.kernels)):
         kernel = part.kernel if isinstance(part, LibraryProduct) else part
@@ -99,7 +99,7 @@ def show_prediction(found: Prediction, card: Card) -> str:
 
 
 def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
-    """The unit that makes a kernel's products: that of its launches, or a library's."""
+    """The matrix unit that computes a kernel's products, in its own launches or in a library."""
     if not isinstance(kernel, LibraryProduct):
         return next((step.unit for step in steps if step.unit), "")
     product = kernel.contract
@@ -107,14 +107,14 @@ def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
 
 
 def _product_flops(kernel: Kernel) -> float:
-    """Operations of a kernel's matrix products; those of a claimed block are nearly all that it does."""
+    """Operations of a kernel's matrix products; for a claimed block, nearly all of its operations."""
     if isinstance(kernel, Library) and kernel.meaning is not None:
         return kernel_work(kernel).flops
     return sum(kernel_work(k).flops for k in members(kernel) if isinstance(k, Contract))
 
 
 def _driven(kernel: Kernel, program: DeviceProgram) -> int:
-    """Launches of a kernel that a library runs, or that the host drives."""
+    """The number of launches of a kernel that a library runs or the host drives."""
     if isinstance(kernel, Scan):
         return kernel.length * _queued(kernel.body.kernels, program)
     if isinstance(kernel, While):
@@ -128,5 +128,5 @@ def _queued(kernels: Iterable[Kernel], program: DeviceProgram) -> int:
 
 
 def _filled(step: Step, limits: Limits) -> float:
-    """The share of the device that is busy: a group for each multiprocessor is enough to move bytes."""
+    """The share of the device that is busy: one group per multiprocessor is enough to saturate memory."""
     return min(1.0, 2 * step.groups / limits.units)

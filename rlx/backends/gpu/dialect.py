@@ -1,4 +1,4 @@
-"""The C dialect with work-items: what CUDA, HIP and OpenCL call alike, and the few words in which they differ."""
+"""The C dialect with work-items: the common part of CUDA, HIP and OpenCL, and hooks for the words that differ."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from rlx.ir.types import compute_dtype, is_complex, is_narrow
 __all__ = ["DeviceDialect"]
 
 _CALLED = "__attribute__((noinline))"
-_WORDS = {4: "uint32_t", 8: "uint64_t"}  # what memory exchanges in one step, by bytes
+_WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomically, by bytes
 
 
 class DeviceDialect(CDialect):
-    """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins.
+    """C for a device. For each array, a kernel takes its memory and the byte offset where the array begins.
 
-    Positions are 32 bits wide where these are enough (`positions`): devices divide and multiply wider numbers slowly.
-    shuffles: whether the items of a warp read each other's registers. turn: the variable that holds a group's number
-    where groups take the work of others in turn (`turns`); empty where each has work of its own.
+    Positions have 32 bits if that is enough (`positions`): devices divide and multiply wider numbers slowly.
+    shuffles: whether the items of a warp can read each other's registers. turn: the variable that holds the index of
+    the current group if launched groups process several groups in a loop (`turns`); empty otherwise.
     """
 
-    device: ClassVar[str]  # what reads it
-    global_space: ClassVar[str] = ""  # what pointers to the device's memory are marked with
-    group_pointer: ClassVar[str] = ""  # what pointers to a group's memory are marked with
-    group_space: ClassVar[str]  # what memory that a group shares is declared with
+    device: ClassVar[str]  # the device that compiles it
+    global_space: ClassVar[str] = ""  # the qualifier of pointers to the device's memory
+    group_pointer: ClassVar[str] = ""  # the qualifier of pointers to a group's memory
+    group_space: ClassVar[str]  # the qualifier in declarations of a group's memory
     unroll: ClassVar[str] = "#pragma unroll"
-    launch_words: ClassVar[re.Pattern[str]]  # in users' kernels: what ties them to a launch of their own
+    launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
@@ -49,72 +49,72 @@ class DeviceDialect(CDialect):
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
 
-    # ------------------------------------------------------------------ what a language says
+    # ------------------------------------------------------------------ hooks of the languages
     @abstractmethod
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """What a function begins with that the host launches in groups of `items`.
+        """The beginning of a kernel's declaration; the host launches it in groups of `items`.
 
-        roomy: items may have as many registers as they need, if so many groups run at the same time; 0 leaves it to the
-        compiler.
+        roomy: items may have as many registers as they need if this many groups run at the same time; 0 leaves it to
+        the compiler.
         """
 
     def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
-        """The head of a loop of which compilers write out so many turns at a time, where they would write out all."""
+        """The head of a loop that compilers unroll by this factor instead of completely."""
         return (f"{self.unroll} {count}", loop)
 
     @abstractmethod
     def launched_group(self) -> str:
-        """The number of the group that a work-item is in, among those that were launched."""
+        """The index of the work-item's group among the launched groups."""
 
     def group_number(self) -> str:
-        """The number of the group whose work a work-item does."""
+        """The index of the group whose work the work-item does."""
         return self.turn or self.launched_group()
 
     @abstractmethod
     def number_in_group(self) -> str:
-        """The number of a work-item in its group, an int."""
+        """The index of a work-item in its group, an int."""
 
     @abstractmethod
     def barrier(self) -> str:
-        """The statement at which a group's items wait for one another, and see what the others wrote."""
+        """The barrier of a group: its items wait for one another, and see each other's writes."""
 
     @abstractmethod
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """The register of the item whose number in the warp differs from the item's own by XOR."""
+        """The register of the item whose index in the warp is this item's index XOR a constant."""
 
     def group_count(self) -> str:
-        """How many groups were launched, where they can wait for one another."""
+        """The number of launched groups, on devices where they can wait for one another."""
         raise NotImplementedError
 
     def fence(self) -> str:
-        """The statement that keeps an item's accesses of the device's memory before it, and after it, apart for all."""
+        """The memory fence: an item's accesses of device memory before and after it are ordered for all items."""
         raise NotImplementedError
 
     def watched(self, pointer: str) -> str:
-        """The uint32_t at a pointer as the device's memory has it now, whatever other groups do."""
+        """The uint32_t at a pointer read from device memory, including other groups' writes."""
         raise NotImplementedError
 
     @abstractmethod
     def program_head(self, text: str) -> str:
-        """What the device's compiler has to know before helper functions and kernels."""
+        """Declarations that the device's compiler needs before helper functions and kernels."""
 
     @abstractmethod
     def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """The word (uint32_t or uint64_t) that was at a place before it became `after`, if it was `before`."""
+        """Atomic compare-and-swap: returns the old word (uint32_t or uint64_t) and replaces it if it is `before`."""
 
     @abstractmethod
     def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """The language's own function that combines in one step, of a pointer and a value; None if it has none."""
+        """The language's atomic function of a pointer and a value; None if it has none."""
 
     # ------------------------------------------------------------------ users' kernels
     def calls_by_element(self, source: str) -> bool:
-        """Whether a user's kernel of two dimensions means the same for each group along a third, and can be called."""
+        """Whether a user's two-dimensional kernel can be called by each group along a third dimension."""
         return not self.launch_words.search(source)
 
     def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
-        """The source of a user's kernel, and of one that calls it, in languages that users' kernels are written in.
+        """The source of a user's kernel and of a kernel that calls it, in languages that users' kernels are written in.
 
-        starts: the byte where each array of a call begins, by `element`, the group's number along the third dimension.
+        starts: the byte where each array of a call begins, by `element`, the group's index along the third dimension.
         """
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class DeviceDialect(CDialect):
         """Types, helper functions, kernels."""
         atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
         vectors = [
-            # NVRTC forgets the alignment where it is said behind the type
+            # NVRTC ignores an alignment that follows the type
             f"typedef struct __attribute__((aligned({size}))) {{ {kind} of[{name.rpartition('_by_')[2]}]; }} {name};"
             for name, (kind, size) in self._vectors.items()
         ]
@@ -131,11 +131,11 @@ class DeviceDialect(CDialect):
         return f"{self.program_head(text)}\n{text}\n"
 
     def helper_text(self) -> str:
-        """The helper functions that were spelled."""
+        """The helper functions that were used."""
         return self.spelled(self.helpers)
 
     def spelled(self, helpers: Iterable[str]) -> str:
-        """The text of helper functions; long ones are called: compilers of devices inline what they can."""
+        """The source of helper functions; long ones are not inlined: device compilers inline all that they can."""
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(
@@ -154,43 +154,43 @@ class DeviceDialect(CDialect):
         return f"{self.kernel_mark(items, roomy)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Matrix products are launches of their own."""
+        """Matrix products are separate launches."""
         return None
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
-        """A product as a library of the device's makes it: with its reader, if it has one; None if none does."""
+        """A product in a library's form: with its reader as an epilogue, if it has one; None if no library takes it."""
         return None
 
     def multiplies(self, kernel: Contract) -> bool:
-        """Whether a library of the device's makes a product that nothing is grouped with."""
+        """Whether a library of the device computes a product that no nest is fused with."""
         return self.library_product(FusedProduct(kernel)) is not None
 
     def why_not_routine(self, kernel: Library) -> str | None:
-        """Why no library of the device's computes a routine; None where one does."""
+        """The reason that no library of the device computes a routine; None if one does."""
         return f"{self.language} has no {kernel.routine}"
 
     def library_of(self, kernel: Contract | Library) -> str:
-        """What people call the library that makes a product or computes a routine; empty where none does."""
+        """The name of the library that computes a product or a routine; empty if none does."""
         if isinstance(kernel, Contract):
             product = self.library_product(FusedProduct(kernel))
             return "" if product is None else product.library
         return "" if self.why_not_routine(kernel) else self.routine_library(kernel.routine)
 
     def routine_library(self, routine: str) -> str:
-        """What people call the library that computes a routine, where one does."""
+        """The name of the library that computes a routine; empty if none does."""
         raise NotImplementedError
 
     def exchanges(self, kernel: Collective) -> bool:
-        """Whether a library of the device's carries an exchange between processes out."""
+        """Whether a library of the device executes a collective."""
         return False
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
-        """The unit that multiplies matrices of a dtype and sums in a wider one, where a device has one; float32 is
-        rounded to tf32 then."""
+        """The matrix unit for products of a dtype that sums in a wider one, if the device has one; float32 is then
+        rounded to tf32."""
         return None
 
     def fragment_product(self, fragments: Fragments) -> str:
-        """The function of a warp that multiplies: of an item's sums, its words of the left matrix and of the right."""
+        """The matrix instruction of a warp: it takes an item's sums and its words of the left and right matrices."""
         raise NotImplementedError
 
     def packed(self, dtype: np.dtype, low: str, high: str) -> str:
@@ -199,31 +199,31 @@ class DeviceDialect(CDialect):
         return f"({codes[0]} | {codes[1]} << 16)"
 
     def fuses(self, fused: FusedProduct) -> bool:
-        """Whether a product and the nests around it are one launch of rlx's own: a library's product takes in none that
-        make its operands, but reading the windows of a convolution where they lie is worth more than a library."""
+        """Whether rlx's kernel computes a product and the nests around it in one launch. Libraries cannot fuse nests
+        that compute operands, but reading a convolution's windows in place is worth more than a library."""
         return fused.grows or not self.multiplies(fused.contract)
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """As are sorts, but for complex numbers, which are the host's."""
+        """Sorts are supported, except of complex numbers, which the host sorts."""
         return None if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)) else ()
 
     def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """As are blocks that the device claims; other routines are the host's."""
+        """Blocks that the device claims are supported; the host runs other routines."""
         return None if kernel.meaning is None else ()
 
     # ------------------------------------------------------------------ positions
     @contextmanager
     def positions(self, wide: bool) -> Generator[None]:
-        """What is spelled inside has positions of 64 bits, or of 32."""
+        """Within this context, positions have 64 bits, or 32."""
         before, self.wide = self.wide, wide
         yield
         self.wide = before
 
     @contextmanager
     def turns(self, number: str) -> Generator[None]:
-        """What is spelled inside is done by groups that take the work of many in turn; `number` says whose it is now.
+        """Within this context, launched groups process several groups in a loop; `number` is the current group's index.
 
-        No library makes anything there.
+        No library computes anything there.
         """
         before, self.turn = self.turn, number
         try:
@@ -238,31 +238,31 @@ class DeviceDialect(CDialect):
 
     @property
     def number_type(self) -> str:
-        """The type of what indices are divided from, which has no sign: that division is cheaper."""
+        """The unsigned type of the numbers that indices are computed from by division, which is cheaper unsigned."""
         return f"u{self.position_type}"
 
     def index(self, name: str) -> str:
-        """An index as a value has 64 bits."""
+        """The 64-bit value of an index."""
         return name if self.wide else f"(int64_t){name}"
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """for, over positions of the device's own type."""
+        """A for loop over positions of the device's index type."""
         return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
 
     def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """Compilers of devices do not ask for leave."""
+        """Device compilers vectorise without a pragma."""
         return (self.loop(index, start, stop),)
 
     def fixed(self, name: str, expression: str) -> str:
-        """An index that keeps its value."""
+        """A constant index."""
         return f"const {self.position_type} {name} = {expression};"
 
     def number(self, name: str, expression: str) -> str:
-        """A number that indices are divided from."""
+        """A number that indices are computed from by division."""
         return f"const {self.number_type} {name} = {expression};"
 
     def strided_loop(self, index: str, start: str, stop: str, first: str, step: int) -> str:
-        """The head of a loop over every `step`-th index from start + first on."""
+        """The head of a loop over every `step`-th index, starting at start + first."""
         begin = first if start == "0" else f"{start} + {first}"
         return f"for ({self.position_type} {index} = {begin}; {index} < {stop}; {index} += {step}) {{"
 
@@ -270,9 +270,9 @@ class DeviceDialect(CDialect):
     def combine_group(
         self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int, apart: int = 1
     ) -> tuple[str, ...]:
-        """Statements that combine a variable of every item that shares a row; each has the result then.
+        """Statements that reduce a variable over all items that share a row; each of them then has the result.
 
-        `lanes` items share a row, no more than `warp` or all of a group. Those lie so far `apart`.
+        `lanes` items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
         """
         if not self.shuffles:
             return self._combine_in_memory(name, reducer, dtype, lanes, apart)
@@ -310,12 +310,12 @@ class DeviceDialect(CDialect):
         )
 
     def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
-        """An array that a group shares, declared where the kernel begins."""
+        """An array in the group's memory, declared at the beginning of the kernel."""
         return f"{self.group_space} {register_type(dtype)} group_{name}[{items}];"
 
     # ------------------------------------------------------------------ vectors
     def vector(self, dtype: np.dtype, width: int) -> str:
-        """The name of a type of several elements that are loaded and stored at once."""
+        """The name of a vector type, whose elements are loaded and stored at once."""
         kind = memory_type(dtype)
         name = f"{kind.removesuffix('_t')}_by_{width}"
         self._vectors[name] = (kind, width * dtype.itemsize)
@@ -323,11 +323,11 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ atomics
     def has_atomic(self, dtype: np.dtype) -> bool:
-        """Whether memory combines elements of a dtype in one step."""
+        """Whether the device has atomics for a dtype."""
         return dtype.itemsize <= 8
 
     def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
-        """The statement that combines the element at a pointer with a register of what is computed in."""
+        """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
         name = self.atomic_function(reducer, dtype)
         if name is None:
             name = f"atomic_{reducer}_{dtype.name}"
@@ -335,7 +335,7 @@ class DeviceDialect(CDialect):
         return f"{name}({pointer}, {value});"
 
     def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
-        """Compare and exchange the word that an element is in, until nobody came between."""
+        """A compare-and-swap loop on the word that contains an element, until no other item wrote in between."""
         kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
         word = _WORDS.get(dtype.itemsize, "uint32_t")
         bits = 8 * dtype.itemsize

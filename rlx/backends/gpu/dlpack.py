@@ -1,4 +1,4 @@
-"""DLPack: capsules over memory of ours, and what is in those of other libraries, as the structures of its header."""
+"""DLPack: capsules over rlx's memory, and the contents of other libraries' capsules, as structures of its header."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import ctypes
 from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from rlx.backends.cpu.runtime.compile import compile_ir
 from rlx.ir.types import dtype_of
 
 __all__ = ["KINDS", "Lent", "borrowed_by_interface", "lend", "taken"]
@@ -21,7 +23,7 @@ _NAMED_CODES = {
     "bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10,
     "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
 }  # fmt: skip
-_READ_ONLY = 1  # of the flags
+_READ_ONLY = 1  # a bit of the flags
 _VERSION = (1, 0)
 
 
@@ -64,12 +66,12 @@ _new = _api("PyCapsule_New", py_object, c_void_p, c_char_p, c_void_p)
 _pointer = _api("PyCapsule_GetPointer", c_void_p, py_object, c_char_p)
 _is_valid = _api("PyCapsule_IsValid", c_int, py_object, c_char_p)
 _rename = _api("PyCapsule_SetName", c_int, py_object, c_char_p)
-# of a capsule that is going: nothing may refer to it again
+# the argument is a capsule being destroyed: no new reference may be taken
 _was_valid = _api("PyCapsule_IsValid", c_int, c_void_p, c_char_p)
 _last_pointer = _api("PyCapsule_GetPointer", c_void_p, c_void_p, c_char_p)
 
-# ------------------------------------------------------------------ ours
-_lent: dict[int, tuple[object, ...]] = {}  # what a record that was handed out stands on, by its address
+# ------------------------------------------------------------------ capsules of rlx's arrays
+_lent: dict[int, tuple[object, ...]] = {}  # the objects that an exported record needs, by the record's address
 
 
 @_Function
@@ -78,11 +80,36 @@ def _deleter(address: int) -> None:
 
 
 @_Function
-def _capsule_goes(capsule: int) -> None:
-    """Nobody has taken the record."""
+def _release(capsule: int) -> None:
+    """Drop the record of a capsule that is deleted, unless another library has taken it."""
     for name in _RECORDS:
         if _was_valid(capsule, name):
             _lent.pop(_last_pointer(capsule, name), None)
+
+
+@cache
+def _destructor() -> int:
+    """The address of capsules' destructor.
+
+    Python cannot run while an error is set, for example when NumPy drops a capsule of a device that it refuses. So the
+    destructor is native code that saves and restores the error.
+    """
+    functions = (ctypes.pythonapi.PyErr_Fetch, _release, ctypes.pythonapi.PyErr_Restore)
+    fetch, release, restore = (f"inttoptr (i64 {ctypes.cast(f, c_void_p).value} to ptr)" for f in functions)
+    text = f"""
+define void @rlx_delete_capsule(ptr %capsule) {{
+  %kind = alloca ptr
+  %value = alloca ptr
+  %trace = alloca ptr
+  call void {fetch}(ptr %kind, ptr %value, ptr %trace)
+  call void {release}(ptr %capsule)
+  %first = load ptr, ptr %kind
+  %second = load ptr, ptr %value
+  %third = load ptr, ptr %trace
+  call void {restore}(ptr %first, ptr %second, ptr %third)
+  ret void
+}}"""
+    return compile_ir(text, "rlx_delete_capsule")[1]
 
 
 def lend(
@@ -94,9 +121,9 @@ def lend(
     device: tuple[int, int],
     max_version: Any,
 ) -> Any:
-    """A capsule over dense memory, which `owner` keeps as long as somebody has the capsule or what was in it.
+    """A capsule over dense memory; `owner` is kept until the capsule, or the tensor taken from it, is freed.
 
-    Its tensor is read-only where its version can say so. Raises BufferError for a dtype that DLPack has not.
+    Its tensor is read-only if the capsule's version can express that. Raises BufferError for a dtype missing in DLPack.
     """
     plain = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1
     code = _CODES.get(dtype.kind) if plain else _NAMED_CODES.get(dtype.name)
@@ -113,13 +140,13 @@ def lend(
         record.flags = _READ_ONLY
     address = ctypes.addressof(record)
     _lent[address] = record, sizes, strides, owner
-    return _new(address, name, ctypes.cast(_capsule_goes, c_void_p))
+    return _new(address, name, _destructor())
 
 
 # ------------------------------------------------------------------ other libraries'
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a capsule held: dense memory from `pointer` + `offset` on. `release` is called once, when it has been read.
+    """The contents of a capsule: dense memory at `pointer` + `offset`. `release` is called once, after it was read.
 
     >>> Lent(4096, 0, (2, 3), np.dtype("float32"), lambda: None).nbytes
     24
@@ -133,14 +160,14 @@ class Lent:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The size of the elements in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
 
 def taken(array: Any, stream: int | None) -> Lent:
-    """The memory of another library's array; what is queued on `stream` comes after what that library has queued.
+    """The memory of another library's array; work queued on `stream` later runs after that library's work.
 
-    Raises: BufferError for what is not dense, or of a dtype that rlx has not.
+    Raises: BufferError for an array that is not dense, or whose dtype rlx does not have.
     """
     try:
         capsule = array.__dlpack__(stream=stream, max_version=_VERSION)
@@ -150,14 +177,14 @@ def taken(array: Any, stream: int | None) -> Lent:
 
 
 def _held(capsule: Any) -> Lent:
-    """What is in a capsule, which is used up."""
+    """The contents of a capsule, which is consumed."""
     name = next((name for name in _RECORDS if _is_valid(capsule, name)), None)
     if name is None:
         raise BufferError("a DLPack capsule can be taken once")
     address = _pointer(capsule, name)
     record = _RECORDS[name].from_address(address)
     if isinstance(record, _Versioned) and record.major > _VERSION[0]:
-        raise BufferError(f"DLPack {record.major}.{record.minor} is newer than what rlx reads, 1.x")
+        raise BufferError(f"DLPack {record.major}.{record.minor} is newer than the version that rlx reads, 1.x")
     tensor = record.tensor
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
@@ -198,14 +225,14 @@ def _check_dense(shape: tuple[int, ...], strides: tuple[int, ...] | None, unit: 
 
 
 def borrowed_by_interface(array: Any) -> Lent:
-    """The memory of an array that describes itself by CUDA's array interface; its stream has to be waited for.
+    """The memory of an array that has CUDA's array interface; the caller has to wait for its stream.
 
-    Raises: BufferError for what is not dense, or of a dtype that rlx has not.
+    Raises: BufferError for an array that is not dense, or whose dtype rlx does not have.
     """
     described = array.__cuda_array_interface__
     found = np.dtype(described["typestr"])
     if described.get("mask") is not None or not found.isnative:
-        raise BufferError("rlx has neither masked arrays nor bytes in the other order")
+        raise BufferError("rlx supports neither masked arrays nor swapped byte order")
     try:
         dtype = dtype_of(found)
     except TypeError:

@@ -1,10 +1,10 @@
-"""Engine: what a device's programming interface has to offer, for all of them to run the same launches."""
+"""Engine: the interface to a device's programming interface, so that all devices run the same launches."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,84 +14,94 @@ import numpy as np
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
+from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer, Collective, Library
 
-__all__ = ["Engine", "View"]
+__all__ = ["Engine", "View", "is_present"]
+
+
+def is_present(part: Callable[[], object]) -> bool:
+    """Whether a part of the machine can be had: its function raises DeviceError if it is missing."""
+    try:
+        part()
+    except DeviceError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Bytes of a device's memory: `memory` is the interface's own object, `start` counts bytes from its beginning."""
+    """Bytes of a device's memory: `memory` is the interface's own object, `start` is an offset in bytes."""
 
     memory: Any
     start: int
     nbytes: int
 
     def part(self, start: int, nbytes: int) -> View:
-        """Some of its bytes."""
+        """A part of the view."""
         assert 0 <= start and start + nbytes <= self.nbytes
         return View(self.memory, self.start + start, nbytes)
 
 
 class Engine(ABC):
-    """One device. Work is queued in order, by whoever holds `lock`; `read` and `write` wait for what they need."""
+    """One device. Work is queued in order by the holder of `lock`; `read` and `write` wait for the work they need."""
 
-    limits: Limits  # what launches are cut to
-    number: int  # of the device among those of its kind
+    limits: Limits  # the sizes that launches respect
+    number: int  # the index of the device among devices of its kind
     records = False  # whether launches and copies can be put into graphs
-    pointers = False  # whether a kernel can be given the address of any byte
+    pointers = False  # whether a kernel argument can be the address of any byte
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
 
     @property
     def present(self) -> bool:
-        """Whether there is a device: without one programs are shown only."""
+        """Whether there is a device: without one, programs can only be shown."""
         return True
 
     @abstractmethod
     def count(self) -> int:
-        """How many devices of its kind there are; 0 where there is none."""
+        """The number of devices of this kind."""
 
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels of a program by name. Raises DeviceError with the compiler's words."""
+        """The kernels of a program by name. Raises DeviceError with the compiler's message."""
 
     @abstractmethod
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
     def resident(self, kernel: Any, items: int) -> int:
-        """How many groups of `items` work-items run a kernel at the same time for certain, launched together."""
+        """The number of groups of `items` work-items that are guaranteed to run at the same time in a joint launch."""
         raise NotImplementedError
 
     def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """Queue a kernel whose groups wait for one another: no more than are `resident`."""
+        """Queue a kernel whose groups wait for one another: at most as many as `resident` returns."""
         raise NotImplementedError
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
-        """Queue a matrix product that the dialect says a library makes."""
+        """Queue a matrix product that a library computes, according to the dialect."""
         raise NotImplementedError
 
     def compute(self, kernel: Library, inputs: Sequence[View], outputs: Sequence[View]) -> None:
-        """Queue a routine that the dialect says a library computes."""
+        """Queue a routine that a library computes, according to the dialect."""
         raise NotImplementedError
 
     def exchange(self, kernel: Collective, source: View, target: View) -> bool:
-        """Queue an exchange between processes; False where it has to go by way of the host."""
+        """Queue a collective; returns False if it has to use the host."""
         return False
 
     @abstractmethod
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Queue a user's kernel, which takes addresses: of whole blocks, unless `pointers` says otherwise."""
+        """Queue a user's kernel, which takes addresses: of whole blocks, unless `pointers` is true."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> View:
-        """Fresh memory, uninitialised; at least so many bytes. Raises AllocationError."""
+        """Allocate uninitialised memory of at least this size in bytes. Raises AllocationError."""
 
     @abstractmethod
     def address(self, view: View) -> int:
-        """Where a view begins, as the device counts."""
+        """The device address of a view."""
 
     @abstractmethod
     def copy(self, target: View, source: View) -> None:
@@ -103,15 +113,15 @@ class Engine(ABC):
         return False
 
     def copy_from(self, other: Engine, target: View, source: View) -> None:
-        """Queue a copy of all bytes of `source`, which is another device's: behind the work of both so far.
+        """Queue a copy of all bytes of `source`, on another device, after the work that both devices have queued.
 
-        What the other device queues from now on comes after it. Whoever calls it holds both locks.
+        Work that the other device queues later runs after the copy. The caller holds both locks.
         """
         raise NotImplementedError
 
     @abstractmethod
     def read(self, view: View, array: np.ndarray) -> None:
-        """Wait for the work so far, then copy the bytes to a contiguous host array."""
+        """Wait for the queued work, then copy the bytes to a contiguous host array."""
 
     @abstractmethod
     def write(self, view: View, array: np.ndarray) -> None:
@@ -119,7 +129,7 @@ class Engine(ABC):
 
     @abstractmethod
     def mark(self) -> Any:
-        """Something that tells when all work so far is done."""
+        """A mark that is reached when all work queued before it is done."""
 
     @abstractmethod
     def is_done(self, mark: Any) -> bool:
@@ -131,32 +141,32 @@ class Engine(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait for the work so far."""
+        """Wait for all queued work."""
 
     # ------------------------------------------------------------------ time
     def stamping(self) -> AbstractContextManager[None]:
-        """In this block the queue takes stamps."""
+        """A context in which the queue records time stamps."""
         return nullcontext()
 
     @abstractmethod
     def stamp(self) -> Any:
-        """When the device comes to this place of the queue."""
+        """A time stamp of when the device reaches this point of the queue."""
 
     @abstractmethod
     def nanoseconds(self, begin: Any, end: Any) -> float:
-        """From one stamp to another, once the device has come to both."""
+        """The time between two stamps, once the device has reached both."""
 
     # ------------------------------------------------------------------ graphs
     def begin_graph(self) -> None:
-        """From now on put launches and copies into a graph: nothing is run, and nothing may be allocated or awaited."""
+        """Start recording launches and copies into a graph: nothing runs, and allocating or waiting is not allowed."""
         raise NotImplementedError
 
     def end_graph(self) -> Any:
-        """The graph."""
+        """Stop recording, and return the graph."""
         raise NotImplementedError
 
     def launch_graph(self, graph: Any) -> None:
-        """Queue all that is in a graph."""
+        """Queue a graph."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ other libraries
@@ -167,23 +177,23 @@ class Engine(ABC):
 
     @property
     def stream_number(self) -> int | None:
-        """The number by which libraries of CUDA's order their work behind the queue's; None where there is none."""
+        """The stream number by which CUDA libraries order their work after the queue; None if there is none."""
         return None
 
     @abstractmethod
     def order_behind(self, stream: Any) -> None:
-        """Let what another library queues from now on come after the work so far: on a stream, as DLPack numbers them.
+        """Order later work of another library after the queued work: on a stream, as DLPack numbers streams.
 
-        Raises: BufferError for what is no such number.
+        Raises: BufferError for an invalid stream number.
         """
 
     @abstractmethod
     def taken(self, value: Any) -> Lent:
-        """The memory of another library's array; work from now on comes after what that library has queued."""
+        """The memory of another library's array; later work runs after that library's queued work."""
 
     @abstractmethod
     def borrowed(self, pointer: int) -> Any:
-        """What stands in a View for memory at an address that another library has told."""
+        """The memory object of a View for memory at an address that another library has passed."""
 
     def number_at(self, pointer: int) -> int:
         """The number of the device of this kind whose memory an address belongs to."""

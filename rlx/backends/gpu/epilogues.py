@@ -1,6 +1,6 @@
-"""What a library makes of a product where it stores it: read from the map that the compiler grouped with the product.
+"""Epilogues: operations that a library applies to a product before storing it, read from the fused map.
 
-A map that is none of these is a launch of its own behind the product. Nothing here calls a library.
+If a map is not such an epilogue, it is a separate launch after the product. Nothing here calls a library.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Activation = Literal["", "relu", "gelu", "gelu gradient"]
 class Epilogue:
     """activation(scale * product + share * added + bias), stored as `out`.
 
-    All operands have the product's axes. added: a matrix like the result. bias: a number for each column, whose rows
-    have stride 0. kept: where what the activation is taken of is stored, too. taken: of "gelu gradient", what GELU was
-    taken of: its derivative there is a factor of the result.
+    All operands have the product's axes. added: a matrix like the result. bias: a number for each column; its rows have
+    stride 0. kept: where the activation's argument is stored, if at all. taken: for "gelu gradient", the argument of
+    GELU, whose derivative there is a factor of the result.
     """
 
     out: Operand
@@ -52,17 +52,17 @@ class Epilogue:
 
     @property
     def name(self) -> str:
-        """What it does, for people."""
+        """A readable description."""
         parts = {
             "scale": self.scale != 1.0, "sum": self.added is not None, "bias": self.bias is not None,
-            self.activation: bool(self.activation), "what it is taken of": self.kept is not None,
+            self.activation: bool(self.activation), "its argument": self.kept is not None,
         }  # fmt: skip
         return ", ".join(name for name, there in parts.items() if there)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LibraryProduct:
-    """A product that a library makes, with the map that it takes in as its epilogue. library: its name, for people."""
+    """A product that a library computes, with its epilogue. library: the readable name."""
 
     library: str
     contract: Contract
@@ -71,19 +71,19 @@ class LibraryProduct:
 
     @property
     def out(self) -> Operand:
-        """Where the result is stored."""
+        """The operand that the result is stored in."""
         return self.epilogue.out if self.epilogue else self.contract.out
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """All that the library is given."""
+        """All operands that the library takes."""
         end = self.epilogue
         more = (end.bias, end.added, end.kept, end.taken) if end else ()
         return (self.contract.lhs, self.contract.rhs, self.out, *(operand for operand in more if operand is not None))
 
     @property
     def kernel(self) -> Kernel:
-        """What of the plan it stands for."""
+        """The kernels of the plan that it replaces."""
         if self.reader is None:
             return self.contract
         local = () if self.epilogue and self.epilogue.kept else (self.contract.out.buffer,)
@@ -91,15 +91,15 @@ class LibraryProduct:
 
     @property
     def name(self) -> str:
-        """How it is shown."""
+        """Its line in the list of launches."""
         end = self.epilogue.name if self.epilogue else ""
         return f"{self.contract.label or 'matmul'}: {self.library}{' with ' if end else ''}{end}"
 
 
 def epilogue_of(fused: FusedProduct, excess_precision: bool = False) -> Epilogue | None:
-    """The epilogue that a product's reader is; None if it is none.
+    """The epilogue equal to a product's reader; None if there is none.
 
-    excess_precision: whether a product of narrow floats may go into it before it is rounded (the switch of that name).
+    excess_precision: whether the epilogue may read a product of narrow floats before rounding (a setting).
     """
     reader, product = fused.reader, fused.contract
     if reader is None or product.accumulate or not is_map(reader):
@@ -113,12 +113,12 @@ def epilogue_of(fused: FusedProduct, excess_precision: bool = False) -> Epilogue
     kept = product.out.buffer.dtype
     if not is_narrow(kept) or excess_precision:
         return found
-    # rounding keeps order, and zero
+    # rounding preserves order and zero
     return found if found == Epilogue(found.out, "relu") and found.out.buffer.dtype == kept else None
 
 
 class _Reader:
-    """A map that reads a product's result, beside what libraries know."""
+    """A map that reads a product's result, matched against the epilogues of libraries."""
 
     def __init__(self, fused: FusedProduct, nest: Loops, digits: Sequence[Sequence[Digit]]) -> None:
         self.product, self.nest, self.digits = fused.contract, nest, digits
@@ -127,7 +127,7 @@ class _Reader:
         self.dtype = self.product.summed_in
 
     def epilogue(self) -> Epilogue | None:
-        """What it is: one store writes the result, another one may keep what the activation is taken of."""
+        """The epilogue: one store writes the result, and another may keep the activation's argument."""
         stores = self.nest.stores
         gathers = any(i.op == "load" and i.args for i in self.nest.instructions)
         if self.dtype.kind != "f" or gathers or self.stored + len(stores) > 2:
@@ -152,14 +152,14 @@ class _Reader:
         return None
 
     def _unrounded(self, store: Store, dtype: np.dtype) -> int:
-        """The number of what is stored, before it is rounded to the dtype of memory."""
+        """The index of the stored value before it is rounded to the memory's dtype."""
         value = self.nest.instructions[store.value]
         rounded = value.op == "cast" and value.dtype == dtype
         return value.args[0] if rounded and self.nest.instructions[value.args[0]].dtype == self.dtype else store.value
 
     # ------------------------------------------------------------------ activations
     def _activations(self, value: int) -> Iterator[tuple[Activation, Polynomial]]:
-        """What a value may be an activation of; anything is one of itself."""
+        """The possible (activation, argument) pairs of a value; every value is the identity of itself."""
         inside = self._rectified(value)
         taken = polynomial(self.nest, value if inside is None else inside)
         if taken is None:
@@ -182,7 +182,7 @@ class _Reader:
                 return
 
     def _rectified(self, value: int) -> int | None:
-        """What is brought to 0 where it is less, and stays NaN where it is NaN."""
+        """The argument of a maximum with 0 that propagates NaN."""
         instructions = self.nest.instructions
         last = instructions[value]
         if last.op == "max":
@@ -209,7 +209,7 @@ class _Reader:
         return polynomial(self.nest, number) == ()
 
     def _constants(self) -> Iterator[tuple[float, float]]:
-        """The two numbers of the approximation of GELU by tanh, as dtypes round them."""
+        """The two constants of the tanh approximation of GELU, rounded to the dtype."""
         for dtype in dict.fromkeys((self.dtype, self.result.dtype)):
             yield float(np.array(math.sqrt(2 / math.pi), dtype)), float(np.array(0.044715, dtype))
 
@@ -246,7 +246,7 @@ class _Reader:
 
     # ------------------------------------------------------------------ operands
     def _linear(self, out: Operand, activation: Activation, taken: Polynomial) -> Epilogue | None:
-        """What an activation is taken of as the product, a matrix and a number for each column, each of them once."""
+        """An activation's argument as the product, a matrix and a number for each column, each used at most once."""
         scale, share, added, bias = 0.0, 1.0, None, None
         for atoms, coefficient in taken:
             if len(atoms) != 1 or not isinstance(atoms[0], Access):
@@ -262,14 +262,14 @@ class _Reader:
             if matrix is None:
                 return None
             added, share = matrix, coefficient
-        # what is added may be the result's own memory: the library reads each element where it writes it
+        # the added matrix may share the result's memory: the library reads each element where it writes it
         known = [operand for operand in (bias, added) if operand is not None and operand != out]
         if not scale or not all(self._fits(operand, out) for operand in known):
             return None
         return Epilogue(out, activation, scale, bias, added, share)
 
     def _keeping(self, found: Epilogue, taken: Polynomial, others: Sequence[Store]) -> Epilogue | None:
-        """With what GELU is taken of stored, too: the product itself, or what another store writes."""
+        """The epilogue that also stores GELU's argument: the product itself, or the value of another store."""
         if found.activation != "gelu":
             return None
         if self.stored:
@@ -281,14 +281,14 @@ class _Reader:
         return replace(found, kept=kept) if same and kept is not None and self._fits(kept, found.out) else None
 
     def _fits(self, operand: Operand, out: Operand) -> bool:
-        """Whether the library reads or writes it beside the result: of its dtype, and apart from it."""
+        """Whether the library can read or write it next to the result: it has its dtype, and does not overlap it."""
         return operand.buffer.dtype == out.buffer.dtype and operand.buffer is not out.buffer
 
     def _is_result(self, atom: Atom) -> bool:
         return isinstance(atom, Access) and self.nest.operands[atom.operand] is self.result
 
     def _strides(self, access: Access) -> tuple[int, ...] | None:
-        """The strides of an access by the product's axes; None where it does not walk along them."""
+        """The strides of an access by the product's axes; None if it does not follow them."""
         shape = self.product.out.shape
         found: list[set[int]] = [set() for _ in shape]
         for dimension, parts in enumerate(self.digits):
@@ -302,7 +302,7 @@ class _Reader:
         return tuple(strides.pop() if strides else 0 for strides in found)
 
     def _matrix(self, access: Access) -> Operand | None:
-        """A matrix that lies row by row, for each of the batches or for all of them."""
+        """Whether an operand is a row-major matrix, one for each batch or one for all."""
         shape, strides = self.product.out.shape, self._strides(access)
         if strides is None or min(strides) < 0:
             return None
@@ -312,7 +312,7 @@ class _Reader:
         return Operand(self.nest.operands[access.operand], shape, strides, access.offset)
 
     def _row(self, access: Access) -> Operand | None:
-        """A number for each column, for each of the batches or for all of them."""
+        """Whether an operand is a number for each column, for each batch or for all."""
         strides = self._strides(access)
         if strides is None or min(strides) < 0 or strides[-2] or (strides[-1] != 1 and self.product.columns > 1):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from rlx.backends.base import Executable
+from rlx.backends.base import Executable, failed_run
 from rlx.backends.gpu.cost import Card, predict, show_prediction
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
@@ -18,6 +18,7 @@ from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
 from rlx.backends.timing import TimedExecutable
+from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Library, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
@@ -26,9 +27,9 @@ __all__ = ["DeviceExecutable", "device_host_reason"]
 
 
 class DeviceExecutable(Executable):
-    """A plan's launches. Calls take turns: they share a queue.
+    """A plan's launches. Calls are serialised: they share a queue.
 
-    card: a GPU that `texts` predicts the plan's time for.
+    card: the GPU for which `texts` predicts the plan's time.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class DeviceExecutable(Executable):
         return self._queued(self._present_launches().run, inputs)
 
     def _present_launches(self) -> LaunchProgram:
-        assert self._launches is not None, "there are no inputs on a device that is not there"
+        assert self._launches is not None, "a missing device has no inputs"
         return self._launches
 
     def _queued(
@@ -62,8 +63,11 @@ class DeviceExecutable(Executable):
         given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
         made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
         with engine.lock:
-            run(self.plan, given, [storage.view_on_device for storage in made])
-            mark = engine.mark()
+            try:
+                run(self.plan, given, [storage.view_on_device for storage in made])
+                mark = engine.mark()
+            except DeviceError as error:
+                raise failed_run(error, self.plan.kernels) from None
         for storage in made:
             storage.written_by(mark, self.plan.kernels)
         if not made:
@@ -71,7 +75,7 @@ class DeviceExecutable(Executable):
         return [*made]
 
     def timed(self) -> TimedExecutable:
-        """The same launches, with the device's stamps between them."""
+        """The same launches, with the device's time stamps between them."""
         launches = self._present_launches()
 
         def run(inputs: Sequence[Storage], clock: Clock) -> list[Storage]:
@@ -81,7 +85,7 @@ class DeviceExecutable(Executable):
         return TimedDeviceExecutable(steps, self._memory.engine, run)
 
     def texts(self) -> dict[str, str]:
-        """The plan, its kernels, the program that was compiled, its launches and their cost, what the host runs."""
+        """The plan, its kernels, the compiled program, its launches and their cost, the kernels that the host runs."""
         limits, card = self._memory.engine.limits, self._card
         cost = {"predicted": show_prediction(predict(self.plan, self.program, card, limits), card)} if card else {}
         return {
@@ -99,13 +103,13 @@ class DeviceExecutable(Executable):
 
 
 def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> str | None:
-    """Why the host runs a kernel, or drives it: steps of loops that are too much for one group are queued by it."""
+    """The reason that the host runs or drives a kernel: it queues the steps of loops too large for one group."""
     if isinstance(kernel, (Scan, While)):
         return host_loop_reason(kernel, limits, dialect)
     if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
         return None
     if isinstance(kernel, Collective):
-        return None if dialect.exchanges(kernel) else "what processes exchange is copied to the host, and back"
+        return None if dialect.exchanges(kernel) else "data of collectives is copied to the host and back"
     if isinstance(kernel, Library) and kernel.meaning is None:
         reason = dialect.why_not_routine(kernel)
         return reason if reason is None or routine_steps(kernel, limits, dialect) is None else None

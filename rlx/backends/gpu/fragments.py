@@ -1,4 +1,4 @@
-"""Fragments: what the items of a warp hold of matrices that a device multiplies as a whole."""
+"""Fragments: the parts that the items of a warp hold of matrices that a device multiplies as a whole."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 __all__ = ["FRAGMENT_ROWS", "FRAGMENT_WORDS", "Chain", "Fragments"]
 
-FRAGMENT_ROWS = 16  # of sums
-FRAGMENT_WORDS = 8  # of 32 bits that each row of the left matrix has, and each column of the right one
+FRAGMENT_ROWS = 16  # rows of sums in a fragment
+FRAGMENT_WORDS = 8  # 32-bit words of each row of the left matrix, and of each column of the right one
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """How sums are an operand of the next product, where they lie: rounded and packed in pairs, in the order of an
-    item's sums and of neighbouring fragments.
+    """How sums become an operand of the next product in place: rounded and packed in pairs, in the order of an item's
+    sums and of neighbouring fragments.
 
-    rows: of a fragment, of which an item has parts; of each it has as many sums. apart: how far apart the items lie
-    that share a row. turned: whether this is so of the transposed product, its operands the other way round.
+    rows: the number of a fragment's rows of which an item has parts; it has equally many sums of each. apart: the
+    distance between items that share a row. turned: whether this holds for the transposed product, operands swapped.
 
-    Where an operand has twice as many words as an item's sums give, the item has every second number of its row, and
-    one `apart` has the others.
+    If an operand has twice the words that an item's sums give, the item has every second number of its row, and the
+    item at distance `apart` has the others.
     """
 
     rows: int
@@ -29,13 +29,13 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """A unit for matrices: a warp adds to 16 rows of some columns of sums what 8 words of each row and column give.
+    """A matrix unit: a warp adds products to 16 rows of some columns of sums; each row and column has 8 words.
 
-    name: of what a word has, one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: of a warp.
-    columns: of the sums. left, right: each word that an item has, as the row (of the right matrix the column) and the
-    number of the word in it. sums: how many an item has, of the dtype `summed_in`; row, column: those of its sum {0}.
-    These are texts; in them `lane` is the number of an item in its warp. chain: how sums are multiplied again, if they
-    are.
+    name: the contents of a word: one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: of a warp.
+    columns: of the sums. left, right: for each word that an item has, its row (in the right matrix its column) and the
+    index of the word in it. sums: the number of an item's sums, of the dtype `summed_in`; row, column: the position of
+    its sum {0}. These are expressions in `lane`, the index of an item in its warp. chain: how sums become operands of
+    another product, if they can.
     """
 
     name: str

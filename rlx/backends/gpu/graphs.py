@@ -13,23 +13,23 @@ from rlx.ir.kernels import Buffer, Kernel
 
 __all__ = ["MOST_LAUNCHES", "Recording", "Recordings", "Stretch", "Workspace", "stretches"]
 
-_WORTH = 3  # launches: a graph of fewer costs more than it saves
-MOST_LAUNCHES = 4096  # launches of a graph: the device keeps each
-_KEPT = 8  # runs of a plan that are remembered by their addresses
+_WORTH = 3  # launches: a smaller graph costs more than it saves
+MOST_LAUNCHES = 4096  # launches of a graph: the device keeps all of them
+_KEPT = 8  # runs of a plan that are remembered, by their addresses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """Kernels of a plan that follow each other; `launches` of them make a graph, or None if they are queued."""
+    """Consecutive kernels of a plan; their `launches` form a graph; None if they are queued."""
 
     kernels: tuple[Kernel, ...]
     launches: int | None
 
 
 def stretches(kernels: Sequence[Kernel], launches: Callable[[Kernel], int | None]) -> list[Stretch]:
-    """A plan's kernels as stretches that are graphs, and what lies between them.
+    """A plan's kernels as stretches that become graphs, and the kernels between them.
 
-    launches: how many launches a kernel is, None for what the host or a library takes part in.
+    launches: the number of a kernel's launches; None if the host or a library takes part.
 
     >>> [s.launches for s in stretches("abcde", {"a": 2, "b": 1, "c": None, "d": 9, "e": 5000}.get)]
     [3, None, 9, None]
@@ -47,9 +47,9 @@ def stretches(kernels: Sequence[Kernel], launches: Callable[[Kernel], int | None
 
 
 class Workspace:
-    """Blocks of a pool that are one recording's: what was given back comes again in the same order.
+    """Blocks of a pool that belong to one recording: freed blocks are reused in the same order.
 
-    Once it is `full` it takes none from the pool: while a graph is recorded nothing may be allocated.
+    Once it is `full`, it takes no more from the pool: nothing may be allocated while a graph is recorded.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -60,20 +60,20 @@ class Workspace:
         self.full = False
 
     def take(self, nbytes: int) -> View:
-        """A block of at least so many bytes."""
+        """A block of at least this many bytes."""
         free = self._free[rounded(nbytes)]
         if free:
             return free.pop()
-        assert not self.full, "the rehearsal has taken everything that the recording takes"
+        assert not self.full, "the rehearsal takes every block that the recording needs"
         self._blocks.append(self._pool.take(nbytes))
         return self._blocks[-1]
 
     def give(self, block: View) -> None:
-        """Have a block back that `take` gave."""
+        """Return a block from `take`."""
         self._free[block.nbytes].append(block)
 
     def keep(self, graph: Any) -> None:
-        """Keep a graph, until the device is done with all that was queued before the workspace went."""
+        """Keep a graph until the device has done all work queued before the workspace is freed."""
         self._graphs.append(graph)
 
     def __del__(self) -> None:
@@ -84,7 +84,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """A run with some inputs and outputs: its memory but for those, and each stretch with its graph, or None."""
+    """A run with given inputs and outputs: its other memory, and each stretch with its graph, or None."""
 
     workspace: Workspace
     memory: dict[Buffer, View]
@@ -92,14 +92,14 @@ class Recording:
 
 
 class Recordings:
-    """The latest runs of a plan by the addresses of inputs and outputs: None for those that were seen once."""
+    """The latest runs of a plan by the addresses of inputs and outputs: None for runs that were seen once."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[int, ...], Recording | None] = OrderedDict()
         self.given_up = False
 
     def seen(self, addresses: tuple[int, ...]) -> bool:
-        """Whether there was such a run among the latest; there is one now."""
+        """Whether there was such a run among the latest; it is remembered from now on."""
         known = addresses in self._runs
         self._runs.setdefault(addresses)
         self._runs.move_to_end(addresses)
@@ -108,7 +108,7 @@ class Recordings:
         return known
 
     def of(self, addresses: tuple[int, ...]) -> Recording | None:
-        """What was recorded for these addresses."""
+        """The recording for these addresses."""
         found = self._runs.get(addresses)
         if found is not None:
             self._runs.move_to_end(addresses)
@@ -119,5 +119,5 @@ class Recordings:
         self._runs[addresses] = recording
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all recordings."""
         self._runs.clear()

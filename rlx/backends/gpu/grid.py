@@ -1,7 +1,7 @@
 """Grids: a work-item for each point, or several for each row.
 
-A point is one choice of the indices that may run apart. Every point takes all the work below it, which is always right;
-where a row is long, the items of a warp or of a whole group share it, in steps as wide as they are many.
+A point is one choice of the indices of independent dimensions. Every point does all the work below it, which is always
+correct; if a row is long, the items of a warp or of a whole group share it, with a stride equal to their number.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-# operations of an item over its part of a row: more text takes compilers too long, and more registers than there are
+# operations of an item over its part of a row: more code takes too long to compile, and too many registers
 _MOST_UNROLLED = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How a kernel runs: `kernel` is what is spelled.
+    """How a kernel runs: `kernel` is the kernel that is written.
 
-    opened: dimensions that points are numbers of, the last one fastest; with them the chunks, if it is cut. lanes:
-    items that share a point. atomic: points meet in what they accumulate at addresses, so that each addition is one
-    step of the memory's own.
+    opened: the dimensions that a point numbers, the last one fastest, together with the chunks if the kernel is cut.
+    lanes: items that share a point. atomic: points may write the same elements, so that additions have to be atomic.
     """
 
     kernel: Loops
@@ -48,17 +47,17 @@ class Grid:
 
     @property
     def points(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return self.kernel.chunks * math.prod(self.kernel.sizes[d] for d in self.opened)
 
 
 def ordered(kernel: Loops) -> bool:
-    """Whether rows have to stay what they are: they are combined, or something happens once for each."""
+    """Whether rows have to be kept separate: they are reduced, or something happens once for each row."""
     return any(i.op in ("reduce", "cumulate") for i in kernel.instructions) or any(s.once for s in kernel.stores)
 
 
 def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
-    """The points of a kernel, and who shares them."""
+    """The points of a kernel, and the number of items that share each."""
     kernel = collapsed(kernel)
     first = 1 if kernel.chunks > 1 else 0
     if ordered(kernel) or 0 in kernel.sizes[kernel.outer :]:
@@ -74,7 +73,7 @@ def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
             return Grid(replace(kernel, outer=rank, parallel=0), tuple(free), 1, atomic)
     free = _apart(kernel, range(first, rank))
     opened = tuple(free) if first else tuple(sorted({*free, *range(kernel.parallel)}))
-    if opened == tuple(range(kernel.parallel)) and not first:  # rows of what is accumulated may be shared
+    if opened == tuple(range(kernel.parallel)) and not first:  # rows of accumulated results may be shared
         grid = Grid(kernel, opened)
         return replace(grid, lanes=_lanes(grid, limits))
     return Grid(replace(kernel, outer=rank, parallel=0), opened)
@@ -85,7 +84,7 @@ def _any_order(kernel: Loops) -> bool:
 
 
 def _apart(kernel: Loops, dimensions: range) -> list[int]:
-    """Dimensions whose indices never meet in an element of any store, whatever the other indices are."""
+    """Dimensions whose indices never reach the same element of any store, for all values of the other indices."""
     for store in kernel.stores:
         if store.address is not None or not moves_apart(store.access, kernel.sizes, dimensions):
             return []
@@ -94,7 +93,7 @@ def _apart(kernel: Loops, dimensions: range) -> list[int]:
 
 # ------------------------------------------------------------------ dimensions
 def collapsed(kernel: Loops) -> Loops:
-    """The kernel with neighbouring dimensions as one where all accesses walk them as one."""
+    """The kernel with neighbouring dimensions merged if all accesses step through them as one."""
     if 0 in kernel.sizes:
         return kernel
     indexed = {i.attribute for i in kernel.instructions if i.op == "index"}
@@ -124,7 +123,7 @@ def _merged(kernel: Loops, dimension: int) -> Loops:
 
 
 def permuted(kernel: Loops, order: Sequence[int]) -> Loops:
-    """The kernel with its dimensions in another order, or without some; what runs when is the caller's to know."""
+    """The kernel with its dimensions reordered or removed; the caller ensures that the order of iterations is valid."""
 
     def moved(access: Access) -> Access:
         return replace(access, strides=tuple(access.strides[d] for d in order))
@@ -146,12 +145,12 @@ def permuted(kernel: Loops, order: Sequence[int]) -> Loops:
 
 # ------------------------------------------------------------------ rows
 def shared_dimension(kernel: Loops) -> int:
-    """The row dimension that items share: the longest one, the innermost of equals."""
+    """The row dimension that items share: the longest one; of equally long ones, the innermost."""
     return max(range(kernel.outer, len(kernel.sizes)), key=lambda d: (kernel.sizes[d], d), default=-1)
 
 
 def _lanes(grid: Grid, limits: Limits) -> int:
-    """How many items share a row."""
+    """The number of items that share a row."""
     kernel, shared = grid.kernel, shared_dimension(grid.kernel)
     if any(i.op == "cumulate" for i in kernel.instructions):
         return 1
@@ -160,7 +159,7 @@ def _lanes(grid: Grid, limits: Limits) -> int:
     loads = [i.attribute for i in kernel.instructions if i.op == "load"]
     near = any(abs(a.strides[shared]) == 1 for a in loads) or not loads
     if not near and grid.points >= limits.units * limits.warp:
-        return 1  # neighbours read neighbours: columns
+        return 1  # columns: accesses are coalesced without sharing
     few = grid.points < limits.units
     if kernel.sizes[shared] > limits.warp_row or few or any(s.initialize for s in kernel.stores):
         return limits.group
@@ -168,7 +167,7 @@ def _lanes(grid: Grid, limits: Limits) -> int:
 
 
 def _is_shared(kernel: Loops, dimension: int) -> bool:
-    """Whether items can share a row: they write apart in one sweep."""
+    """Whether items can share a row: their writes in one sweep do not overlap."""
     once = {n for phase in row_schedule(kernel).row_stores for n in phase}
     rows = range(kernel.outer, len(kernel.sizes))
     return all(
@@ -180,8 +179,8 @@ def _is_shared(kernel: Loops, dimension: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """What an item keeps of its part of a row, which it goes over in so many turns: elements that several sweeps load,
-    and values that one sweep parks for another."""
+    """The numbers of its part of a row that an item keeps over several sweeps: loaded elements, and values that one
+    sweep stores for another. The item's loop has this many iterations."""
 
     turns: int
     loads: frozenset[int]
@@ -189,9 +188,9 @@ class HeldRow:
 
 
 def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
-    """What items keep in registers of the rows that they share; None where nothing is worth it, or fits.
+    """The numbers that items keep in registers of the rows that they share; None if not worth it or too large.
 
-    The turns are written out, so that each element has a register of its own.
+    The loops are unrolled, so that each element has its own register.
     """
     kernel, shared = grid.kernel, shared_dimension(grid.kernel)
     if grid.lanes == 1 or (shared == 0 and kernel.chunks > 1):
@@ -204,7 +203,7 @@ def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
         return None
     parked, loads = _held_from_to(kernel)
     kept: set[int] = set()
-    used: Counter[int] = Counter()  # bytes of an item, from each sweep to the next
+    used: Counter[int] = Counter()  # bytes of an item, between each sweep and the next
     for number, (first, last) in (*parked.items(), *loads.items()):
         nbytes = turns * max(instructions[number].dtype.itemsize, 4)
         if last > first and all(used[n] + nbytes <= limits.held_bytes for n in range(first, last)):
@@ -214,7 +213,7 @@ def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
 
 
 def _held_from_to(kernel: Loops) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
-    """Values that a sweep parks, and elements that sweeps load: the first sweep that has each, and the last one."""
+    """The values that a sweep stores and the elements that sweeps load, with the first and last sweep of each."""
     parked: dict[int, tuple[int, int]] = {}
     loads: dict[int, tuple[int, int]] = {}
     for number, sweep in enumerate(row_schedule(kernel).passes):
@@ -231,9 +230,9 @@ def _held_from_to(kernel: Loops) -> tuple[dict[int, tuple[int, int]], dict[int, 
 
 
 class GridMapping(Mapping):
-    """The iterations of a grid, spelled by a dialect that knows work-items.
+    """The iterations of a grid, written by a dialect that knows work-items.
 
-    row: what items keep of the rows that they share.
+    row: the numbers that items keep of the rows that they share.
     """
 
     def __init__(
@@ -245,16 +244,16 @@ class GridMapping(Mapping):
         self.items = items
         self.shared = shared_dimension(grid.kernel) if grid.lanes > 1 else -1
         self.row = row
-        self.loaded: set[int] = set()  # loads whose elements are in registers
+        self.loaded: set[int] = set()  # loads whose elements are already in registers
 
     @property
     def lane(self) -> str:
-        """The number of an item among those that share a point."""
+        """The index of an item among the items that share a point."""
         number = self.dialect.number_in_group()
         return number if self.grid.lanes == self.items else f"{number} % {self.grid.lanes}"
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
-        """Which point this is, and its indices."""
+        """Compute the point's number and its indices."""
         grid, dialect, lines = self.grid, self.dialect, walk.lines
         group, item = f"({dialect.number_type}){dialect.group_number()}", dialect.number_in_group()
         if grid.lanes == self.items and self.items > 1:
@@ -270,7 +269,7 @@ class GridMapping(Mapping):
         return grid.opened
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """The whole range, or every so many elements of it from the item's own on."""
+        """A loop over the range, or over the item's part of it: every `lanes`-th element from the item's index."""
         start, stop = walk.bounds(dimension)
         if dimension != self.shared:
             return (walk.dialect.loop(walk.index(dimension), start, stop),)
@@ -280,7 +279,7 @@ class GridMapping(Mapping):
         return (head,)
 
     def in_dimension(self, walk: Walk, dimension: int) -> None:
-        """Which element a turn of an item is for; the last turn may be for none."""
+        """The element of an item's iteration; the last iteration may have none."""
         if dimension != self.shared or not self.row:
             return
         size, lanes, index = self.grid.kernel.sizes[dimension], self.grid.lanes, walk.index(dimension)
@@ -289,7 +288,7 @@ class GridMapping(Mapping):
             walk.lines.add(f"if ({index} >= {size}) continue;")
 
     def held(self, walk: Walk, number: int, expression: str) -> str | None:
-        """In registers, from the first sweep on that loads it."""
+        """Load an element; the first sweep that loads it keeps it in a register."""
         if not self.row or number not in self.row.loads:
             return None
         place = f"held{number}[turn]"
@@ -299,20 +298,20 @@ class GridMapping(Mapping):
         return place
 
     def park(self, walk: Walk, number: int, store: Store, value: str) -> None:
-        """In registers."""
+        """Store a value in a register."""
         if self.row and number in self.row.parked:
             walk.lines.add(walk.dialect.assign(f"held{number}[turn]", value))
         else:
             super().park(walk, number, store, value)
 
     def parked(self, walk: Walk, number: int, store: Store) -> str:
-        """From registers."""
+        """Load a value from a register."""
         if self.row and number in self.row.parked:
             return f"held{number}[turn]"
         return super().parked(walk, number, store)
 
     def combine_rows(self, walk: Walk, number: int) -> None:
-        """The items' parts are combined."""
+        """Combine the items' parts."""
         if self.grid.lanes > 1:
             reduction, warp = walk.reduction(number), self.limits.warp
             walk.lines.add(
@@ -322,7 +321,7 @@ class GridMapping(Mapping):
             )
 
     def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
-        """Atomically where points meet."""
+        """Accumulate, atomically if points may write the same element."""
         if not self.grid.atomic or store.address is None:
             walk.accumulate(store, place, value)
             return
@@ -332,13 +331,13 @@ class GridMapping(Mapping):
         walk.lines.add(self.dialect.atomic(store.accumulate, dtype, f"{walk.array(store)} + {place}", value))
 
     def initialized(self, walk: Walk) -> None:
-        """The group's items see it."""
+        """Make a store visible to the group's items."""
         if self.grid.lanes == self.items and self.items > 1:
             walk.lines.add(self.dialect.barrier())
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:
-        """The first item of those that share a row writes."""
+        """Let only the first of the items that share a row write."""
         if self.grid.lanes == 1:
             yield
             return
@@ -347,7 +346,7 @@ class GridMapping(Mapping):
 
 
 def open_point(walk: Walk, dialect: DeviceDialect, kernel: Loops, opened: Sequence[int]) -> None:
-    """The indices of a point, and the chunk, from the number `point`."""
+    """Compute the indices of a point, and its chunk, from the number `point`."""
     rest, lines = "point", walk.lines
     last = "chunk" if kernel.chunks > 1 else None
     for dimension in reversed(opened):

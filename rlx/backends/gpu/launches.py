@@ -1,4 +1,4 @@
-"""A plan as launches: nests run over grids, loops and branches are driven by the host, the rest are its own steps."""
+"""A plan as launches: nests run over grids, the host drives loops and branches, and runs the other kernels."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class LaunchProgram:
         self._batched_calls = program.calls
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
         self._constants = {b: self._constant(b) for b in dict.fromkeys((*constants_of(plan), *tables))}
-        self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
+        self._scratch: Pool | Workspace = pool  # the source of temporary memory
         self._clock: Clock | None = None
-        self._resident: dict[str, int] = {}  # groups of a kernel that run at the same time, by its name
+        self._resident: dict[str, int] = {}  # the number of groups of a kernel that run at the same time, by its name
         self._stretches: dict[Plan, list[Stretch]] = {}
         self._recordings: defaultdict[Plan, Recordings] = defaultdict(Recordings)
         pool.forgets.add(self)
@@ -84,7 +84,7 @@ class LaunchProgram:
 
     @contextmanager
     def _taken(self, sizes: Iterable[int]) -> Generator[list[View]]:
-        """Memory for as long as it takes to queue what uses it: what is queued later comes later."""
+        """Temporary memory until its user is queued: work that is queued later also runs later."""
         views: list[View] = []
         scratch = self._scratch
         try:
@@ -96,7 +96,7 @@ class LaunchProgram:
 
     # ------------------------------------------------------------------ plans
     def run(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> None:
-        """Queue a plan's kernels on its inputs and outputs: as graphs, if a run with these addresses was recorded."""
+        """Queue a plan's kernels on its inputs and outputs: as graphs if a run with these addresses was recorded."""
         if not self._is_recorded(plan):
             with self._memory(plan, inputs, outputs) as memory:
                 self._queue(plan.kernels, memory)
@@ -113,7 +113,7 @@ class LaunchProgram:
                 self._queue(plan.kernels, memory)
 
     def run_stamped(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], clock: Clock) -> None:
-        """As `run`, with a stamp in front of each kernel and behind it, and without graphs."""
+        """As `run`, with a time stamp before and after each kernel, and without graphs."""
         self._clock = clock
         try:
             self.run(plan, inputs, outputs)
@@ -122,7 +122,7 @@ class LaunchProgram:
 
     @contextmanager
     def _memory(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> Generator[Memory]:
-        """Where the buffers of a plan lie in a run."""
+        """The memory of a plan's buffers in a run."""
         memory: Memory = dict(self._constants)
         with self._taken([plan.arena] if plan.arena else []) as arenas:
             for arena in arenas:
@@ -142,7 +142,7 @@ class LaunchProgram:
 
     # ------------------------------------------------------------------ graphs
     def _is_recorded(self, plan: Plan) -> bool:
-        """Whether runs of a plan are worth a recording, and none is being made."""
+        """Whether runs of a plan are worth recording, and no recording is in progress."""
         if not self.engine.records or self._scratch is not self.pool or self._clock is not None:
             return False
         if plan not in self._stretches:
@@ -150,7 +150,7 @@ class LaunchProgram:
         return any(s.launches is not None for s in self._stretches[plan]) and not self._recordings[plan].given_up
 
     def _launches(self, kernel: Kernel | LibraryProduct) -> int | None:
-        """How many launches a kernel is; None for what the host takes part in, or a library that cannot be recorded."""
+        """The number of a kernel's launches; None if the host takes part, or a library that cannot be recorded."""
         match kernel:
             case LibraryProduct():
                 return 1
@@ -173,7 +173,7 @@ class LaunchProgram:
         self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], recordings: Recordings,
         addresses: tuple[int, ...],
     ) -> None:  # fmt: skip
-        """Run a plan in memory of its own; then, in the same memory, put its stretches into graphs."""
+        """Run a plan in separate memory; then record its stretches into graphs, in the same memory."""
         workspace = self._scratch = Workspace(self.pool)
         refused: _NotRecordedError | None = None
         try:
@@ -190,7 +190,7 @@ class LaunchProgram:
             self._scratch = self.pool
         if refused is not None:
             recordings.given_up = True
-            warnings.warn(f"Launches could not be put into a graph, and are queued one by one: {refused}", stacklevel=2)
+            warnings.warn(f"Launches could not be recorded, and are queued one by one: {refused}", stacklevel=2)
 
     def _graph(self, stretch: Stretch, memory: Mapping[Buffer, View], workspace: Workspace) -> Any:
         if stretch.launches is None:
@@ -215,7 +215,7 @@ class LaunchProgram:
                 self.engine.launch_graph(graph)
 
     def forget(self) -> None:
-        """Give up the memory of recordings."""
+        """Free the recordings and their memory."""
         for recordings in self._recordings.values():
             recordings.clear()
 
@@ -263,19 +263,19 @@ class LaunchProgram:
                     self.engine.launch(kernel, arrays, (step.groups,), (step.items,))
 
     def _groups_together(self, step: Step) -> int:
-        """As many groups as are of use, and run at the same time."""
+        """The number of groups to launch: as many as are useful and run at the same time."""
         if step.label not in self._resident:
             self._resident[step.label] = self.engine.resident(self._compiled[step.label], step.items)
         groups = min(step.groups, self._resident[step.label])
         if groups < 1:
             raise DeviceError(
-                f"The device has no room for a group of {step.items} items of the loop {step.label!r}.",
+                f"The device cannot run a group of {step.items} work-items of the loop {step.label!r}.",
                 "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
             )
         return groups
 
     def _call(self, kernel: Callback, call: KernelCall, memory: Mapping[Buffer, View]) -> None:
-        """Launch a user's kernel for all elements of its batch, or for one after another."""
+        """Launch a user's kernel for all elements of its batch at once, or for one after another."""
         batched = self._batched_calls[call]
         if batched is not None:
             views = [_view(operand, memory) for operand in (*kernel.outputs, *kernel.inputs)]
@@ -296,7 +296,7 @@ class LaunchProgram:
             self._launch_call(call, views, len(kernel.outputs))
 
     def _launch_call(self, call: KernelCall, views: Sequence[View], outputs: int) -> None:
-        """Launch it once; by way of other blocks where it cannot be given an address inside of one."""
+        """Launch it once; arrays inside a block are copied if the kernel can only take addresses of whole blocks."""
         moved = [n for n, view in enumerate(views) if view.start and not self.engine.pointers]
         with self._taken(views[n].nbytes for n in moved) as blocks:
             given = list(views)
@@ -315,7 +315,7 @@ class LaunchProgram:
         return array[0]
 
     def _on_host(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
-        """Bring what a kernel touches to the host, run it there, and bring what it wrote back."""
+        """Copy a kernel's operands to the host, run it there, and copy its results back."""
         arrays: dict[Buffer, np.ndarray] = {}
         for buffer in dict.fromkeys((*kernel.reads, *kernel.writes)):
             arrays[buffer] = np.empty(buffer.size, buffer.dtype)
@@ -330,7 +330,7 @@ class LaunchProgram:
     # ------------------------------------------------------------------ loops
     @contextmanager
     def _carries(self, kernel: Scan | While, memory: Mapping[Buffer, View]) -> Generator[tuple[list[View], list[View]]]:
-        """The carries, which begin in the final buffers, and where the next ones go."""
+        """The buffers of the carries, which begin in the final buffers, and of the next carries."""
         moving = [n for n in range(len(kernel.final)) if n not in kernel.in_place]
         with self._taken(kernel.final[n].nbytes for n in moving) as views:
             for initial, final in zip(kernel.initial, kernel.final, strict=True):
@@ -372,14 +372,14 @@ class LaunchProgram:
 
 
 class _NotRecordedError(Exception):
-    """The device does not take something into a graph."""
+    """The device cannot record something into a graph."""
 
 
 def _part(operand: Operand, memory: Mapping[Buffer, View]) -> View:
-    """Where a contiguous operand lies."""
+    """The memory of a contiguous operand."""
     size = operand.buffer.dtype.itemsize
     return memory[operand.buffer].part(operand.offset * size, prod(operand.shape) * size)
 
 
 def _no_plans(*_: object) -> None:
-    raise AssertionError("loops and branches are driven by the device's own program")
+    raise AssertionError("the device's own program drives loops and branches")

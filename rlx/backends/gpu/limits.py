@@ -1,4 +1,4 @@
-"""Limits: what the mapping of nests to grids knows of a device, as data."""
+"""Limits: the numbers that the mapping of nests to grids uses about a device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["LaunchCosts", "Limits"]
 
 @dataclass(frozen=True, slots=True)
 class LaunchCosts:
-    """Seconds that work takes beside what it does. None of them has been measured here.
+    """Assumed overheads in seconds. None of them has been measured.
 
-    queued: a launch that others wait behind. recorded: one of a graph. barrier: all groups of a launch wait for one
-    another. read: the host waits for a value of the device, and queues what follows.
+    queued: a launch with others waiting after it. recorded: a launch in a graph. barrier: all groups of a launch wait
+    for one another. read: the host waits for a value of the device, then queues the next work.
     """
 
     queued: float = 2e-6
@@ -23,18 +23,19 @@ class LaunchCosts:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes that launches are cut to.
+    """The sizes that launches respect.
 
     group: work-items of a group. warp: work-items that share a short row. units: groups that run at the same time, at
-    least; fewer leave a part of the device idle. vector: bytes that an item loads and stores at once. vector_points:
-    items that there have to be for each of them to take a vector. least_row: shorter rows are taken by one item each.
-    warp_row: the longest row that a warp takes. tile: rows and columns of what is transposed in the memory of a group.
-    held: elements of a row that an item keeps in registers, of each array; held_bytes: of all arrays at the same time.
-    sorted_row: elements that a group sorts in its memory. loop_work: iterations of a loop's step that one group takes
-    while the rest of the device is idle. wide: positions are 64 bits wide, even where 32 are enough. group_bytes:
-    of the memory that a group shares. together: groups that may wait for one another in a launch, at most; 0 where the
-    device does not promise that they run at the same time. together_work: iterations of a loop's step beside which
-    launches cost nothing. graph_launches: how many a graph may have; 0 where there are none. costs: of launches.
+    least; with fewer, a part of the device is idle. vector: bytes that an item loads and stores at once. vector_points:
+    the smallest number of items for which each of them takes a vector. least_row: a shorter row is processed by one
+    item. warp_row: the longest row that a warp takes. tile: rows and columns of a transposed tile in the memory of a
+    group. held: elements of a row that an item keeps in registers, per array; held_bytes: of all arrays at the same
+    time. sorted_row: elements that a group sorts in its memory. loop_work: the number of iterations of a loop's step
+    that one group takes while the rest of the device is idle. wide: positions have 64 bits, even if 32 are enough.
+    group_bytes: the memory that a group shares. together: the largest number of groups that may wait for one another in
+    a launch; 0 if the device does not guarantee that they run at the same time. together_work: the number of iterations
+    of a loop's step for which the cost of launches is negligible. graph_launches: the largest number of launches of a
+    graph; 0 if there are no graphs. costs: of launches.
     """
 
     group: int = 256

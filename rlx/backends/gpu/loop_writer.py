@@ -1,7 +1,7 @@
-"""Loops as statements of one kernel: who runs their steps is a subclass's to say.
+"""Loops as statements of one kernel: a subclass decides which items run their steps.
 
-Carries change places as pointers. Everything that decides (a condition, a branch's number) is read by all items after
-a barrier, so that they go the same way.
+Carries swap buffers by pointers. After a barrier all items read each value that decides control flow (a condition, a
+branch's index), so that they take the same path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
 class LoopWriter(ABC):
-    """The statements of a loop's kernel; `names` are the arrays that it takes, by bytes."""
+    """The statements of a loop's kernel; `names` are the arrays that it takes, as bytes."""
 
     def __init__(self, kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> None:
         self.limits = limits
@@ -34,46 +34,46 @@ class LoopWriter(ABC):
         self.names: dict[Buffer, str] = {}
         for buffer in (*kernel.reads, *kernel.writes, *constants):
             self.array(buffer)
-        self.pointers: dict[Buffer, str] = dict(self.names)  # where each buffer begins, in bytes
+        self.pointers: dict[Buffer, str] = dict(self.names)  # the address of each buffer
         self._count = 0
 
     @abstractmethod
     def barrier(self) -> None:
-        """All who run the loop wait for one another, and see what the others wrote."""
+        """A barrier: all items that run the loop wait for one another, and see each other's writes."""
 
     @abstractmethod
     def settle(self) -> None:
-        """What was written so far is seen by all who run the loop."""
+        """Make the writes so far visible to all items that run the loop."""
 
     @abstractmethod
     def item(self) -> tuple[str, str]:
-        """The number of an item among all that run the loop, and how many there are."""
+        """The index of an item among all that run the loop, and the number of items."""
 
     @abstractmethod
     def work(self, kernel: Kernel) -> None:
-        """The statements of a kernel that has no plans inside; nobody may see yet what it wrote, before `settle`."""
+        """The statements of a kernel without inner plans; its writes may be visible only after `settle`."""
 
     def array(self, buffer: Buffer) -> str:
         """The name of an array that the kernel takes."""
         return self.names.setdefault(buffer, f"m{len(self.names)}")
 
     def scratch(self, nbytes: int) -> str:
-        """Memory of the kernel's own."""
+        """Allocate memory that belongs to the kernel."""
         return self.array(Buffer(BYTE, max(nbytes, 1)))
 
     def new(self, name: str) -> str:
-        """A name that is not taken."""
+        """A new name."""
         self._count += 1
         return f"{name}{self._count}"
 
     def pointer(self, expression: str) -> str:
-        """A variable that holds where bytes begin."""
+        """Declare a variable for an address."""
         name = self.new("p")
         self.lines.add(f"{self.dialect.global_space} uint8_t *{name} = {expression};".lstrip())
         return name
 
     def copy(self, target: str, source: str, buffer: Buffer) -> None:
-        """The elements of a buffer, by all items."""
+        """Declare a loop of all items over the elements of a buffer."""
         size = buffer.dtype.itemsize // (2 if buffer.dtype.kind == "c" else 1)
         space, (item, items) = self.dialect.global_space, self.item()
         kinds = [f"({space} {const}{_WORDS[size]} *)".replace("( ", "(") for const in ("", "const ")]
@@ -82,7 +82,7 @@ class LoopWriter(ABC):
 
     # ------------------------------------------------------------------ plans
     def plan(self, plan: Plan, given: Mapping[Buffer, str]) -> None:
-        """The kernels of a plan, where its inputs and outputs are."""
+        """The statements of a plan's kernels, given the addresses of its inputs and outputs."""
         before = self.pointers
         self.pointers = {**before, **given}
         if plan.arena:
@@ -162,7 +162,7 @@ class LoopWriter(ABC):
         self._finish(kernel, current, following)
 
     def while_loop(self, kernel: While) -> None:
-        """A loop that its condition ends."""
+        """A while loop."""
         current, following = self._carries(kernel)
         flag = self.scratch(1)
         asked, stepped = (
@@ -173,7 +173,7 @@ class LoopWriter(ABC):
             self.plan(kernel.condition, given | {kernel.condition.outputs[0]: flag})
             goes_on = self.new("goes_on")
             self.lines.add(f"const bool {goes_on} = {flag}[0] != 0;")
-            if not kernel.body.kernels:  # whose barriers keep the next condition from being written too early
+            if not kernel.body.kernels:  # a body with kernels has barriers before the next condition is written
                 self.barrier()
             self.lines.add(f"if (!{goes_on}) break;")
             given = dict(zip(kernel.body.inputs, [*stepped, *current], strict=True))
@@ -182,7 +182,7 @@ class LoopWriter(ABC):
         self._finish(kernel, current, following)
 
     def branch(self, kernel: Branch) -> None:
-        """The branch of a number; the first one for numbers below 0, the last one for those beyond."""
+        """The branch of an index, clamped to the first and the last branch."""
         places = [self.pointers[b] for b in (*kernel.inputs, *kernel.outputs)]
         which, kind = self.new("which"), f"{self.dialect.global_space} const int32_t *".lstrip()
         self.lines.add(f"const int {which} = *({kind}){self.pointers[kernel.index]};")

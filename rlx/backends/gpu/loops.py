@@ -1,7 +1,7 @@
-"""Loops on the device: where a step is work for one group, that group runs all steps, in one launch.
+"""Loops on the device: if a step is work for one group, that group runs all steps in one launch.
 
-The nests of a body run one after the other with barriers between them. Larger steps are shared by groups that wait
-for one another (`together.py`), where that is worth it; other loops are the host's to queue.
+The nests of a body run one after the other with barriers between them. Groups that wait for one another share larger
+steps (`together.py`), if that is worthwhile; the host queues the other loops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["host_loop_reason", "loop_steps"]
 
 
 def loop_steps(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a loop: by one group, or by groups that wait for one another; None where the host drives it."""
+    """The launches of a loop: of one group, or of groups that wait for one another; None if the host drives it."""
     alone = _loop_of_one_group(kernel, limits, dialect)
     if alone is not None:
         return [alone]
@@ -41,7 +41,7 @@ def loop_steps(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> 
 
 
 def host_loop_reason(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> str | None:
-    """Why the host queues the steps of a loop; None where it does not."""
+    """The reason that the host queues the steps of a loop; None if it does not."""
     if _loop_of_one_group(kernel, limits, dialect) is not None:
         return None
     reason = ""
@@ -53,7 +53,7 @@ def host_loop_reason(kernel: Scan | While, limits: Limits, dialect: DeviceDialec
 
 
 def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """The launch of a loop; None where a step is too much for one group, or needs the host."""
+    """The launch of a loop; None if a step is too much for one group, or needs the host."""
     work = sum(_work(plan, dialect) for plan in nested_plans(kernel))
     if work > limits.loop_work:
         return None
@@ -66,7 +66,7 @@ def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDial
 
 
 def _work(plan: Plan, dialect: DeviceDialect) -> float:
-    """Iterations of a step; infinitely many where the host is needed."""
+    """Iterations of a step; infinity if the host is needed."""
     total = 0.0
     for kernel in plan.kernels:
         match kernel:
@@ -91,18 +91,18 @@ class _OfOneGroup(LoopWriter):
         self.shared: dict[str, np.dtype] = {}  # arrays of the group's memory
 
     def barrier(self) -> None:
-        """Of the group."""
+        """A barrier of the group."""
         self.lines.add(self.dialect.barrier())
 
     def settle(self) -> None:
-        """There is a barrier behind each nest."""
+        """Nothing to do: each nest ends with a barrier."""
 
     def item(self) -> tuple[str, str]:
-        """Of the group."""
+        """The item's index in the group, and the group's size."""
         return self.dialect.number_in_group(), str(self.limits.group)
 
     def work(self, kernel: Kernel) -> None:
-        """A nest, or several, each with a barrier."""
+        """The statements of one nest or of several, each followed by a barrier."""
         match kernel:
             case Loops() | Contract():
                 self.nest(kernel if isinstance(kernel, Loops) else contract_as_loops(kernel))
@@ -110,10 +110,10 @@ class _OfOneGroup(LoopWriter):
             case RowTiles():
                 self.tiles(kernel)
             case _:
-                raise AssertionError(f"{type(kernel).__name__} is the host's")
+                raise AssertionError(f"{type(kernel).__name__} runs on the host")
 
     def nest(self, kernel: Loops) -> None:
-        """A nest: its points are shared, or its rows."""
+        """A nest whose points or rows are shared by the items."""
         grid = grid_of(kernel, self.limits, self.dialect)
         reduces = {f"r{n}": i.dtype for n, i in enumerate(grid.kernel.instructions) if i.op == "reduce"}
         fits = all(self.shared.get(name, dtype) == dtype for name, dtype in reduces.items())
@@ -133,7 +133,7 @@ class _OfOneGroup(LoopWriter):
 
 
 class _OneGroup(GridMapping):
-    """The only group takes all points: an item every so many of them, or all items each row."""
+    """The only group takes all points: each item some of them, or all items each row."""
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """A loop over the points."""

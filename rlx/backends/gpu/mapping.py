@@ -1,4 +1,4 @@
-"""Kernels as launches: which strategy takes which kernel. Loops are the business of `loops.py`."""
+"""Kernels as launches: the strategy for each kernel. `loops.py` handles loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["routine_steps", "steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a kernel, in order; None where a library or the host runs it, and for those with plans inside."""
+    """The launches of a kernel, in order; None if a library or the host runs it, or if it has inner plans."""
     match kernel:
         case Loops() if dialect.spells(kernel):
             return _nest(kernel, limits, dialect)
@@ -45,7 +45,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
 
 
 def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a routine by kernels of rlx's own, of what fits in a group's memory; None for others."""
+    """The launches of a routine by rlx's own kernels, if it fits in a group's memory; None for other kernels."""
     if kernel.routine == "fft":
         return transform_steps(kernel, limits, dialect)
     return small_matrix_steps(kernel, limits, dialect) if kernel.routine in SMALL else None

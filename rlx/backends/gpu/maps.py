@@ -1,4 +1,4 @@
-"""Maps: every iteration writes its own elements. Items take vectors; transposes go through memory of a group."""
+"""Maps: every iteration writes its own elements. Items take vectors; transposes use a group's memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS = 8  # rows of a tile that the items of a group load at once
 
 
 def map_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """The launch of a map whose elements are next to each other; None if its grid of points is as good."""
+    """The launch of a map over contiguous elements; None if its grid of points is as good."""
     kernel = grid.kernel
     plain = all(s.address is None and s.guard is None and s.accumulate is None for s in kernel.stores)
     if grid.lanes > 1 or kernel.chunks > 1 or len(grid.opened) < len(kernel.sizes) or not plain or not kernel.sizes:
@@ -44,17 +44,17 @@ def _with_stores_inside(kernel: Loops) -> Loops:
 
 
 class _Points(Mapping):
-    """A map's body where its indices are known: the walk opens nothing. `places`: where accesses are found instead."""
+    """A map's body with known indices: the walk opens no loops. `places`: positions that replace those of accesses."""
 
     def __init__(self, places: dict[Access, tuple[str, str]]) -> None:
         self.places = places
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
-        """All are open."""
+        """Nothing to do: all dimensions are open."""
         return range(len(walk.loops.sizes))
 
     def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
-        """The item's vector, or the group's tile."""
+        """The access's position, replaced by the item's vector or the group's tile."""
         if extra is None and access in self.places:
             return self.places[access]
         return super().memory(walk, access, extra)
@@ -63,7 +63,7 @@ class _Points(Mapping):
 # ------------------------------------------------------------------ vectors
 @dataclass(frozen=True, slots=True)
 class _Vector:
-    """An access whose elements lie next to each other, and the variable that holds some of them."""
+    """An access to contiguous elements, and the variable that holds some of them."""
 
     access: Access
     buffer: Buffer
@@ -72,12 +72,12 @@ class _Vector:
 
 
 def _whole(access: Access, width: int) -> bool:
-    """Whether vectors of a width begin at multiples of it in every row."""
+    """Whether vectors of a width are aligned in every row."""
     return access.strides[-1] == 1 and all(s % width == 0 for s in (access.offset, *access.strides[:-1]))
 
 
 def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """Each item takes as many elements as it loads at once."""
+    """The launch in which each item takes as many elements as it loads at once."""
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
     stores = [s.access for s in kernel.stores]
     near = [a for a in (*plain, *stores) if a.strides[-1] == 1]
@@ -156,14 +156,14 @@ def _vector_lines(
 
 
 class _VectorPoints(_Points):
-    """The body of a vector: what is loaded and stored lies in registers."""
+    """The body of a vector: loads and stores use registers."""
 
     def __init__(self, loads: dict[Access, tuple[str, str]], stores: dict[Access, tuple[str, str]]) -> None:
         super().__init__(loads)
         self.stores = stores
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
-        """To the item's vector."""
+        """Store to the item's vector."""
         array, place = self.stores[store.access]
         walk.write(store, value, place, array=array)
 
@@ -180,7 +180,7 @@ def _from_first(walk: Walk, access: Access) -> str:
 
 # ------------------------------------------------------------------ tiles
 def _tiled(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """Loads that lie along another dimension than the stores go through tiles in the memory that a group shares."""
+    """Loads along a different dimension than the stores use tiles in the memory that a group shares."""
     tile, last = limits.tile, len(kernel.sizes) - 1
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
     across = [a for a in dict.fromkeys(plain) if a.strides[-1] not in (0, 1) and 1 in a.strides[:-1]]

@@ -1,9 +1,10 @@
-"""Memory of a device with a queue: arrays stay there, and what is given back is used again."""
+"""Memory of a device with a queue: arrays stay there, and freed blocks are reused."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -19,33 +20,34 @@ from rlx.storage import AllocationError, Device, Storage
 
 __all__ = ["BorrowedStorage", "DeviceMemory", "DeviceStorage", "Pool", "rounded"]
 
-_LEAST = 256  # bytes; devices want such alignment
-_PARTS = 8  # sizes between two powers of two
+_LEAST = 256  # bytes; the alignment that devices need
+_ALIGNED = 16  # bytes that kernels load at once
+_PARTS = 8  # block sizes between two powers of two
 
 
 def rounded(nbytes: int) -> int:
-    """The size of a block that so many bytes are taken from: one of a few, so that blocks fit again."""
+    """The size of the block for this many bytes: one of a few sizes, so that blocks can be reused."""
     step = max(_LEAST, (1 << max(nbytes - 1, 1).bit_length()) // (2 * _PARTS))
     return max(_LEAST, -(-nbytes // step) * step)
 
 
 class Pool:
-    """Blocks of a device's memory. What was given back may be taken at once: the queue runs in order."""
+    """Blocks of a device's memory. A freed block may be reused at once: the queue runs in order."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.nbytes = 0
         self._free: defaultdict[int, list[View]] = defaultdict(list)
-        # by whoever collects garbage, who may not wait for a lock: blocks, those that other libraries have read, and
-        # what gives memory back to other libraries, first as it comes, then with the end of all that may read it
+        # filled by finalisers, which may not wait for a lock: blocks, blocks that other libraries have read, and
+        # functions that release other libraries' memory, first alone, then with the end of all work that may read it
         self._returned: deque[View] = deque()
         self._parted: deque[View] = deque()
-        self.forgets: WeakSet[Any] = WeakSet()  # what keeps blocks that it can do without: see `forget`
+        self.forgets: WeakSet[Any] = WeakSet()  # objects that can release their blocks: see `forget`
         self._releases: deque[Callable[[], None]] = deque()
         self._awaited: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def take(self, nbytes: int) -> View:
-        """A block of at least so many bytes, uninitialised. Raises AllocationError."""
+        """An uninitialised block of at least this many bytes. Raises AllocationError."""
         size = rounded(nbytes)
         with self.engine.lock:
             self._collect()
@@ -65,25 +67,27 @@ class Pool:
             return None
 
     def give(self, block: View) -> None:
-        """Give a block back that `take` gave."""
+        """Return a block from `take`."""
         self._returned.append(block)
 
     def part_with(self, block: View) -> None:
-        """Give a block back for good: another library may still be reading it, and the device waits for that."""
+        """Free a block for good: another library may still be reading it, and the device waits for that."""
         self._parted.append(block)
 
     def release(self, release: Callable[[], None]) -> None:
-        """Give another library's memory back, once all work so far is done."""
+        """Release another library's memory, once all queued work is done."""
         self._releases.append(release)
 
     def clear(self) -> None:
-        """Give the device back what nobody uses, once its work is done."""
+        """Return all free blocks to the device, once its work is done."""
         with self.engine.lock:
             for keeper in [*self.forgets]:
                 keeper.forget()
             self._collect()
+            # the work of a device that has failed is over: waiting for its results raises the error
             if self.nbytes or self._awaited:
-                self.engine.finish()
+                with suppress(DeviceError):
+                    self.engine.finish()
             self._collect()
             self.nbytes -= sum(block.nbytes for blocks in self._free.values() for block in blocks)
             self._free.clear()
@@ -95,15 +99,25 @@ class Pool:
         while self._parted:
             self.nbytes -= self._parted.popleft().nbytes
         while self._releases:
-            self._awaited.append((self.engine.mark(), self._releases.popleft()))
-        while self._awaited and self.engine.is_done(self._awaited[0][0]):
+            self._awaited.append((self._end_of_work(), self._releases.popleft()))
+        while self._awaited and self._is_over(self._awaited[0][0]):
             self._awaited.popleft()[1]()
+
+    def _end_of_work(self) -> Any:
+        """A mark; None from a failed device, which no longer reads memory."""
+        try:
+            return self.engine.mark()
+        except DeviceError:
+            return None
+
+    def _is_over(self, mark: Any) -> bool:
+        return mark is None or self.engine.is_done(mark)
 
 
 class DeviceStorage(Storage):
-    """A block of a pool, which has it back when the storage goes. `mark`: the end of the run that writes it.
+    """A block of a pool, returned to it when the storage is freed. `mark`: the end of the run that writes it.
 
-    `is_lent`: whether other libraries were given its address.
+    `is_lent`: whether other libraries have its address.
     """
 
     __slots__ = ("_kernels", "_mark", "_pool", "is_lent", "view_on_device")
@@ -120,7 +134,7 @@ class DeviceStorage(Storage):
         return self._pool.take(nbytes)
 
     def written_by(self, mark: Any, kernels: tuple[Kernel, ...]) -> None:
-        """A run of these kernels, which is over at the mark, writes it."""
+        """Record that a run of these kernels writes it, until the mark."""
         self._mark, self._kernels = mark, kernels
 
     def is_ready(self) -> bool:
@@ -144,7 +158,7 @@ class DeviceStorage(Storage):
 
 
 class BorrowedStorage(DeviceStorage):
-    """Memory of another library, which has it back when the storage goes and all that may read it is done."""
+    """Another library's memory, released when the storage is freed and all work that may read it is done."""
 
     __slots__ = ("_lent",)
 
@@ -169,11 +183,11 @@ class DeviceMemory(Memory):
         self.pool = Pool(engine)
 
     def allocate(self, nbytes: int) -> Storage:
-        """A block of the pool."""
+        """Allocate a block of the pool."""
         return DeviceStorage(self.pool, nbytes)
 
     def put(self, array: np.ndarray) -> Storage:
-        """A copy on the device."""
+        """Copy an array to the device."""
         storage = DeviceStorage(self.pool, array.nbytes)
         if array.nbytes:
             with self.engine.lock:
@@ -181,7 +195,7 @@ class DeviceMemory(Memory):
         return storage
 
     def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A copy on the host."""
+        """Copy an array to the host."""
         assert isinstance(storage, DeviceStorage)
         storage.wait()
         array = np.empty(shape, dtype)
@@ -192,7 +206,7 @@ class DeviceMemory(Memory):
         return array
 
     def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
-        """A copy over the bus, which the queues of both devices wait for where they have to."""
+        """A copy over the bus; the queues of both devices wait for it if necessary."""
         if not isinstance(memory, DeviceMemory) or not self.engine.reaches(memory.engine):
             return None
         assert isinstance(storage, DeviceStorage)
@@ -206,31 +220,44 @@ class DeviceMemory(Memory):
         return target
 
     # ------------------------------------------------------------------ other libraries
-    def borrow(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
-        """Another library's array on this device, over the same memory; what it has queued comes first.
+    def borrow(self, value: Any, may_copy: bool) -> tuple[Storage, tuple[int, ...], np.dtype]:
+        """Another library's array on this device, over the same memory; the work queued by that library runs first.
 
-        Raises: BufferError for one that is not contiguous, or whose dtype rlx has not.
+        Kernels load 16 bytes at once. Memory that does not begin at a multiple of 16 bytes is copied.
+
+        Raises: BufferError for an array that is not contiguous, has an unsupported dtype, or would have to be copied.
         """
-        with self.engine.lock:
-            lent = self.engine.taken(value)
-        return BorrowedStorage(self.pool, lent), lent.shape, lent.dtype
+        lent = self._lent(value)
+        place = lent.offset + (lent.pointer if self.engine.pointers else 0)
+        if place % _ALIGNED == 0 or not lent.nbytes:
+            return BorrowedStorage(self.pool, lent), lent.shape, lent.dtype
+        if may_copy:
+            return self._copied(lent)
+        lent.release()
+        raise BufferError(f"an array at address {place:#x}, not a multiple of {_ALIGNED} bytes, has to be copied")
 
     def adopt(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
-        """A copy on the device of another library's array, which may be written to at once."""
-        borrowed, shape, dtype = self.borrow(value)
-        assert isinstance(borrowed, DeviceStorage)
+        """A copy on the device of another library's array, which its owner may then overwrite."""
+        return self._copied(self._lent(value))
+
+    def _lent(self, value: Any) -> Lent:
+        with self.engine.lock:
+            return self.engine.taken(value)
+
+    def _copied(self, lent: Lent) -> tuple[Storage, tuple[int, ...], np.dtype]:
+        borrowed = BorrowedStorage(self.pool, lent)
         storage = DeviceStorage(self.pool, borrowed.view_on_device.nbytes)
         with self.engine.lock:
             self.engine.copy(storage.view_on_device, borrowed.view_on_device)
             self.engine.finish()
-        return storage, shape, dtype
+        return storage, lent.shape, lent.dtype
 
     def dlpack_device(self) -> tuple[int, int]:
         """The kind of device, and its number."""
         return self.engine.dlpack_device
 
     def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
-        """A capsule over the memory; what is queued on `stream` from now on comes after what writes it."""
+        """A capsule over the memory; work queued on `stream` later runs after the work that writes the memory."""
         assert isinstance(storage, DeviceStorage)
         view = storage.view_on_device
         start = self.engine.address(View(view.memory, 0, view.nbytes))
@@ -241,7 +268,7 @@ class DeviceMemory(Memory):
         return capsule
 
     def cuda_array_interface(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
-        """Version 3: whoever reads the memory comes after what is queued on the stream that it names."""
+        """CUDA's array interface, version 3: readers order their work after the stream that it names."""
         assert isinstance(storage, DeviceStorage)
         if dtype.isbuiltin != 1:
             raise AttributeError(f"the CUDA array interface has no {dtype.name}: use DLPack")
@@ -249,7 +276,7 @@ class DeviceMemory(Memory):
         if stream is None:
             return super().cuda_array_interface(storage, shape, dtype)
         storage.is_lent = True
-        # read-only arrays are refused by torch, so that, as others do, nothing is said of that
+        # torch refuses read-only arrays: like other libraries, do not declare it
         data = (storage.pointer if 0 not in shape else 0, False)
         return {
             "shape": shape, "typestr": dtype.str, "data": data, "strides": None, "version": 3, "stream": stream,
@@ -260,15 +287,15 @@ class DeviceMemory(Memory):
         return self.engine.number_at(pointer)
 
     def synchronize(self) -> None:
-        """Wait for the queue. Where nothing was ever allocated, nothing was queued."""
+        """Wait for the queue. If nothing was allocated, nothing was queued."""
         if self.pool.nbytes:
             with self.engine.lock:
                 self.engine.finish()
 
     def pool_bytes(self) -> int:
-        """Bytes of all blocks."""
+        """The size of all blocks in bytes."""
         return self.pool.nbytes
 
     def clear_pool(self) -> None:
-        """Give back what is free."""
+        """Return free memory to the device."""
         self.pool.clear()

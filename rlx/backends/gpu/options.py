@@ -1,4 +1,4 @@
-"""How programs are lowered for devices with work-groups: costs and sizes, as data."""
+"""The lowering options of devices with work-groups: costs and sizes, as data."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLi
 
 __all__ = ["SMALL_ORDER", "claims_of", "lowering_options"]
 
-# no library of a device's has these: small ones are a few launches, of loops that one group runs
+# no library has these: small ones are a few launches of loops that one group runs
 _LOOPS = ("pivots_to_permutation", "pivoted_qr", "householder_product", "tridiagonal_solve")
 SMALL_ORDER = 32
 
 _MOST_CHUNKS = 512
-_LEAST_FUSED = 16  # rows and columns of products that are made in tiles
-_LEAST_CUT = 1000  # elements of a sum: one item takes longer for them than a launch does
-_LEAST_APART = 64  # elements of sums that stay apart from scatters
+_LEAST_FUSED = 16  # rows and columns of products that are computed in tiles
+_LEAST_CUT = 1000  # elements of a sum: one item takes longer to add them than a launch takes
+_LEAST_APART = 64  # elements of sums that are not fused with scatters
 
 
 @cache
 def claims_of(fragments: Fragments | None = None) -> Claims:
-    """Those of a device with work-groups that has all dtypes. fragments: its unit for matrices of 16-bit floats."""
+    """The lowering of devices with work-groups, for all dtypes. fragments: the matrix unit for 16-bit floats."""
     loops = tuple((name, SMALL_ORDER) for name in _LOOPS)
     return Claims(blocks=BLOCKS, fits=partial(fits, most=most_features(fragments)), loops_up_to=loops)
 
@@ -33,10 +33,10 @@ def claims_of(fragments: Fragments | None = None) -> Claims:
 def lowering_options(limits: Limits) -> LoweringOptions:
     """Options of a device with these limits.
 
-    Kernels fill the device one after the other: there are no row tiles. Sums are cut into powers of two of chunks, near
-    the groups that run at once. A device computes some twenty operations in the time in which it moves a byte: values
-    are computed again where a processor would store them. Products read the windows of a convolution where they lie;
-    those of complex numbers have more patches at once: a launch costs more than a cache is worth. None of the costs has
+    Kernels fill the device one after the other: there are no row tiles. Sums are cut into 2**n chunks, near
+    the number of groups that run at once. A device computes some twenty operations while it moves a byte, so it
+    recomputes values that a processor would store. Products read the windows of a convolution in place; products of
+    complex numbers have more patches at once, because a launch costs more than a cache is worth. None of the costs has
     been measured on a GPU.
 
     >>> lowering_options(Limits(units=100)).chunks.counts
@@ -53,4 +53,5 @@ def lowering_options(limits: Limits) -> LoweringOptions:
         recompute_cost=48,
         free_cost=20,
         least_row_tiles=0,
+        wide_running_sums=False,
     )

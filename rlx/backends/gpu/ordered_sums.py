@@ -1,6 +1,6 @@
-"""Scatters that combine in the order of iterations: their sums are the same to the last bit from run to run.
+"""Scatters that combine in the order of iterations: their sums are bit for bit equal from run to run.
 
-Places are sorted together with the iterations that reach them; one item then adds all that meets in an element.
+Positions are sorted together with the iterations that reach them; one item then adds all terms of an element.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MANY = 1 << 62
 
 
 def ordered_sum_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a scatter whose iterations add in their order; None for other kernels, and where several
-    scatters of a kernel go to different places."""
+    """The launches of a scatter that adds in the order of its iterations; None for other kernels, and if several
+    scatters of a kernel write to different positions."""
     first = kernel.stores[0]
     alike = all(_adds(s) and _place(s) == _place(first) for s in kernel.stores)
     if not _adds(first) or not alike or kernel.chunks > 1 or ordered(kernel) or 0 in kernel.sizes:
@@ -60,7 +60,7 @@ def ordered_sum_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> 
 
 
 def _nowhere(dtype: np.dtype) -> int:
-    """The place of what is not written: the largest number."""
+    """The position of an iteration that writes nothing: the largest number."""
     return (1 << 8 * dtype.itemsize - 1) - 1
 
 
@@ -69,13 +69,13 @@ def _adds(store: Store) -> bool:
 
 
 def _place(store: Store) -> tuple[object, ...]:
-    """Where a store goes, but for the part of a complex number."""
+    """The position that a store writes, without the part of a complex number."""
     return store.access.operand, store.access.strides, store.address, store.guard
 
 
 # ------------------------------------------------------------------ dimensions
 def _free(kernel: Loops) -> list[int]:
-    """Dimensions along which iterations certainly reach different elements, wherever the address leads."""
+    """Dimensions along which iterations always reach different elements, whatever the address."""
     store = kernel.stores[0]
     strides = store.access.strides
     still = _moving(kernel, [n for n in (store.address, store.guard) if n is not None])
@@ -106,7 +106,7 @@ def _moving(kernel: Loops, roots: Sequence[int]) -> set[int]:
 
 
 class _Span(NamedTuple):
-    """What an integer may be: between two bounds; any two values are a multiple of `step` apart."""
+    """The possible values of an integer: between two bounds; any two values differ by a multiple of `step`."""
 
     low: float
     high: float
@@ -142,7 +142,7 @@ def _combined(op: str, x: _Span, y: _Span) -> _Span:
 
 # ------------------------------------------------------------------ launches
 def _places(kernel: Loops, bound: Sequence[int], places: Buffer) -> Loops:
-    """A map that writes where each iteration of the bound dimensions leads: the largest number where nowhere."""
+    """A map that stores the position each iteration of the bound dimensions writes: the largest number for none."""
     store = kernel.stores[0]
     assert store.address is not None
     operands = (*kernel.operands, places)
@@ -175,7 +175,7 @@ def _places(kernel: Loops, bound: Sequence[int], places: Buffer) -> Loops:
 
 
 class _Segments(GridMapping):
-    """The item of the first iteration that leads to a place runs all that lead there, in their order."""
+    """The item of the first iteration that writes a position runs all iterations that write it, in order."""
 
     def __init__(
         self, dialect: DeviceDialect, grid: Grid, limits: Limits, bound: Sequence[int], free: Sequence[int], none: int

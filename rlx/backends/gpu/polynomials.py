@@ -1,4 +1,4 @@
-"""Scalar expressions of a nest as polynomials: two spellings of one formula are one polynomial."""
+"""Scalar expressions of a nest as polynomials: equivalent forms of one formula give the same polynomial."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rlx.ir.kernels import Access, Instruction, Loops
 
 __all__ = ["TANH", "Atom", "Polynomial", "add", "apart_from_tanh", "is_close", "multiply", "polynomial", "variable"]
 
-# what is not taken apart: a load by its access, tanh by its argument, anything else by its number
+# an atom: a load by its access, tanh by its argument, any other value by its index
 Atom = Access | tuple[str, "Polynomial"] | int
 # monomials with their coefficients, in order
 Polynomial = tuple[tuple[tuple[Atom, ...], float], ...]
 
 TANH: Atom = ("tanh", ())
 _MOST_TERMS = 48
-_NEAR = {"float32": 2.0**-20, "float64": 2.0**-48}  # coefficients that differ by less are equal
+_NEAR = {"float32": 2.0**-20, "float64": 2.0**-48}  # relative tolerance of coefficients
 
 
 def _collected(terms: Sequence[tuple[tuple[Atom, ...], float]]) -> Polynomial | None:
-    """Terms with equal atoms as one; None where what may be infinite cancels, or where there are too many."""
+    """Terms with equal atoms combined; None if possibly infinite terms cancel, or if there are too many terms."""
     found: dict[tuple[Atom, ...], float] = {}
     for atoms, coefficient in terms:
         key = tuple(sorted(atoms, key=repr))
@@ -39,19 +39,19 @@ def _is_bounded(atom: Atom) -> bool:
 
 
 def variable(atom: Atom, coefficient: float = 1.0) -> Polynomial:
-    """An atom, times a number."""
+    """An atom times a number."""
     return (((atom,), coefficient),)
 
 
 def add(*polynomials: Polynomial | None) -> Polynomial | None:
-    """The sum; None of what is none."""
+    """The sum; None if an operand is not a polynomial."""
     if any(p is None for p in polynomials):
         return None
     return _collected([term for p in polynomials if p is not None for term in p])
 
 
 def multiply(*polynomials: Polynomial | None) -> Polynomial | None:
-    """The product; None of what is none."""
+    """The product; None if an operand is not a polynomial."""
     found: Polynomial | None = (((), 1.0),)
     for factor in polynomials:
         if found is None or factor is None or len(found) * len(factor) > _MOST_TERMS**2:
@@ -72,7 +72,7 @@ def is_close(left: Polynomial | None, right: Polynomial | None, dtype: np.dtype)
 
 
 def apart_from_tanh(given: Polynomial) -> tuple[Polynomial, Polynomial] | None:
-    """A polynomial with TANH for its one tanh, and what that is taken of; None if there are more, or none."""
+    """A polynomial with TANH for its only tanh, and the argument of that tanh; None if there is not exactly one."""
     arguments = {atom[1] for atoms, _ in given for atom in atoms if isinstance(atom, tuple)}
     if len(arguments) != 1:
         return None
@@ -82,7 +82,7 @@ def apart_from_tanh(given: Polynomial) -> tuple[Polynomial, Polynomial] | None:
 
 
 def polynomial(kernel: Loops, number: int) -> Polynomial | None:
-    """What an instruction computes; None if that is no polynomial of few terms in loads and their tanh."""
+    """The polynomial that an instruction computes; None if it is not a short polynomial in loads and their tanh."""
     known: dict[int, Polynomial | None] = {}
 
     def of(n: int) -> Polynomial | None:

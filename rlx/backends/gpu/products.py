@@ -23,22 +23,22 @@ from rlx.ir.types import is_narrow
 
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
-_TILE = 64  # rows and columns of the result that a group makes
-_LEAST_TILE = 16  # of a thin result as many elements in fewer rows, or columns
-_DEPTH = 16  # and how much of the operands it has at a time, or what fragments take
+_TILE = 64  # rows and columns of the result that a group computes
+_LEAST_TILE = 16  # for a thin result: the same number of elements, in fewer rows or columns
+_DEPTH = 16  # the depth of the operands' tiles without fragments
 _FRAGMENT_BYTES = 4 * FRAGMENT_WORDS
 _EACH = 4  # rows and columns of an item
 _ITEMS = _TILE * _TILE // (_EACH * _EACH)
-_LEAST = 16  # smaller results are made by items, or rows, of their own
-_LEAST_PART = 256  # depth of a product that a group takes at least, where several share a tile
-_LONG = 64  # a sum of so many products is shared by items, where there are few sums
+_LEAST = 16  # smaller results are computed by single items, or as rows
+_LEAST_PART = 256  # depth of a product that a group takes at least if several groups share a tile
+_LONG = 64  # if there are few sums, items share a sum of at least this many products
 
 
 def product_as_loops(kernel: Contract, limits: Limits) -> Loops | None:
-    """A nest for a product; None where tiles are better."""
+    """A nest for a product; None if tiles are better."""
     dtype = kernel.out.buffer.dtype
     results = kernel.batches * kernel.rows * kernel.columns
-    if is_mixed(kernel):  # rounded operands, or sums wider than they are: tiles know of that
+    if is_mixed(kernel):  # rounded operands, or wider sums: tiles support them
         return None
     plain = dtype.kind == "f" and kernel.summed_in == dtype
     if plain and results < limits.units * limits.group and kernel.depth >= _LONG and _is_thin(kernel):
@@ -78,16 +78,16 @@ def _as_rows(kernel: Contract) -> Loops:
     return Loops(
         shape, len(shape) - 1, (kernel.lhs.buffer, kernel.rhs.buffer, kernel.out.buffer), instructions,
         (Store(3, out, accumulate=added, once=kernel.accumulate),), len(shape) - 1,
-        origins=kernel.origins, label=kernel.label or "matmul",
+        origins=kernel.origins, label=kernel.label or "matmul", equations=kernel.equations,
     )  # fmt: skip
 
 
 def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """A product with the nests that it takes in as one launch; None where each of them runs by itself."""
+    """A product with its fused nests as one launch; None if each of them is launched separately."""
     fused = fused_product(kernel)
     if fused is None or not (dialect.fuses(fused) and all(map(dialect.spells, _nests(fused)))):
         return None
-    spread = fused.grows and fused.contract.summed_in.kind == "f"  # thin, but of windows that nothing else holds
+    spread = fused.grows and fused.contract.summed_in.kind == "f"  # thin, but of windows that are not stored
     if product_as_loops(fused.contract, limits) is not None and not spread:
         return None
     return tiled_product(fused, limits, dialect, kernel.label)
@@ -98,10 +98,10 @@ def _nests(fused: FusedProduct) -> list[Loops]:
 
 
 def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
-    """A group makes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands go
-    by in slices of 16.
+    """A group computes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands
+    are read in slices of 16.
 
-    Where a result has few tiles, several groups share one: each sums a part of the depth, a second launch their sums.
+    If a result has few tiles, several groups share one: each sums a part of the depth, a second launch adds their sums.
     """
     product = fused.contract
     operands = (product.lhs, product.rhs, product.out)
@@ -118,7 +118,7 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
         last = _Text(fused, dialect, tile, parts, partial)
         if parts > 1:
             last.add_parts(limits.group)
-    strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
+    strategy = "tiled product" + (" of computed operands" if fused.lhs or fused.rhs else "")
     end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
 
@@ -134,8 +134,8 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
 
 
 def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[int, int]:
-    """Rows and columns that a group makes: of a thin result fewer of the ones, and more of the others, if there are
-    groups enough then; where units are idle, square tiles take no longer."""
+    """Rows and columns that a group computes: for a thin result fewer of one and more of the other, if there are
+    enough groups then; if units are idle, square tiles take no longer."""
     side, least = _LEAST_TILE, min(product.rows, product.columns)
     while side < min(least, _TILE):
         side *= 2
@@ -147,7 +147,7 @@ def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[in
 
 
 def _fragments(product: Contract, dialect: DeviceDialect) -> Fragments | None:
-    """The device's unit for matrices that multiplies a product's operands, if it has one."""
+    """The device's matrix unit for a product's operands, if it has one."""
     units = dialect.fragments(product.lhs.buffer.dtype) if is_mixed(product) else None
     return units if units is not None and product.summed_in.name == units.summed_in else None
 
@@ -163,7 +163,7 @@ def _tiles(product: Contract, tile: tuple[int, int]) -> tuple[int, int]:
 class _Text:
     """The statements of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
 
-    parts: how many groups share a tile; their sums lie in `partial`, one after the other.
+    parts: the number of groups that share a tile; their sums are stored in `partial`, one after the other.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class _Text:
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
         self.held_sums = self._of_warps() if self.units else (_EACH, _EACH)
-        self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items
+        self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items along each axis
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
 
     def write(self) -> None:
-        """All of them."""
+        """All statements of the kernel."""
         dialect, add, product = self.dialect, self.lines.add, self.product
         for name, size in (("lhs", self.rows), ("rhs", self.columns)):
             shape = f"uint32_t {name}_words[{size}][{self._words + 4}]" if self.units else ""
@@ -222,7 +222,7 @@ class _Text:
         self.store()
 
     def load(self, name: str, operand: Operand, maker: Loops | None, free: str, size: int) -> None:
-        """A slice of an operand; neighbours read neighbours, whichever axis those are along."""
+        """Load a slice of an operand; accesses are coalesced along either axis."""
         dialect, walk, digits = self.dialect, None, []
         deep = 1 if name == "lhs" else 0  # which of the operand's two axes
         side = self.rows if deep else self.columns
@@ -255,7 +255,7 @@ class _Text:
 
     @property
     def _words(self) -> int:
-        """Words of a row of a tile that fragments are read from."""
+        """The number of words of a row of a tile from which fragments are read."""
         return self.slice * self.held.itemsize // 4
 
     def _into(self, name: str, value: str) -> str:
@@ -267,7 +267,7 @@ class _Text:
         return f"(({kind} *){name}_words[f])[d] = {value};"
 
     def tiled(self, name: str, value: str, given: np.dtype) -> str:
-        """The statement that puts an element into a tile: a number, or the code of one that fragments are made of."""
+        """The statement that stores an element in a tile: a number, or its code for fragments."""
         def call(operation: str, dtypes: Sequence[np.dtype], argument: str) -> str:
             return f"{self.dialect.helper(helper_name(operation, *dtypes))}({argument})"
 
@@ -283,23 +283,23 @@ class _Text:
         return self._into(name, value)
 
     def _of_warps(self) -> tuple[int, int]:
-        """How many fragments of sums a warp has, next to each other, and how many sums of each an item."""
+        """The number of a warp's adjacent fragments of sums, and of an item's sums in each."""
         assert self.units is not None
         warps = _ITEMS // self.units.items
         return self.rows * self.columns // (warps * FRAGMENT_ROWS * self.units.columns), self.units.sums
 
     def _row_of_warp(self, row: str) -> str:
-        """Where in the tile a row of a warp's fragments lies."""
+        """The row in the tile of a row of a warp's fragments."""
         return f"warp % {self.rows // FRAGMENT_ROWS} * {FRAGMENT_ROWS} + {row}"
 
     def _column_of_warp(self, column: str, part: str) -> str:
-        """Where in the tile a column of one of a warp's fragments lies: warps of other rows have the same columns."""
+        """The column in the tile of a column of a warp's fragment: warps of other rows have the same columns."""
         assert self.units is not None
         width = self.units.columns
         return f"warp / {self.rows // FRAGMENT_ROWS} * {self.held_sums[0] * width} + {part} * {width} + {column}"
 
     def multiply_fragments(self) -> None:
-        """A slice's products by the device's unit for matrices."""
+        """A slice's products on the matrix unit."""
         units = self.units
         assert units is not None
         for first in range(0, self._words, FRAGMENT_WORDS):
@@ -328,7 +328,7 @@ class _Text:
         )
 
     def store(self) -> None:
-        """The tile's part of the result, or of what its reader makes of it."""
+        """Store the tile's part of the result, or the values that its reader computes from it."""
         dialect, product = self.dialect, self.product
         parts, each = self.held_sums
         with self.lines.block(f"for (int r = 0; r < {parts}; ++r)" + " {"), self.lines.block(
@@ -344,7 +344,7 @@ class _Text:
                 self.finish() if self.parts == 1 else self.keep()
 
     def keep(self) -> None:
-        """A part of a sum, for the launch that adds them."""
+        """Store a partial sum for the launch that adds them."""
         product = self.product
         strides = [math.prod(product.out.shape[d + 1 :]) for d in range(len(product.out.shape))]
         axes = [*zip(strides, [*self.axes, "row", "column"], strict=True)]
@@ -352,7 +352,7 @@ class _Text:
         self.lines.add(f"{self.parameter('partial', self.partial, True)}[{place}] = sums[r][c];")
 
     def add_parts(self, items: int) -> None:
-        """The launch that adds them: an item for each element of the result."""
+        """The launch that adds the partial sums: an item for each element of the result."""
         dialect, product = self.dialect, self.product
         number = f"({dialect.number_type}){dialect.group_number()} * {items} + {dialect.number_in_group()}"
         count = math.prod(product.out.shape)
@@ -370,7 +370,7 @@ class _Text:
             self.finish()
 
     def finish(self) -> None:
-        """An element of the result, or what its reader makes of it."""
+        """Store an element of the result, or the values that its reader computes from it."""
         dialect, product, reader = self.dialect, self.product, self.fused.reader
         axes, kept = [*self.axes, "row", "column"], product.out.buffer.dtype
         if self.fused.stored:
@@ -390,7 +390,7 @@ class _Text:
 
     # ------------------------------------------------------------------ nests
     def parameter(self, name: str, buffer: Buffer, written: bool) -> str:
-        """The name of an array that the kernel takes; arrays that two nests know are one."""
+        """The name of an array that the kernel takes; two nests' references to an array share a name."""
         for known, other in self.parameters.items():
             if other is buffer:
                 known.written |= written
@@ -399,7 +399,7 @@ class _Text:
         return name
 
     def walk(self, name: str, nest: Loops, mapping: Mapping) -> Walk:
-        """What spells a nest inside of the kernel."""
+        """The walk that writes a nest inside the kernel."""
         walk = Walk(nest, self.dialect, self.lines, mapping)
         written = {s.access.operand for s in nest.stores}
         made = self.product.out.buffer if nest is self.fused.reader else nest.operands[nest.stores[0].access.operand]
@@ -422,7 +422,7 @@ class _Text:
 
 
 def _run(maker: Loops, digits: Sequence[Sequence[Digit]], axis: int) -> int:
-    """How many neighbours along an axis of an operand are neighbours in memory, too."""
+    """The number of neighbours along an operand's axis that are contiguous in memory."""
     loads = [i.attribute for i in maker.instructions if i.op == "load"]
     for dimension, parts in enumerate(digits):
         first = [digit for digit in parts if digit.axis == axis and digit.divisor == 1 and digit.weight == 1]
@@ -432,32 +432,32 @@ def _run(maker: Loops, digits: Sequence[Sequence[Digit]], axis: int) -> int:
 
 
 class _Inside(Mapping):
-    """The body of a map whose indices are known."""
+    """The body of a map with known indices."""
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
-        """All are open."""
+        """Nothing to do: all dimensions are open."""
         return range(len(walk.loops.sizes))
 
 
 class _Slice(_Inside):
-    """A nest that makes an operand: what it would store goes into the tile."""
+    """A nest that computes an operand: its stores write to the tile."""
 
     def __init__(self, text: _Text, name: str) -> None:
         self.text, self.name = text, name
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
-        """To the tile."""
+        """Store to the tile."""
         walk.lines.add(self.text.tiled(self.name, value, walk.loops.instructions[store.value].dtype))
 
 
 class _Result(_Inside):
-    """A nest that reads a result: this lies in registers."""
+    """A nest that reads a result, which is in registers."""
 
     def __init__(self, reader: Loops, result: Buffer) -> None:
         self.reader, self.result = reader, result
 
     def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
-        """The item's sums, or memory."""
+        """Load from the item's sums, or from memory."""
         if walk.loops.operands[access.operand] is self.result:
             return ("rounded", "0") if is_narrow(self.result.dtype) else ("sums[r]", "c")
         return super().memory(walk, access, extra)

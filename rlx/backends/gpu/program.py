@@ -1,4 +1,4 @@
-"""A plan as the text of a device's program: launches of every kernel, and of those in the plans inside it."""
+"""A plan as the source of a device program: the launches of every kernel, including those of inner plans."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def is_call_of(function: object, dialect: DeviceDialect) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is queued for a kernel that is no launch of rlx's own, in order; local: buffers that it needs meanwhile."""
+    """The steps queued for a kernel that is not one of rlx's launches, in order; local: their temporary buffers."""
 
     members: tuple[Kernel | LibraryProduct, ...]
     local: tuple[Buffer, ...] = ()
 
 
 class DeviceProgram:
-    """What is compiled for a plan, as data: no device is needed to make it.
+    """The compiled form of a plan, as data: building it needs no device.
 
-    steps: the launches of each kernel that has some, under the names that they have in `source`. parts: products that a
-    library makes, and kernels that are queued one by one. calls: users' kernels, which have texts of their own; with
-    what launches one for a whole batch, if there is such a kernel. routines: those that a library computes.
+    steps: the launches of each kernel that has some, under their names in `source`. parts: products that a library
+    computes, and kernels that are queued one by one. calls: users' kernels, which have separate sources, and the kernel
+    that launches each for a whole batch, if there is one. routines: routines that a library computes.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -58,7 +58,7 @@ class DeviceProgram:
         self.source = dialect.program(self.texts)
 
     def _plan(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
-        """The launches of a plan, and of the plans inside it that the host drives."""
+        """The launches of a plan, and of its inner plans that the host drives."""
         for kernel in plan.kernels:
             self._kernel(kernel, dialect, limits)
 
@@ -84,7 +84,7 @@ class DeviceProgram:
             self._plan(plan, dialect, limits)
 
     def launched(self, kernel: Kernel) -> tuple[Kernel | LibraryProduct, ...]:
-        """What of a kernel is launched by itself: it, or its parts."""
+        """The separately launched parts of a kernel: the kernel, or its parts."""
         if kernel not in self.parts:
             return (kernel,)
         parts = self.parts[kernel].members
@@ -95,7 +95,7 @@ class DeviceProgram:
         )
 
     def shown_launches(self) -> str:
-        """A line for each launch: its kernel, how it shares work, groups and items; then those of a library."""
+        """A line for each launch: kernel, strategy, groups and items; then the calls of libraries."""
         own = [
             f"{step.label}: {step.strategy}, {step.groups} x {step.items}"
             for steps in self.steps.values()
@@ -105,7 +105,7 @@ class DeviceProgram:
         return "\n".join([*own, *(part.name for part in found if isinstance(part, LibraryProduct))])
 
     def _defined(self, step: Step, dialect: DeviceDialect) -> Step:
-        """The step under the name of a kernel with its text: equal ones are written once."""
+        """The step, renamed to an existing kernel with the same source: equal kernels are written once."""
         for name, known in self.texts.items():
             if step.text(name) == known:
                 return replace(step, label=name)
@@ -115,7 +115,7 @@ class DeviceProgram:
 
 
 def _parts(kernel: Kernel, dialect: DeviceDialect) -> Parts | None:
-    """What a product is, or a group around one, where it is no launch of rlx's own."""
+    """The steps of a product, or of a group around one, that is not one of rlx's launches."""
     if isinstance(kernel, Contract):
         product = dialect.library_product(FusedProduct(kernel))
         return None if product is None else Parts((product,))

@@ -1,7 +1,7 @@
-"""Running results along rows: a group scans a tile of a row at a time, and carries its result to the next one.
+"""Running results along rows: a group scans a tile of a row at a time, and carries its result to the next tile.
 
-A few long rows are cut in parts, each of which a group takes: one launch finds what each part comes to, the next one
-scans, where each group first combines what the parts before its own come to, in an order that is always the same.
+A few long rows are cut into parts, one for each group: one launch computes the result of each part, the next one scans.
+There each group first combines the results of the parts before its own, always in the same order.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rlx.ir.scalar import neutral
 
 __all__ = ["scan_steps"]
 
-_LEAST_TILES = 16  # of a part
-_GROUPS_A_UNIT = 4  # while one waits at a barrier, others go on
+_LEAST_TILES = 16  # tiles of a part
+_GROUPS_A_UNIT = 4  # while one waits at a barrier, others run
 
 
 def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a kernel with running results; None where a point takes its row alone."""
+    """The launches of a kernel with running results; None if each item processes a whole row."""
     kernel = grid.kernel
     if not any(i.op == "cumulate" for i in kernel.instructions) or kernel.outer != len(kernel.sizes) - 1:
         return None
@@ -62,7 +62,7 @@ def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step]
 
 # ------------------------------------------------------------------ rows in parts
 def _part_count(grid: Grid, limits: Limits) -> int:
-    """In how many parts each row is cut, so that the device is full; 1 where parts would need one another's results."""
+    """The number of parts of each row that fills the device; 1 if parts would need one another's results."""
     instructions = grid.kernel.instructions
     depends = [False] * len(instructions)
     for number, instruction in enumerate(instructions):
@@ -77,12 +77,12 @@ def _part_count(grid: Grid, limits: Limits) -> int:
 
 
 def _part_length(row: int, parts: int, items: int) -> int:
-    """Elements of a part: whole tiles."""
+    """The number of elements of a part, in whole tiles."""
     return ceiling(ceiling(row, parts), items) * items
 
 
 def _totals(kernel: Loops, parts: int) -> Mapping[int, Buffer]:
-    """For each running result what the parts of each row come to."""
+    """For each running result, the buffer for the results of each row's parts."""
     count = math.prod(kernel.sizes[: kernel.outer]) * parts
     return {
         number: Buffer(instruction.dtype, count, name=f"totals{number}")
@@ -102,14 +102,14 @@ def _summed(kernel: Loops, totals: Mapping[int, Buffer], parts: int) -> Loops:
 
 
 class _Parts(GridMapping):
-    """A group takes a part of a row, or all of it."""
+    """A group processes a part of a row, or the whole row."""
 
     def __init__(self, dialect: DeviceDialect, grid: Grid, limits: Limits, parts: int) -> None:
         super().__init__(dialect, grid, limits, limits.group)
         self.parts = parts
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
-        """Which row it is, and which part."""
+        """Compute the group's row and part."""
         if self.parts == 1:
             return super().enter(walk, nest)
         dialect = self.dialect
@@ -121,7 +121,7 @@ class _Parts(GridMapping):
         return self.grid.opened
 
     def bounds(self, walk: Walk, dimension: int) -> tuple[str, str]:
-        """Where the part begins and ends."""
+        """Compute the beginning and the end of the part."""
         start, stop = walk.bounds(dimension)
         if self.parts == 1:
             return start, stop
@@ -134,15 +134,15 @@ class _Parts(GridMapping):
 
 
 class _Totals(_Parts):
-    """Items share a part, whose result the first one writes."""
+    """Items share a part; the first one writes its result."""
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """Every so many elements of the part."""
+        """A loop over the item's elements of the part."""
         start, stop = self.bounds(walk, dimension)
         return (self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.items),)
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
-        """At the place of the part."""
+        """Store the part's result."""
         super().overwrite(walk, store, array, f"{place} + part", value)
 
 
@@ -156,9 +156,9 @@ def _each_its_own(kernel: Loops) -> bool:
 
 
 class _Tiles(_Parts):
-    """A group takes a tile at a time. Items beyond the row's end stay for the barriers, on its last element.
+    """A group processes a tile at a time. Items beyond the row's end stay on its last element, for the barriers.
 
-    totals: the arrays that hold what parts come to, for each running result; none where rows are whole.
+    totals: the arrays with the results of parts, for each running result; empty if rows are not cut.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class _Tiles(_Parts):
         self.totals = totals
 
     def _before(self, walk: Walk, number: int, totals: str) -> None:
-        """A running result begins with what the parts before come to."""
+        """The initial value of a running result: the combined results of the preceding parts."""
         dialect, (name, reducer, dtype) = self.dialect, walk.reduction(number)
         total = dialect.load(dtype, totals, f"point * {self.parts} + before")
         with walk.lines.block(dialect.strided_loop("before", "0", "part", self.lane, self.items)):
@@ -176,7 +176,7 @@ class _Tiles(_Parts):
         walk.lines.add(*dialect.combine_group(name, reducer, dtype, self.items, self.limits.warp))
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """Tiles of the row, the same number of them for every item."""
+        """A loop over the tiles of the row, with the same number of iterations for every item."""
         for number, totals in self.totals.items():
             self._before(walk, number, totals)
         start, stop = self.bounds(walk, dimension)
@@ -189,7 +189,7 @@ class _Tiles(_Parts):
         )
 
     def reduced(self, walk: Walk, number: int, value: str) -> None:
-        """Where there is an element."""
+        """Reduce, if there is an element."""
         walk.combine(number, self._inside(walk, number, value))
 
     def _inside(self, walk: Walk, number: int, value: str) -> str:
@@ -198,7 +198,7 @@ class _Tiles(_Parts):
         return f"(inside ? {value} : {start})"
 
     def cumulated(self, walk: Walk, number: int, value: str) -> str:
-        """The tile's running results, combined with what was before the tile."""
+        """The tile's running results, combined with the results before the tile."""
         dialect, item = self.dialect, self.dialect.number_in_group()
         name, reducer, dtype = walk.reduction(number)
         shared, own, held, total = f"group_{name}", f"s{number}", f"h{number}", f"t{number}"
@@ -222,7 +222,7 @@ class _Tiles(_Parts):
         return held
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
-        """Where there is an element."""
+        """Store, if there is an element."""
         if store.once or not store.access.strides[-1]:
             super().overwrite(walk, store, array, place, value)
             return
@@ -230,7 +230,7 @@ class _Tiles(_Parts):
             super().overwrite(walk, store, array, place, value)
 
     def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
-        """Where there is an element."""
+        """Accumulate, if there is an element."""
         if store.once:
             super().accumulate(walk, store, place, value)
             return

@@ -1,4 +1,4 @@
-"""Scatters that overwrite: of several iterations that write an element, the last one's value stays."""
+"""Scatters that overwrite: if several iterations write an element, the last one wins."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _INT32 = np.dtype(np.int32)
 def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
     """Launches that find the last iteration that writes each element, and let it write; None for other kernels.
 
-    A number for each element of what is written begins at 0; every iteration raises that of its element to its own
-    number, counted from 1; then those write that find their number there.
+    A number for each written element starts at 0. Every iteration raises its element's number to its own number,
+    counted from 1; then the iterations that find their own number write.
     """
     owned = [s for s in kernel.stores if _is_owned(s)]
     others = [s for s in kernel.stores if not _is_owned(s)]
@@ -48,7 +48,7 @@ def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> l
 
 
 def _is_owned(store: Store) -> bool:
-    """Whether which iteration writes last is known at run time only."""
+    """Whether the iteration that writes last is known only at run time."""
     return store.order == "sequential" and store.address is not None and store.accumulate is None
 
 
@@ -59,7 +59,7 @@ def _owners(kernel: Loops, store: Store, number: int) -> Buffer:
 
 
 class _Owned(GridMapping):
-    """Iterations that raise their element's number, or write if it is theirs."""
+    """Iterations that raise their element's number, or write if it is their own."""
 
     def __init__(
         self, dialect: DeviceDialect, grid: Grid, limits: Limits, owners: Mapping[Store, str], last: bool
@@ -69,7 +69,7 @@ class _Owned(GridMapping):
         self.last = last
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
-        """The number of an iteration is that of its point."""
+        """Compute the point's indices; the number of an iteration is its point's number."""
         owners = self.owners.get(store)
         if not self.last and owners:
             walk.lines.add(self.dialect.atomic("max", _INT32, f"{owners} + {place}", "(int32_t)(point + 1)"))

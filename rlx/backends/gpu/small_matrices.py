@@ -1,6 +1,6 @@
-"""Factorisations and triangular systems of small matrices: a group holds a matrix, or some right sides, in its memory.
+"""Small factorisations and triangular systems: a group holds a matrix, or some right-hand sides, in its memory.
 
-Columns follow one another, and the group's items share what is to the right. Numbers are as `rlx.routines` says.
+Columns are processed in order, and the group's items share the columns to the right. Values are as in `rlx.routines`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["SMALL", "small_matrix_steps"]
 
-_MEMORY = 1 << 15  # bytes of a group's memory that every device has
-_SIDES = 16  # right sides that a group solves for together
-_WIDE = 1 << 29  # numbers, from which on positions have 64 bits
+_MEMORY = 1 << 15  # bytes of group memory available on every device
+_SIDES = 16  # right-hand sides that a group solves together
+_WIDE = 1 << 29  # numbers: with more, positions have 64 bits
 _INT32 = np.dtype(np.int32)
 
 
 class _Numbers:
-    """Statements over real numbers, or over complex ones in two arrays each: `a` holds a_re, and a_im."""
+    """Statements over real numbers, or over complex numbers in two arrays each: `a` holds a_re, and a_im."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self.number = element_dtype(dtype)
@@ -36,30 +36,30 @@ class _Numbers:
         self.parts = ("re", "im") if self.complex else ("re",)
 
     def declared(self, name: str, size: int, dialect: DeviceDialect) -> list[str]:
-        """Arrays of a group."""
+        """Declare arrays of a group."""
         return [f"{dialect.group_space} {self.kind} {name}_{part}[{size}];" for part in self.parts]
 
     def at(self, position: str, part: str) -> str:
-        """The position of a part in memory, where both parts of a number lie beside each other."""
+        """The position of a part in memory, where both parts of a number are adjacent."""
         return f"2u * ({position}) + {int(part == 'im')}u" if self.complex else position
 
     def loaded(self, name: str, place: str, source: str, position: str) -> str:
-        """From memory."""
+        """Load from memory."""
         return " ".join(f"{name}_{p}[{place}] = {source}[{self.at(position, p)}];" for p in self.parts)
 
     def stored(self, target: str, position: str, value: Callable[[str], str]) -> str:
-        """To memory: a value for each part."""
+        """Store to memory: a value for each part."""
         return " ".join(f"{target}[{self.at(position, p)}] = {value(p)};" for p in self.parts)
 
     def read(self, name: str, source: str, position: str, conjugated: bool = False) -> str:
-        """Constants of memory's."""
+        """Load constants from memory."""
         signs = {"re": "", "im": "-" if conjugated else ""}
         return " ".join(
             f"const {self.kind} {name}_{p} = {signs[p]}{source}[{self.at(position, p)}];" for p in self.parts
         )
 
     def held(self, name: str, array: str, place: str, conjugated: bool = False) -> str:
-        """Constants of an array's."""
+        """Load constants from an array."""
         signs = {"re": "", "im": "-" if conjugated else ""}
         return " ".join(f"const {self.kind} {name}_{p} = {signs[p]}{array}_{p}[{place}];" for p in self.parts)
 
@@ -73,7 +73,7 @@ class _Numbers:
         )
 
     def divided(self, array: str, place: str, d: str) -> list[str]:
-        """An element over a constant; complex ones by the larger of its parts, so that nothing overflows on the way."""
+        """An element divided by a constant; complex numbers are scaled by the larger part, to avoid overflow."""
         if not self.complex:
             return [f"{array}_re[{place}] /= {d}_re;"]
         re, im = f"{array}_re[{place}]", f"{array}_im[{place}]"
@@ -90,7 +90,7 @@ class _Numbers:
 
 
 def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a routine of `SMALL`; None where a matrix does not fit in a group's memory."""
+    """The launches of a routine of `SMALL`; None if a matrix does not fit in a group's memory."""
     sizes = [operand.buffer.size for operand in (*kernel.inputs, *kernel.outputs)]
     if 0 in [size for operand in (*kernel.inputs, *kernel.outputs) for size in operand.shape]:
         return None
@@ -116,14 +116,14 @@ def _parameters(pairs: Iterable[tuple[str, Operand, bool]]) -> tuple[list[Parame
 
 
 def _begin(name: str, operand: Operand, each: int, group: str, dialect: DeviceDialect) -> str:
-    """Where a group's part of an operand begins."""
+    """The beginning of a group's part of an operand."""
     start = f" + {operand.offset}u" if operand.offset else ""
     return dialect.number(name, f"({dialect.number_type}){group} * {each}u{start}")
 
 
 # ------------------------------------------------------------------ factorisations
 def _cholesky(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """The lower factor, all NaN where a pivot is not positive."""
+    """The lower factor; all NaN if a pivot is not positive."""
     (given,), (result,) = kernel.inputs, kernel.outputs
     n, x = given.shape[-1], _Numbers(given.buffer.dtype)
     if n * n * given.buffer.dtype.itemsize > _MEMORY - 16:
@@ -167,7 +167,7 @@ def _nan(part: str) -> str:
 
 
 def _lu(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """Partial pivoting; the first item looks for the pivot."""
+    """Partial pivoting; the first item finds the pivot."""
     (given,), (packed, pivots, permutation) = kernel.inputs, kernel.outputs
     (rows, columns), x = given.shape[-2:], _Numbers(given.buffer.dtype)
     size, short = rows * columns, min(rows, columns)
@@ -233,7 +233,7 @@ def _triangular_solve(kernel: Library, limits: Limits, dialect: DeviceDialect) -
 
 
 def _lu_solve(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """Rows are ordered before both systems, or, of the transposed ones, behind them."""
+    """Rows are permuted before both systems, or, if these are transposed, after them."""
     factors, permutation, b = kernel.inputs
     turned = kernel.attributes.get("transpose_a", False)
     phases = [(True, turned, True), (False, turned, False)]
@@ -245,7 +245,7 @@ def _solved(
     kernel: Library, a: Operand, b: Operand, phases: Iterable[tuple[bool, bool, bool]], left: bool,
     permutation: Operand | None, ordered_last: bool, limits: Limits, dialect: DeviceDialect,
 ) -> Step | None:  # fmt: skip
-    """Systems one after the other, as (lower, transposed, unit diagonal), for some right sides of a matrix."""
+    """Systems one after the other, as (lower, transposed, unit diagonal), for some right-hand sides of a matrix."""
     n, x, (result,) = a.shape[-1], _Numbers(a.buffer.dtype), kernel.outputs
     sides = b.shape[-1] if left else b.shape[-2]
     together = min(sides, _SIDES, _MEMORY // 2 // (n * a.buffer.dtype.itemsize))
@@ -289,7 +289,7 @@ def _substituted(
     x: _Numbers, n: int, together: int, items: int, phase: tuple[bool, bool, bool], conjugate: bool,
     dialect: DeviceDialect,
 ) -> list[str]:  # fmt: skip
-    """Substitution row by row; what a row is known to be is taken from those that follow."""
+    """Substitution row by row; the solved row is subtracted from the rows that remain."""
     lower, transposed, unit = phase
     forward = lower != transposed
     element = f"a_at + i * {n}u + r" if transposed else f"a_at + r * {n}u + i"

@@ -39,13 +39,13 @@ def sort_steps(kernel: Sort, limits: Limits, dialect: DeviceDialect) -> list[Ste
 
 
 def _keys(kernel: Sort) -> tuple[list[Parameter], list[Buffer]]:
-    """The parameters of the keys, one for each array that is one."""
+    """The parameters of the keys, one for each key array."""
     found = dict.fromkeys(kernel.inputs[: kernel.keys])
     return [Parameter(f"key{n}", b.dtype, False) for n, b in enumerate(found)], list(found)
 
 
 def _comes_before(kernel: Sort, dialect: DeviceDialect, left: str, right: str, result: str) -> list[str]:
-    """Statements after which `result` says whether the element at one position of a row comes before another one."""
+    """Statements that set `result` to whether the element at one position of a row precedes that at another one."""
     _, arrays = _keys(kernel)
     lines = [f"bool {result} = {left} < {right};"]
     for number, buffer in reversed([*enumerate(arrays)]):
@@ -56,7 +56,7 @@ def _comes_before(kernel: Sort, dialect: DeviceDialect, left: str, right: str, r
 
 
 def _sorted_parts(kernel: Sort, order: Buffer, size: int, parts: int, items: int, dialect: DeviceDialect) -> Step:
-    """Each group sorts a part of a row, by Batcher's network; positions beyond the row's end come last."""
+    """Each group sorts a part of a row, by Batcher's network; positions beyond the row's end are sorted last."""
     n, item = kernel.length, dialect.number_in_group()
     parameters, arrays = _keys(kernel)
     body = [
@@ -93,7 +93,7 @@ def _sorted_parts(kernel: Sort, order: Buffer, size: int, parts: int, items: int
 def _merged_parts(
     kernel: Sort, order: Buffer, merged: Buffer, size: int, limits: Limits, dialect: DeviceDialect
 ) -> Step:
-    """Each position finds its place among those of the part beside its own."""
+    """Each position finds its place among the positions of the neighbouring part."""
     n, total = kernel.length, kernel.rows * kernel.length
     parameters, arrays = _keys(kernel)
     group, item = f"({dialect.number_type}){dialect.group_number()}", dialect.number_in_group()
@@ -126,7 +126,7 @@ def _merged_parts(
 
 
 def _moved(kernel: Sort, order: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
-    """The elements at their places."""
+    """Copy the elements to their places."""
     n, total = kernel.length, kernel.rows * kernel.length
     inputs = dict.fromkeys(kernel.inputs)
     names = {b: f"from{number}" for number, b in enumerate(inputs)}

@@ -1,4 +1,4 @@
-"""Step: one launch of a kernel, as text and sizes; and the words that all strategies share."""
+"""Step: one launch of a kernel, as source and sizes; and the helpers of all strategies."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NARROW = (1 << 31) - 1
 class Step:
     """One launch: `groups` groups of `items` work-items run a kernel on arrays, in the order of its parameters.
 
-    strategy: how the work was shared, for people. text: the kernel's, by its name. Arrays that no plan has are
-    scratch, for this kernel and those beside it that do the same work. unit: the name of the unit for matrices that
-    makes its products, if one does (`Fragments.name`). parameters and body: what the text was made of. together: groups
-    wait for one another, so that all of them have to run at the same time; `groups` is the most that are of use then.
-    barriers: how often they do, a loop that ends by a condition counted once.
+    strategy: a description of how the work is shared. text: the kernel's, by its name. Arrays that are not in a
+    plan are scratch memory for this kernel and its other launches. unit: the name of the matrix unit that computes its
+    products, if one does (`Fragments.name`). parameters and body: the parts of the text. together: groups wait for one
+    another, so that all of them have to run at the same time; `groups` is then the largest useful number. barriers: how
+    often they wait; a loop with a condition counts once.
     """
 
     label: str
@@ -51,7 +51,7 @@ def ceiling(number: int, divisor: int) -> int:
 
 
 def element_bytes(buffer: Buffer) -> int:
-    """Bytes of one element as a kernel sees it: a part of a complex number."""
+    """Bytes of one element as a kernel sees it: one part, for a complex number."""
     dtype = buffer.dtype
     return element_dtype(dtype).itemsize
 
@@ -62,23 +62,23 @@ def arrays_of(kernel: Loops) -> tuple[Buffer, ...]:
 
 
 def _reach(access: Access, kernel: Loops) -> int:
-    """No position on the way to an element is farther from the array's beginning than this."""
+    """An upper bound of the positions computed on the way to an element."""
     moved = sum(abs(s) * max(n - 1, 0) for s, n in zip(access.strides, kernel.sizes, strict=True))
     return abs(access.offset) + moved + abs(access.chunk_stride) * kernel.chunks
 
 
 def is_wide(kernel: Loops, limits: Limits) -> bool:
-    """Whether positions need 64 bits: of an element, of an iteration, of where a chunk begins."""
+    """Whether positions need 64 bits: of elements, of iterations, of the beginnings of chunks."""
     largest = max((_reach(a, kernel) for a in kernel.accesses), default=0)
     first = kernel.sizes[0] * (kernel.chunks + 1) if kernel.chunks > 1 else 0
     sizes = max((b.size * (2 if b.dtype.kind == "c" else 1) for b in kernel.operands), default=0)
-    # a group, and what an item takes at once, may go that far beyond the last one
+    # the last group, and the last vector of an item, may extend this far beyond the last element
     points = math.prod(kernel.sizes) + 64 * limits.group
     return limits.wide or max(largest, first, sizes, points) + 64 * limits.group > _NARROW
 
 
 def moves_apart(access: Access, sizes: Sequence[int], dimensions: Sequence[int]) -> bool:
-    """Whether different indices along those of the dimensions that move the access reach different elements."""
+    """Whether different indices reach different elements, for those dimensions that move the access."""
     moving = [d for d in dimensions if access.strides[d]]
     return reaches_apart([access.strides[d] for d in moving], [sizes[d] for d in moving])
 
@@ -125,7 +125,7 @@ def loops_step(
     declarations: Sequence[str] = (),
     scratch: Sequence[tuple[Parameter, Buffer]] = (),
 ) -> Step:
-    """A nest as one launch: the walk says what is done, the mapping who does it."""
+    """A nest as one launch: the walk writes the statements, the mapping divides them among the items."""
     with dialect.positions(is_wide(kernel, limits)):
         lines = Lines(dialect)
         lines.add(*declarations, *kernel_lines(kernel, dialect, mapping))

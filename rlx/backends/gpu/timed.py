@@ -19,9 +19,9 @@ _MOST_EVENTS = 100_000
 
 
 def timed_steps(plan: Plan, launched: Callable[[Kernel], bool], path: str = "") -> list[TimedStep]:
-    """The kernels of a plan, and of those inside that the host drives, each behind the loop or branch that it is in.
+    """The kernels of a plan, and the inner ones that the host drives, each after the loop or branch that contains it.
 
-    launched: whether a kernel is launches, whatever is inside it.
+    launched: whether a kernel consists of launches, whatever it contains.
     """
     found = []
     for number, kernel in enumerate(plan.kernels):
@@ -45,18 +45,18 @@ def _inner_plans(kernel: Kernel) -> list[tuple[str, Plan]]:
 
 
 class Clock:
-    """Stamps of a run: in front of each kernel and behind it."""
+    """Time stamps of a run: before and after each kernel."""
 
     def __init__(self, engine: Engine, numbers: dict[Kernel, int]) -> None:
         self._engine = engine
         self._numbers = numbers
-        self._stamps: list[tuple[int, int, Any, Any]] = []  # kernel, the one that it is in or -1, begin, end
+        self._stamps: list[tuple[int, int, Any, Any]] = []  # kernel, the kernel that contains it or -1, begin, end
         self._around = [-1]
         self._first = engine.stamp()
 
     @contextmanager
     def timing(self, kernel: Kernel) -> Generator[None]:
-        """Stamp what is queued meanwhile."""
+        """Record time stamps around the work queued in this context."""
         number = self._numbers[kernel]
         begin = self._engine.stamp()
         self._around.append(number)
@@ -65,7 +65,7 @@ class Clock:
         self._stamps.append((number, self._around[-1], begin, self._engine.stamp()))
 
     def read(self) -> tuple[tuple[StepTime, ...], Events]:
-        """The time of each kernel without those inside it, and the first events; once the work is done."""
+        """The time of each kernel without its inner kernels, and the first events, once the work is done."""
         times, counts = [0.0] * len(self._numbers), [0] * len(self._numbers)
         rows = []
         for number, outer, begin, end in self._stamps:
@@ -82,7 +82,7 @@ class Clock:
 
 
 class TimedDeviceExecutable(TimedExecutable):
-    """The launches of a plan with stamps between them, never as graphs. `run_stamped`: queues a run with a clock."""
+    """The launches of a plan with time stamps between them, never as graphs. `run_stamped`: queues a timed run."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TimedDeviceExecutable(TimedExecutable):
         self._run = run_stamped
 
     def run(self, inputs: Sequence[Storage]) -> TimedRun:
-        """A run, which is over at the return."""
+        """Run, and wait for the end."""
         numbers = {step.kernel: n for n, step in enumerate(self.steps) if step.kernel is not None}
         with self._engine.lock, self._engine.stamping():
             clock = Clock(self._engine, numbers)

@@ -1,8 +1,8 @@
-"""Loops of several groups: one launch of groups that run at the same time, and wait for one another, takes all steps.
+"""Loops of several groups: groups that run at the same time and wait for one another take all steps in one launch.
 
-Each launch that the host would queue is a phase: the groups take the work of its groups in turn, then wait until all
-have arrived at a barrier. Arrivals are counted in the device's memory; the count grows with every barrier, and may
-wrap around, since no group is more than one barrier ahead of another.
+Each launch that the host would queue is a phase: the groups loop over the work of its groups, then wait until all have
+arrived at a barrier. Arrivals are counted in the device's memory. The count grows with every barrier and may wrap
+around, since no group is more than one barrier ahead of another.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Library, Loops, Pla
 __all__ = ["LoopOfGroups", "NotTogetherError", "steps_together"]
 
 _UINT32 = np.dtype(np.uint32)
-_MOST_ARRAYS = 240  # 16 bytes for each of them, in the 4096 that a launch of CUDA's takes everywhere
-_OF_PRODUCTS = 16  # of their iterations in the time of one that moves values: some 12 bytes against two operations
-_AT_ONCE = 2  # groups of a multiprocessor: left alone, compilers spill registers to have more
+_MOST_ARRAYS = 240  # 16 bytes each, of the 4096 that every CUDA launch can take
+_OF_PRODUCTS = 16  # iterations of products in the time of one that moves values: some 12 bytes against two operations
+_AT_ONCE = 2  # groups of a multiprocessor: without a bound, compilers spill registers to run more
 _DECLARED = re.compile(r"(?P<kind>\w+) (?P<name>\w+)(?P<sizes>(\[[\d +]+\])+);")
 
 
 class NotTogetherError(Exception):
-    """Groups do not share the steps of a loop; the message says why."""
+    """Groups do not share the steps of a loop; the message gives the reason."""
 
 
 def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[Step]:
     """The launches of a loop that groups share: the counter's start, and the loop. Raises NotTogetherError."""
     if not limits.together:
-        raise NotTogetherError("the device does not promise that groups run at the same time")
+        raise NotTogetherError("the device does not guarantee that groups run at the same time")
     if sum(map(_work, nested_plans(kernel))) > limits.together_work:
         raise NotTogetherError("a step takes longer than its launches")
-    if not dialect.shuffles:  # what would share a row by warps does so by groups
+    if not dialect.shuffles:  # groups share rows that warps would share
         limits = replace(limits, warp=limits.group)
     counter = Buffer(_UINT32, 1, name="arrivals")
     writer = LoopOfGroups(kernel, limits, dialect, counter)
     with dialect.turns("group_turn"):
         writer.kernel(kernel)
     if not _is_worth_it(kernel, writer.phases, limits):
-        raise NotTogetherError("its launches cost less than barriers would")
+        raise NotTogetherError("its launches cost less than barriers")
     if len(writer.names) > _MOST_ARRAYS:
-        raise NotTogetherError("a launch does not take so many arrays")
+        raise NotTogetherError("it has more arrays than a launch takes")
     if sum(writer.group_bytes.values()) > limits.group_bytes:
-        raise NotTogetherError("its steps need more of a group's memory than there is")
+        raise NotTogetherError("its steps need more shared memory than a group has")
     label = kernel.label or "loop"
     parameters = [Parameter(name, BYTE, True) for name in writer.names.values()]
     body = [*writer.declarations, *writer.head(), *writer.lines.text]
@@ -69,7 +69,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
 
 # ------------------------------------------------------------------ costs
 def _work(plan: Plan) -> float:
-    """Iterations of a plan's kernels, as those that move values count; those of loops once."""
+    """Iterations of a plan's kernels, weighted as iterations that move values; loops count once."""
     total = 0.0
     for kernel in plan.kernels:
         match kernel:
@@ -85,7 +85,7 @@ def _work(plan: Plan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """What the host would queue: launches, and values that it waits for. Loops that a condition ends go round once."""
+    """The launches that the host would queue, and the values that it would wait for. While loops count once."""
 
     launches: float = 0.0
     reads: float = 0.0
@@ -116,18 +116,18 @@ def _rounds_of(plan: Plan, phases: dict[Kernel, int]) -> _Rounds:
 
 
 def _is_worth_it(kernel: Scan | While, phases: dict[Kernel, int], limits: Limits) -> bool:
-    """Whether barriers cost less than launches, and values that the host waits for."""
+    """Whether barriers cost less than launches and waiting for values."""
     costs, rounds = limits.costs, _rounds(kernel, phases)
     recorded = not rounds.reads and rounds.launches <= limits.graph_launches
     launch = costs.recorded if recorded else costs.queued
-    start = 0.0 if isinstance(kernel, While) else 2 * costs.queued  # nobody knows how many steps that is shared by
+    start = 0.0 if isinstance(kernel, While) else 2 * costs.queued  # the number of steps sharing it is unknown
     return rounds.launches * costs.barrier + start < rounds.launches * launch + rounds.reads * costs.read
 
 
 # ------------------------------------------------------------------ statements
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Bytes of an array from one to another, and whether they are written."""
+    """A range of bytes of an array, and whether it is written."""
 
     array: str
     first: int
@@ -135,15 +135,15 @@ class _Touched:
     written: bool
 
     def meets(self, other: _Touched) -> bool:
-        """Whether what touches one has to wait for what touches the other."""
+        """Whether accesses of the two ranges have to be ordered."""
         apart = self.array != other.array or self.stop <= other.first or other.stop <= self.first
         return (self.written or other.written) and not apart
 
 
 class LoopOfGroups(LoopWriter):
-    """The statements of a kernel that many groups run. phases: how many a kernel is; most_groups: that one has.
+    """The statements of a kernel that many groups run. phases: of a kernel; most_groups: the most groups of a phase.
 
-    There is a barrier between two phases if one of them touches what the other one writes.
+    There is a barrier between two phases if one of them touches memory that the other one writes.
     """
 
     def __init__(self, kernel: Kernel, limits: Limits, dialect: DeviceDialect, counter: Buffer) -> None:
@@ -152,29 +152,29 @@ class LoopOfGroups(LoopWriter):
         self.phases: dict[Kernel, int] = {}
         self.most_groups = 1
         self.group_bytes: dict[str, int] = {}  # by declaration
-        self._declared: dict[str, str] = {}  # name -> what it is
+        self._declared: dict[str, str] = {}  # name -> declaration
         self._touched: list[_Touched] = []  # since the last barrier
 
     @property
     def declarations(self) -> list[str]:
-        """Of the memory that a group shares."""
+        """A barrier of the group's memory."""
         return [f"{self.dialect.group_space} {declaration}" for declaration in self.group_bytes]
 
     def head(self) -> list[str]:
-        """What an item knows of barriers: how many arrivals it has to wait for."""
+        """Declare an item's barrier state: the number of arrivals that it has to wait for."""
         return [f"uint32_t awaited = 0, groups = {self.dialect.group_count()};"]
 
     def item(self) -> tuple[str, str]:
-        """Of all groups."""
+        """The item's index among all groups, and the number of items."""
         dialect, group = self.dialect, self.limits.group
         number = f"(int64_t){dialect.launched_group()} * {group} + {dialect.number_in_group()}"
         return number, f"(int64_t)groups * {group}"
 
     def barrier(self) -> None:
-        """Of all groups: the first item of each counts its arrival, and watches the count."""
+        """A barrier of all groups: the first item of each group counts its arrival and watches the count."""
         dialect, lines = self.dialect, self.lines
         self._touched.clear()
-        if lines.text and lines.text[-1].strip() == dialect.barrier():  # the end of another one
+        if lines.text and lines.text[-1].strip() == dialect.barrier():  # the end of another barrier
             return
         pointer = f"({dialect.global_space} uint32_t *){self.counter}".replace("( ", "(")
         lines.add(dialect.barrier())
@@ -185,28 +185,28 @@ class LoopOfGroups(LoopWriter):
         lines.add(dialect.barrier())
 
     def settle(self) -> None:
-        """A barrier, if anything was touched."""
+        """A barrier, if memory was touched since the last one."""
         if self._touched:
             self.barrier()
 
     def work(self, kernel: Kernel) -> None:
         """The launches of a kernel as phases."""
         if isinstance(kernel, Library):
-            raise NotTogetherError(f"{kernel.routine} is launches of its own")
+            raise NotTogetherError(f"{kernel.routine} needs separate launches")
         steps = steps_of(kernel, self.limits, self.dialect)
         if steps is None and isinstance(kernel, RowTiles):
             self.tiles(kernel)
             return
         if steps is None:
-            raise NotTogetherError(host_reason(kernel, self.dialect) or f"{type(kernel).__name__} is the host's")
+            raise NotTogetherError(host_reason(kernel, self.dialect) or f"{type(kernel).__name__} runs on the host")
         self.phases[kernel] = len(steps)
         for step in steps:
             self._phase(step)
 
     def _phase(self, step: Step) -> None:
-        """A launch: groups take the work of its groups in turn."""
+        """A launch: groups loop over the work of its groups."""
         if step.items != self.limits.group:
-            raise NotTogetherError(f"{step.strategy} take groups of {step.items}")
+            raise NotTogetherError(f"{step.strategy} needs groups of {step.items}")
         self.most_groups = max(self.most_groups, step.groups)
         dialect, touched = self.dialect, [*self._extents(step)]
         if any(one.meets(other) for one in touched for other in self._touched):
@@ -222,15 +222,15 @@ class LoopOfGroups(LoopWriter):
                 self.lines.add(f"{kind}{parameter.name} = ({kind}){self._pointer_of(buffer)};")
             body = [*self._without_declarations(step)]
             self.lines.add(*body)
-            if len(body) < len(step.body):  # what the group shares is used again
+            if len(body) < len(step.body):  # the group's memory is reused
                 self.lines.add(dialect.barrier())
 
     def _pointer_of(self, buffer: Buffer) -> str:
-        """Where a buffer begins; one that no plan has is the kernel's own."""
+        """The address of a buffer; a buffer that is not in a plan belongs to the kernel."""
         return self.pointers.get(buffer) or self.array(buffer)
 
     def _extents(self, step: Step) -> Iterator[_Touched]:
-        """What a launch touches."""
+        """The memory that a launch touches."""
         for parameter, buffer in zip(step.parameters, step.arrays, strict=True):
             base, _, start = self._pointer_of(buffer).strip("()").partition(" + ")
             first = int(start) if start.isdecimal() else 0
@@ -238,7 +238,7 @@ class LoopOfGroups(LoopWriter):
             yield _Touched(name, first, first + buffer.nbytes, parameter.written)
 
     def _without_declarations(self, step: Step) -> Iterator[str]:
-        """A body without what groups share, which the kernel declares; phases may have the same."""
+        """A body without the declarations of group memory, which the kernel declares; phases may share them."""
         space, renamed = f"{self.dialect.group_space} ", dict[str, str]()
         declared = [line for line in step.body if line.startswith(space)]
         for line in declared:
@@ -257,7 +257,7 @@ class LoopOfGroups(LoopWriter):
 
 
 def _names(name: str) -> Iterator[str]:
-    """A name, and others where it is taken."""
+    """The name, or a variant if it is taken."""
     yield name
     yield from (f"{name}_{number}" for number in count(2))
 

@@ -1,6 +1,6 @@
-"""Fourier transforms of rows that fit in a group's memory, by Stockham's algorithm: results come in their order.
+"""Fourier transforms of rows that fit in a group's memory, by Stockham's algorithm: results are in natural order.
 
-A step of radix r combines r results of the step before by factors exp(-2 pi i k / n), which lie in a table. Transforms
+A step of radix r combines r results of the step before by factors exp(-2 pi i k / n), stored in a table. Transforms
 over several axes are a launch for each axis.
 """
 
@@ -23,16 +23,16 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["transform_steps"]
 
-_MEMORY = 1 << 15  # bytes of a group's memory that every device has
+_MEMORY = 1 << 15  # bytes of group memory available on every device
 _RADICES = (4, 2, 3, 5, 7, 11, 13)
-_WIDE = 1 << 29  # numbers, from which on positions have 64 bits
+_WIDE = 1 << 29  # numbers: with more, positions have 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One launch: `rows` transforms of `length` elements that lie `apart`; what is read and written of them.
+    """One launch: `rows` transforms of `length` elements with stride `apart`; the elements that are read and written.
 
-    kind: as the routine's. source, target: buffers, and where arrays begin in them.
+    kind: as the routine's. source, target: buffers, and positions where arrays begin in them.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class _Axis:
 
 
 def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of Fourier transforms; None where a row does not fit in a group, or has large prime factors."""
+    """The launches of Fourier transforms; None if a row is too long for a group or has large prime factors."""
     lengths = tuple(kernel.attributes["lengths"])
     (given,), (result,) = kernel.inputs, kernel.outputs
     number = element_dtype(result.buffer.dtype)
@@ -56,7 +56,7 @@ def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
 
 
 def _longest(number: np.dtype) -> int:
-    """A group holds a row twice, in real and imaginary parts."""
+    """The longest row that a group can hold twice, in real and imaginary parts."""
     return _MEMORY // (4 * number.itemsize)
 
 
@@ -71,7 +71,7 @@ def _radices(length: int) -> list[int] | None:
 
 
 def _axes(kernel: Library, given: Operand, result: Operand) -> list[_Axis]:
-    """The last axis of real signals comes first where it is read, and last where it is written."""
+    """The transforms of each axis, in order; for real signals, the last axis is read first and written last."""
     kind, lengths = kernel.attributes["kind"], tuple(kernel.attributes["lengths"])
     others = {"rfft": "fft", "irfft": "ifft"}.get(kind, kind)
     real_last = kind == "irfft"
@@ -106,7 +106,7 @@ def _table(length: int, number: str, inverse: bool) -> Buffer:
 
 
 def _step(axis: _Axis, label: str, number: np.dtype, limits: Limits, dialect: DeviceDialect) -> Step:
-    """One launch: as many rows to a group as keep its items busy."""
+    """One launch: each group has enough rows to keep its items busy."""
     n, inverse = axis.length, axis.kind in ("ifft", "irfft")
     together = max(1, min(axis.rows, limits.group // n))
     points = together * n
@@ -152,7 +152,7 @@ def _rows(axis: _Axis, dialect: DeviceDialect) -> list[str]:
 
 
 def _load(axis: _Axis, dialect: DeviceDialect) -> list[str]:
-    """A row's elements; of half a spectrum the other half, too: what would be imaginary counts for nothing."""
+    """Load a row's elements; for half a spectrum also the other half, ignoring imaginary parts that have to be zero."""
     n, start = axis.length, axis.source[1]
     lines = _rows(axis, dialect)
     if axis.kind == "rfft":
@@ -203,7 +203,7 @@ def _combine(n: int, radix: int, done: int, names: Sequence[str], kind: str) -> 
 
 
 def _store(axis: _Axis, number: np.dtype, names: Sequence[str], dialect: DeviceDialect) -> list[str]:
-    """A row's results, or the half of them that says all."""
+    """Store a row's results, or the half of them that determines the others."""
     n, start = axis.length, axis.target[1]
     real, imaginary = names[:2]
     name = "source" if axis.source == axis.target else "target"

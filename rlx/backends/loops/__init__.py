@@ -1,1 +1,1 @@
-"""What backends that spell loop nests share: staging, the walk over a nest, dialects."""
+"""Shared by backends that generate source code for loop nests: staging, the walk over a nest, dialects."""

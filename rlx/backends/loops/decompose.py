@@ -14,7 +14,7 @@ __all__ = ["contract_as_loops"]
 def contract_as_loops(kernel: Contract) -> Loops:
     """A matrix product as loops over (batches, rows, depth, columns), which accumulate along contiguous columns.
 
-    Complex products are those of their real and imaginary parts. Raises nothing: every Contract has this form.
+    Complex products use real and imaginary parts. Does not raise: every Contract has this form.
     """
     batch = tuple(size for size in kernel.out.shape[:-2] if size != 1)
     rows, columns, depth = kernel.rows, kernel.columns, kernel.depth
@@ -61,4 +61,5 @@ def contract_as_loops(kernel: Contract) -> Loops:
         parallel=len(batch) + 1,
         origins=kernel.origins,
         label=kernel.label or "matmul",
+        equations=kernel.equations,
     )

@@ -1,4 +1,4 @@
-"""Dialect: how a language spells what kernels and plans are made of."""
+"""Dialect: the syntax of a target language for kernels and plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Dialect", "Parameter", "Reduction", "bare"]
 
 
 class Reduction(NamedTuple):
-    """A variable that a loop combines elements into."""
+    """A variable into which a loop combines elements."""
 
     name: str
     reducer: str
@@ -22,9 +22,9 @@ class Reduction(NamedTuple):
 
 
 class Parameter:
-    """An array that a function takes: its name, the dtype of its elements, whether the function writes to it.
+    """An array parameter of a function: its name, its element dtype, whether the function writes to it.
 
-    apart: whether no other array that the function takes shares memory with it, at any call.
+    apart: whether no other array parameter ever shares memory with it (restrict).
     """
 
     __slots__ = ("apart", "dtype", "name", "written")
@@ -40,7 +40,7 @@ class Parameter:
 
 
 def bare(expression: str) -> str:
-    """An expression without the parentheses around the whole of it."""
+    """An expression without its outer parentheses."""
     if not (expression.startswith("(") and expression.endswith(")")):
         return expression
     depth = 0
@@ -52,36 +52,37 @@ def bare(expression: str) -> str:
 
 
 class Dialect(ABC):
-    """Spells single statements and expressions of a language; backends/loops/walk.py and program.py put them in order.
+    """Writes single statements and expressions of a language; backends/loops/walk.py and program.py order them.
 
-    An expression is text that stands by itself as an operand (in parentheses where it needs them). A register holds
-    a value of an instruction's dtype; of a narrow float (ir.formats) it holds the code, as memory does, unless the
-    value was loaded, which gives float32. Arrays are dense runs of elements; those of complex dtype are runs of their
-    real parts. Positions count elements from the array's beginning and are 64-bit integers.
+    An expression is source code that is valid as an operand (in parentheses if necessary). A register holds a value of
+    an instruction's dtype; for a narrow float (ir.formats) it holds the code, as memory does, unless the value was
+    loaded, which gives float32. Arrays are dense sequences of elements; complex arrays are sequences of their real
+    parts. Positions count elements from the array's start and are 64-bit integers.
 
-    `helpers` collects the names of the helper functions that were spelled, in order of their first use.
+    `helpers` collects the names of the helper functions in use, in order of first use.
     """
 
-    language: ClassVar[str]  # its name, for people
+    language: ClassVar[str]  # its name in messages
     extent: ClassVar[str] = "    "  # one level of indentation
     comment_mark: ClassVar[str]
     reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
+    stops = False  # whether loops over steps of plans check a flag that ends them
     sort_scratch: ClassVar[bool] = False  # whether `sort` needs an array for two positions of each element of a row
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
-        self.threads = False  # whether what is spelled is part of a kernel with a parallel loop
+        self.threads = False  # whether the current kernel has a parallel loop
 
     def helper(self, name: str) -> str:
-        """The name of a helper function, which the text will need."""
+        """The name of a helper function, which is marked as used."""
         self.helpers[name] = None
         return name
 
     def comment(self, text: str) -> str:
-        """A comment on a line of its own."""
+        """A comment on a separate line."""
         return f"{self.comment_mark} {text}"
 
-    # ------------------------------------------------------------------ blocks: a head, an indented body, an end
+    # ------------------------------------------------------------------ blocks: head, indented body, end
     block_end: ClassVar[str] = ""  # the line after a body, if the language has one
 
     @abstractmethod
@@ -89,7 +90,7 @@ class Dialect(ABC):
         """The head of a function of arrays that returns nothing; `parallel`: one of its loops runs on threads."""
 
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Statements for arrays that a function takes and does not use."""
+        """Statements for unused array parameters."""
         return ()
 
     @abstractmethod
@@ -97,7 +98,7 @@ class Dialect(ABC):
         """The head of a loop over [start, stop)."""
 
     def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """The head of a loop over a row that does nothing but combine its elements, in any order."""
+        """The head of a loop over a row that only combines its elements, in any order."""
         return (self.loop(index, start, stop),)
 
     @abstractmethod
@@ -112,31 +113,35 @@ class Dialect(ABC):
     def leave(self) -> str:
         """The statement that ends the innermost loop."""
 
+    def end_if(self, flag: str) -> tuple[str, ...]:
+        """Statements that end the function if an array of one bool, which another thread may set, is true."""
+        raise NotImplementedError
+
     @abstractmethod
     def condition(self, expression: str) -> str:
-        """The head of a block that runs where a bool register holds."""
+        """The head of a block that runs if a bool register is true."""
 
     @abstractmethod
     def otherwise(self) -> str:
-        """The head of a block that runs where the condition of the block before it does not hold."""
+        """The head of a block that runs if the condition of the preceding block is false."""
 
     # ------------------------------------------------------------------ registers
     @abstractmethod
     def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A register that keeps its value."""
+        """A constant register."""
 
     @abstractmethod
     def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A register that `assign` changes."""
+        """A register that `assign` can change."""
 
     @abstractmethod
     def assign(self, name: str, expression: str) -> str:
-        """A new value for a variable."""
+        """Assign to a variable."""
 
     # ------------------------------------------------------------------ memory
     @abstractmethod
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
-        """An element of an array of `dtype`: a register of its compute dtype."""
+        """Load an element of an array of `dtype` into a register of its compute dtype."""
 
     @abstractmethod
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
@@ -145,7 +150,7 @@ class Dialect(ABC):
     # ------------------------------------------------------------------ values
     @abstractmethod
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
-        """A number as a register of dtype; for narrow floats as float32, for infinities and NaN, too."""
+        """A number as a register of dtype, including infinities and NaN; narrow floats as float32."""
 
     @abstractmethod
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
@@ -157,11 +162,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def quotient(self, dividend: str, divisor: int) -> str:
-        """The quotient of a position by a positive number, rounded down; neither has a sign."""
+        """The quotient of a position by a positive number, rounded down; both are non-negative."""
 
     @abstractmethod
     def widened(self, dtype: np.dtype, value: str) -> str:
-        """A register that holds the code of a narrow float, as float32."""
+        """Convert a register with the code of a narrow float to float32."""
 
     @abstractmethod
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
@@ -172,7 +177,7 @@ class Dialect(ABC):
         """left (reducer) right, both registers of dtype."""
 
     def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """A step of a reduction over a row, whose order is left open."""
+        """A step of a reduction over a row in unspecified order."""
         return self.combine(reducer, dtype, left, right)
 
     # ------------------------------------------------------------------ plans
@@ -190,32 +195,32 @@ class Dialect(ABC):
 
     @abstractmethod
     def alias(self, name: str, dtype: np.dtype, array: str) -> str:
-        """A second name of an array, for `exchange`."""
+        """A second name for an array, for `exchange`."""
 
     @abstractmethod
     def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
-        """Copy the elements of an array to another one, which may be the same."""
+        """Copy the elements of an array to another array, which may be the same."""
 
     @abstractmethod
     def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
-        """Statements that make two names of arrays change places."""
+        """Statements that swap two names of arrays."""
 
     def has_function(self, name: str) -> bool:
-        """Whether there is a text for a special function, or for one of a user's."""
+        """Whether a special function, or a user's function, is available."""
         return True
 
     def spells(self, kernel: Loops) -> bool:
-        """Whether every instruction of a kernel can be spelled; else the host runs it."""
+        """Whether every instruction of a kernel can be written; otherwise the host runs it."""
         return True
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Statements for a matrix product; None where it is written as loops."""
+        """Statements for a matrix product; None if it is written as loops."""
         return None
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Statements that sort rows; None where the host sorts. With `sort_scratch` the last output is that array."""
+        """Statements that sort rows; None if the host sorts. With `sort_scratch` the last output is the scratch."""
         return None
 
     def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Statements for a library routine; None where it runs on the host."""
+        """Statements for a library routine; None if it runs on the host."""
         return None

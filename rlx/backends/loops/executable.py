@@ -1,4 +1,4 @@
-"""A plan whose kernels are text: compiled where the dialect spells them, and steps of the host where it does not."""
+"""A plan with kernels as source code; kernels that the dialect cannot write are host steps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.cpu.runtime.cost import is_long
 from rlx.backends.loops.dialect import Dialect
 from rlx.backends.loops.program import Unit, arena_bytes, host_reason, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
+from rlx.forks import reopen_after_fork
+from rlx.interrupts import abandonable, is_main_thread
 from rlx.ir.kernels import Kernel, Plan, constants_of
 from rlx.ir.options import LoweringOptions
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
@@ -23,17 +27,19 @@ from rlx.storage import Storage, allocate
 __all__ = ["CompiledUnit", "TextBackend", "TextExecutable", "elements"]
 
 _BYTE = np.dtype(np.uint8)
-CompiledUnit = Callable[..., None]  # of the arrays of a unit's buffers (see `elements`), then its arena
+# takes the arrays of a unit's buffers (see `elements`), its arena, and the flag that ends its loops if it takes one
+CompiledUnit = Callable[..., None]
+_NEVER_STOPPED = np.zeros(1, np.bool_)
 
 
 def elements(array: np.ndarray) -> np.ndarray:
-    """A dense array of one dimension as text sees it, sharing memory."""
+    """A view of a dense one-dimensional array as generated code expects it."""
     return array.view(memory_dtype(array.dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """Kernels that are one function of text, and that function."""
+    """Kernels in one generated function, and that function."""
 
     unit: Unit
     run: CompiledUnit
@@ -41,25 +47,25 @@ class _Compiled:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A plan to be run: compiled units and kernels of the host in order, the bytes of its arena, its constants."""
+    """A runnable plan: compiled units and host kernels in order, the bytes of its arena, its constants."""
 
     segments: tuple[_Compiled | Kernel, ...]
     arena: int
     constants: Memory
 
     def allocate_arena(self) -> np.ndarray:
-        """Memory for the temporaries of one run."""
+        """Allocate the temporaries of one run."""
         return allocate(self.arena).view((self.arena,), _BYTE)
 
 
 class _Whole:
-    """A plan that is one function: what its arrays are, worked out once."""
+    """A plan that is one function, with its array bindings computed once."""
 
     def __init__(self, plan: Plan, prepared: _Prepared, compiled: _Compiled) -> None:
         self._prepared = prepared
         self._run = compiled.run
         sources = {b: (0, n) for n, b in enumerate(plan.inputs)} | {b: (1, n) for n, b in enumerate(plan.outputs)}
-        # for each array where it comes from, and how it is seen; or itself, if it is a constant
+        # for each array its source and its view; or the array itself, if it is a constant
         self._arrays: list[tuple[int, int, tuple[int, ...], np.dtype] | np.ndarray] = []
         for buffer in compiled.unit.buffers:
             if buffer in sources:
@@ -69,14 +75,20 @@ class _Whole:
             else:
                 self._arrays.append(elements(prepared.constants[buffer]))
 
-    def __call__(self, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
+        self._stops = compiled.unit.stops
+
+    def __call__(self, inputs: Sequence[Storage], outputs: Sequence[Storage], stopped: np.ndarray) -> None:
         places = (inputs, outputs)
         arrays = (a if isinstance(a, np.ndarray) else places[a[0]][a[1]].view(a[2], a[3]) for a in self._arrays)
-        self._run(*arrays, self._prepared.allocate_arena())
+        self._run(*arrays, self._prepared.allocate_arena(), *((stopped,) if self._stops else ()))
 
 
 class TextExecutable(Executable):
-    """Runs a plan's segments in order, on host memory. What has steps of the host inside it runs in Python."""
+    """Runs a plan's segments in order, on host memory. Kernels that contain host steps run in Python.
+
+    Compiled code does not check for Ctrl-C. A long plan runs in another thread: an interrupt ends the wait of the main
+    thread, and sets a flag that ends the plan's loops. The end of the process does the same for other threads.
+    """
 
     def __init__(
         self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]
@@ -86,6 +98,8 @@ class TextExecutable(Executable):
         self._compile = compile_unit
         self._prepared: dict[Plan, _Prepared] = {}
         self._lock = threading.RLock()
+        self._is_long = is_long(plan)
+        reopen_after_fork(self)
         prepared = self._prepare(plan)
         match prepared.segments:
             case (_Compiled() as only,):
@@ -94,7 +108,7 @@ class TextExecutable(Executable):
                 self._whole = None
 
     def _prepare(self, plan: Plan) -> _Prepared:
-        """A plan and its functions, compiled when it is first asked for."""
+        """A plan and its functions, compiled on first use."""
         with self._lock:
             if plan not in self._prepared:
                 parts = parts_of(plan, self._dialect)
@@ -104,39 +118,50 @@ class TextExecutable(Executable):
             return self._prepared[plan]
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
-        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+        """Run on dense inputs in the order of plan.inputs; returns fresh (pooled) storages."""
+        if not self._is_long and is_main_thread():
+            return self._results(inputs, _NEVER_STOPPED)
+        stopped = np.zeros(1, np.bool_)
+        return abandonable(lambda: self._results(inputs, stopped), lambda: stopped.fill(True))
+
+    def _results(self, inputs: Sequence[Storage], stopped: np.ndarray) -> list[Storage]:
         storages = [allocate(buffer.nbytes) for buffer in self.plan.outputs]
         if self._whole is not None:
-            self._whole(inputs, storages)
+            self._whole(inputs, storages, stopped)
             return storages
         pairs = zip(inputs, self.plan.inputs, strict=True)
         arrays = [storage.view((buffer.size,), buffer.dtype) for storage, buffer in pairs]
         outputs = [s.view((b.size,), b.dtype) for s, b in zip(storages, self.plan.outputs, strict=True)]
-        self._run(self.plan, arrays, outputs)
+        self._run(self.plan, arrays, outputs, stopped)
         return storages
 
-    def _run(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def _run(
+        self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], stopped: np.ndarray
+    ) -> None:
+        if stopped[0]:
+            raise KeyboardInterrupt  # in the thread of abandoned work, which no thread waits for
         prepared = self._prepare(plan)
         arena = prepared.allocate_arena()
-        memory = dict(prepared.constants)  # and what is in the arena, but for temporaries that only row tiles use
+        memory = dict(prepared.constants)  # and the arena, except for temporaries that only row tiles use
         memory |= {b: arena[start : start + b.nbytes].view(b.dtype) for b, start in plan.offsets.items()}
         memory |= zip(plan.inputs, inputs, strict=True)
         memory |= zip(plan.outputs, outputs, strict=True)
         for segment in prepared.segments:
             if isinstance(segment, _Compiled):
-                segment.run(*(elements(memory[b]) for b in segment.unit.buffers), arena)
+                flag = (stopped,) if segment.unit.stops else ()
+                segment.run(*(elements(memory[b]) for b in segment.unit.buffers), arena, *flag)
             else:
                 with np.errstate(all="ignore"):
-                    run_kernel(segment, memory, self._run)
+                    run_kernel(segment, memory, partial(self._run, stopped=stopped))
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """The text of the plan, and of the plans inside loops that the host runs, as far as those ran."""
+        """The source code of the plan, and of the executed plans inside host loops."""
         prepared = tuple(self._prepared.values())
         return tuple(s.unit for p in prepared for s in p.segments if isinstance(s, _Compiled))
 
     def texts(self) -> dict[str, str]:
-        """The plan, its kernels, the text that is compiled, and which kernels the host runs."""
+        """The plan, its kernels, the generated source, and the kernels that the host runs."""
         dialect = self._dialect()
         return {
             "plan": show_plan(self.plan),
@@ -147,22 +172,22 @@ class TextExecutable(Executable):
 
 
 class TextBackend(Backend):
-    """A backend whose kernels are functions of text, in host memory. What its dialect does not spell the host runs."""
+    """A backend with generated source code, in host memory. The host runs kernels that the dialect cannot write."""
 
-    dialect: ClassVar[type[Dialect]]
+    dialect: ClassVar[Callable[[], Dialect]]
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run one after the other, not tile by tile."""
+        """Kernels run in order, not tile by tile."""
         return LoweringOptions(least_row_tiles=0)
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """What the dialect has no words for."""
+        """The parts of a kernel that the dialect cannot write."""
         return host_reason(kernel, self.dialect())
 
     @abstractmethod
     def compile_unit(self, unit: Unit) -> CompiledUnit:
-        """Compile functions of text; equal ones are compiled once per process and cached on disk."""
+        """Compile source code; equal functions are compiled once per process and cached on disk."""
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's functions."""

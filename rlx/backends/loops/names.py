@@ -1,4 +1,4 @@
-"""Names in the text of programs."""
+"""Names in generated source code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 40
 
 
 def identifier(label: str, default: str) -> str:
-    """A label as a name in the text."""
+    """A label as a valid identifier."""
     name = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_")[:_LONGEST].strip("_")
     if keyword.iskeyword(name):
         return default

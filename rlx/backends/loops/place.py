@@ -1,4 +1,4 @@
-"""What a function of source code takes and returns, for who calls it."""
+"""The arguments and results of a generated function, for its callers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Place"]
 
 
 class Place(NamedTuple):
-    """An array that a function takes or returns: its name in the text, what it is of, its type."""
+    """An argument or result of a function: its name in the source, its meaning, its type."""
 
     name: str
     meaning: str

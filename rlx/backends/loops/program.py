@@ -1,8 +1,8 @@
-"""A plan as functions of text: one for each different kernel, one for each plan.
+"""A plan as generated functions: one for each distinct kernel, one for each plan.
 
-A function of a plan takes the plan's inputs, its outputs, its constants, and the arena of its temporaries. What a
-dialect cannot spell (a sort, a library routine, a callback) is a step of the host: `spelled` says which kernels, loops
-and branches are text throughout.
+A plan's function takes the plan's inputs, its outputs, its constants, and the arena of its temporaries. Kernels that a
+dialect cannot write (a sort, a library routine, a callback) are host steps: `spelled` tells which kernels, loops and
+branches are entirely source code.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ __all__ = [
 
 _BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 _COMMENT_WIDTH = 100
-# names of buffers that have none
+_STOPPED = "stopped"  # the flag that ends loops
+# names of unnamed buffers
 _PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of arrays that returns nothing: its text, head and end included."""
+    """A function of arrays that returns nothing: its source, including head and end."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -71,24 +72,26 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Functions in the order of their definition; the last one runs the kernels that the unit was made of.
+    """Functions in order of definition; the last one runs the unit's kernels.
 
-    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of helper functions in the text.
+    It takes the arrays of `buffers`, then an arena of `arena` bytes, then, if it `stops`, the flag that ends its loops.
+    helpers: names of the helpers in use.
     """
 
     functions: tuple[Function, ...]
     buffers: tuple[Buffer, ...]
     arena: int
     helpers: tuple[str, ...]
+    stops: bool = False
 
     @property
     def entry(self) -> Function:
-        """The function that runs all."""
+        """The function that runs the whole unit."""
         return self.functions[-1]
 
 
 def spelled(kernel: Kernel, dialect: Dialect) -> bool:
-    """Whether a kernel, and everything inside it, is text of the dialect."""
+    """Whether the dialect can write a kernel and everything inside it."""
     if isinstance(kernel, (Callback, Collective)):
         return False
     if isinstance(kernel, Loops):
@@ -103,7 +106,7 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
 
 
 def unspelled(kernels: Iterable[Kernel], dialect: Dialect) -> tuple[str, ...]:
-    """What of kernels, and of the plans inside them, the dialect cannot spell, by name."""
+    """The names of the parts of kernels, and of their inner plans, that the dialect cannot write."""
     return tuple(dict.fromkeys(name for kernel in kernels for name in _unspelled(kernel, dialect)))
 
 
@@ -129,7 +132,7 @@ def _unspelled(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
 
 
 def host_reason(kernel: Kernel, dialect: Dialect) -> str | None:
-    """Why the host runs a kernel, or drives its loop; None if it is text throughout.
+    """Why the host runs a kernel, or drives its loop; None if it is entirely source code.
 
     >>> from rlx.backends.numba.dialect import PythonDialect
     >>> from rlx.ir.kernels import Library
@@ -141,7 +144,7 @@ def host_reason(kernel: Kernel, dialect: Dialect) -> str | None:
 
 
 def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
-    """A plan's kernels in order: those that are text as units, as long as possible; the others by themselves."""
+    """A plan's kernels in order: source code in units, as long as possible; host kernels on their own."""
     gathered: list[Kernel] = []
 
     def unit() -> Iterator[Unit]:
@@ -167,14 +170,14 @@ def function_of(kernel: Loops, dialect: Dialect) -> Function:
 
 
 def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:
-    """The text that runs some of a plan's kernels, in order: a function of what they touch outside of the arena."""
+    """The source that runs some of a plan's kernels, in order: a function of the arrays outside the arena."""
     touched = dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes) if b.role != "temporary")
     inside = (b for k in kernels for inner in nested_plans(k) for b in constants_of(inner))
     return _unit(plan, kernels, tuple(dict.fromkeys((*touched, *inside))), dialect, name)
 
 
 def unit_of_plan(plan: Plan, dialect: Dialect, name: str) -> Unit:
-    """The text that runs a whole plan: a function of its inputs, its outputs, its constants, and an arena."""
+    """The source that runs a whole plan: a function of its inputs, its outputs, its constants, and an arena."""
     return _unit(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants_of(plan)), dialect, name)
 
 
@@ -183,23 +186,29 @@ def _unit(
 ) -> Unit:
     writer = _Writer(dialect)
     writer.plan(plan, kernels, buffers, name)
-    return Unit(tuple(writer.functions), buffers, arena_bytes(plan), tuple(dialect.helpers))
+    stops = dialect.stops and _has_steps(kernels)
+    return Unit(tuple(writer.functions), buffers, arena_bytes(plan), tuple(dialect.helpers), stops)
+
+
+def _has_steps(kernels: Iterable[Kernel]) -> bool:
+    """Whether any of the kernels, or of their inner kernels, loops over steps of plans."""
+    return any(isinstance(k, (Scan, While)) or any(_has_steps(p.kernels) for p in nested_plans(k)) for k in kernels)
 
 
 # ------------------------------------------------------------------ memory
 def arena_bytes(plan: Plan) -> int:
-    """Bytes for a plan's temporaries, and behind them for what its loops, branches and row tiles need to run."""
+    """Bytes for a plan's temporaries, followed by the memory of its loops, branches and row tiles."""
     return aligned(plan.arena) + max(map(_inner_bytes, plan.kernels), default=0)
 
 
 def _inner_bytes(kernel: Kernel) -> int:
-    """Bytes that a kernel needs behind its plan's temporaries: what is `_beside` them, then inner plans' arenas."""
+    """Bytes that a kernel needs after its plan's temporaries: the buffers of `_beside`, then inner plans' arenas."""
     inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
     return inner + sum(aligned(b.nbytes) for b in _beside(kernel))
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """What stands behind a plan's temporaries while a kernel runs: a tile's own, a sort's positions, next carries."""
+    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's positions, next carries."""
     match kernel:
         case RowTiles():
             return kernel.local
@@ -215,9 +224,9 @@ def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
 # ------------------------------------------------------------------ names
 @dataclass
 class _Names:
-    """Names of a function's arrays and variables, or of functions, each of them once.
+    """Unique names of a function's arrays and variables, or of functions.
 
-    others: names that mean something else where these do; known: collects all of these.
+    others: names with another meaning in the same scope; known: collects all new names.
     """
 
     taken: set[str]
@@ -227,14 +236,14 @@ class _Names:
     numbers: Counter[str] = field(default_factory=Counter)
 
     def new(self, base: str) -> str:
-        """A name that is not taken."""
+        """An unused name."""
         name = unused_name(base, self.taken, self.others)
         self.taken.add(name)
         self.known.add(name)
         return name
 
     def add(self, buffer: Buffer, prefix: str) -> str:
-        """A new name for a buffer: its own, or the prefix with a number."""
+        """A new name for a buffer: the buffer's name, or the prefix with a number."""
         name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
         self.numbers[prefix] += not buffer.name
         self.of[buffer] = self.new(name)
@@ -242,7 +251,7 @@ class _Names:
 
 
 class _Writer:
-    """Collects the functions of a plan and of what is inside it; equal ones are written once."""
+    """Collects the functions of a plan and of its inner plans; equal functions are written once."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -270,7 +279,7 @@ class _Writer:
     def plan(self, plan: Plan, kernels: Sequence[Kernel], buffers: Sequence[Buffer], label: str) -> str:
         """The name of the function that runs kernels of a plan: it takes `buffers`, and an arena."""
         lines = Lines(self.dialect)
-        names = _Names({"arena", *self.dialect.reserved}, self._function_names, self._array_names)
+        names = _Names({"arena", _STOPPED, *self.dialect.reserved}, self._function_names, self._array_names)
         written = {b for k in kernels for b in k.writes}
         parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
         shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
@@ -283,7 +292,10 @@ class _Writer:
         place = _Place(self, plan, names, lines)
         for kernel in kernels:
             place.kernel(kernel)
-        return self.define(identifier(label, "plan"), [*parameters, Parameter("arena", _BYTE, True)], lines.text)
+        parameters.append(Parameter("arena", _BYTE, True))
+        if self.dialect.stops and _has_steps(kernels):
+            parameters.append(Parameter(_STOPPED, _BOOL, False))
+        return self.define(identifier(label, "plan"), parameters, lines.text)
 
 
 def _mentions(name: str, body: Sequence[str]) -> bool:
@@ -293,7 +305,7 @@ def _mentions(name: str, body: Sequence[str]) -> bool:
 
 @dataclass
 class _Place:
-    """Where the statements of a plan's function are written."""
+    """The body of a plan's function under construction."""
 
     writer: _Writer
     plan: Plan
@@ -302,7 +314,7 @@ class _Place:
 
     @property
     def free(self) -> int:
-        """The first byte behind the plan's temporaries."""
+        """The first byte after the plan's temporaries."""
         return aligned(self.plan.arena)
 
     @property
@@ -342,7 +354,7 @@ class _Place:
                 raise AssertionError(f"{type(kernel).__name__} is a step of the host")
 
     def text(self, lines: tuple[str, ...] | None, kernel: Kernel) -> None:
-        """Statements of the dialect's own."""
+        """Add statements from the dialect."""
         assert lines is not None, f"{kernel} is a step of the host"
         self.lines.add(*lines)
 
@@ -356,7 +368,7 @@ class _Place:
         self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
 
     def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
-        """Whether a buffer shares no byte with different ones: temporaries may, where one is written over another."""
+        """Whether a buffer overlaps no other buffer; temporaries may, if one is written over another."""
         places = self.plan.offsets
         if buffer not in places:
             return True
@@ -375,7 +387,7 @@ class _Place:
 
     # ------------------------------------------------------------------ loops and branches
     def beside(self, kernel: Kernel) -> dict[Buffer, str]:
-        """Arrays behind the plan's temporaries for what a kernel needs while it runs."""
+        """The arrays, after the plan's temporaries, that a kernel needs while it runs."""
         at, made = self.free, {}
         for buffer in _beside(kernel):
             made[buffer] = self.names.add(buffer, "t")
@@ -391,10 +403,16 @@ class _Place:
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
         start = self.free + sum(aligned(b.nbytes) for b in _beside(kernel))
         arena = self.dialect.part("arena", str(start), max(arena_bytes(plan), 1))
-        self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena]))
+        flag = [_STOPPED] if self.dialect.stops and _has_steps(plan.kernels) else []
+        self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena, *flag]))
+
+    def end_if_stopped(self) -> None:
+        """The first statements of a step."""
+        if self.dialect.stops:
+            self.lines.add(*self.dialect.end_if(_STOPPED))
 
     def start_carries(self, kernel: Scan | While) -> tuple[list[str], list[str]]:
-        """Names of the carries, which begin in the final buffers, and of those of the next step."""
+        """Names of the carries, which start in the final buffers, and of the next step's carries."""
         current: list[str] = []
         following: list[str] = []
         own = self.beside(kernel)
@@ -412,19 +430,19 @@ class _Place:
         return current, following
 
     def step_carries(self, kernel: Scan | While, current: Sequence[str], following: Sequence[str]) -> None:
-        """What was the next step's becomes the current one."""
+        """The next step's carries become the current carries."""
         for buffer, now, after in zip(kernel.final, current, following, strict=True):
             if now != after:
                 self.lines.add(*self.dialect.exchange(now, after, buffer.dtype))
 
     def end_carries(self, kernel: Scan | While, current: Sequence[str]) -> None:
-        """The last carries go to the final buffers, where they are not there."""
+        """Copy the last carries to the final buffers, unless they are there."""
         for number, (buffer, now) in enumerate(zip(kernel.final, current, strict=True)):
             if number not in kernel.in_place:
                 self.lines.add(self.dialect.copy(buffer.dtype, self.names.of[buffer], now, buffer.size))
 
     def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
-        """A step's part of what a scan reads or writes step by step."""
+        """A step's slices of the arrays that a scan reads or writes step by step."""
         for part, whole in zip(inside, outside, strict=True):
             size = part.size * (2 if is_complex(part.dtype) else 1)
             yield self.dialect.part(self.names.of[whole], self.dialect.position([(size, step)], 0), size)
@@ -436,6 +454,7 @@ class _Place:
         step, size = self.names.new("step"), str(kernel.length)
         loop = self.dialect.backward_loop(step, size) if kernel.reverse else self.dialect.loop(step, "0", size)
         with self.lines.block(loop):
+            self.end_if_stopped()
             xs = self.slices(body.inputs[constants + carries :], kernel.xs, step)
             ys = self.slices(body.outputs[carries:], kernel.ys, step)
             self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
@@ -448,6 +467,7 @@ class _Place:
         current, following = self.start_carries(kernel)
         flag = self.names.of[kernel.condition.outputs[0]]
         with self.lines.block(self.dialect.endless_loop()):
+            self.end_if_stopped()
             self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
             holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
             ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
@@ -458,7 +478,7 @@ class _Place:
         self.end_carries(kernel, current)
 
     def branch(self, kernel: Branch) -> None:
-        """The branch of a number; the first one for numbers below 0, the last one for those beyond."""
+        """The branch with an index, which is clamped to the first and last branch."""
         arrays = self.of((*kernel.inputs, *kernel.outputs))
         number = self.names.new("branch")
         index = self.dialect.load(_NUMBER, self.names.of[kernel.index], self.dialect.position([], 0))

@@ -1,4 +1,4 @@
-"""How a Loops kernel splits into passes over the row, with row-level code between them."""
+"""The split of a Loops kernel into passes over the row, with row-level code between them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["RowPass", "RowSchedule", "row_schedule"]
 
 @dataclass(frozen=True, slots=True)
 class RowPass:
-    """One sweep over the row: what is computed per element, reduced, and stored.
+    """One sweep over the row: the values computed per element, reductions, and stores.
 
-    keeps: values that are parked where a later store will write, (value, store);
-    recalls: values of `values` that are read from there instead of being computed again.
+    keeps: values that are parked at the target of a later store, (value, store); recalls: values of `values` that are
+    read from there instead of being recomputed.
     """
 
     values: tuple[int, ...]
@@ -38,7 +38,7 @@ class RowPass:
 class RowSchedule:
     """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each phase s in order.
 
-    summed: products that nothing but sums reads, see _summed_products.
+    summed: products that only sums read, see _summed_products.
     """
 
     element_level: tuple[bool, ...]
@@ -50,7 +50,7 @@ class RowSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dependence:
-    """Level and phase of each instruction, and what each needs at element level."""
+    """Level and phase of each instruction, and the element-level instructions that it needs."""
 
     instructions: tuple[Instruction, ...]
     alias: tuple[int, ...]
@@ -108,8 +108,8 @@ def _runs_per_element(dependence: _Dependence, store: Store, outer: int) -> bool
 def _store_phases(
     dependence: _Dependence, stores: tuple[Store, ...], reduces: list[int], elements: list[bool]
 ) -> list[int]:
-    """The sweep of each store: not before its values are known, nor before the last sweep that
-    loads what it overwrites."""
+    """The sweep of each store: after its values are known, and not before the last sweep that
+    loads the elements that it overwrites."""
     alias, instructions = dependence.alias, dependence.instructions
     phases = [max(dependence.phase[n] for n in _store_roots(s)) for s in stores]
     roots = [
@@ -134,7 +134,7 @@ def _store_phases(
     return phases
 
 
-# recomputing less than one of these is cheaper than memory
+# recomputing values without any of these is cheaper than memory
 _EXPENSIVE = frozenset(("cumulate", *(op for op, facts in ALPHABET.items() if facts.cost >= EXPENSIVE)))
 
 
@@ -148,8 +148,8 @@ def _parking_places(
     stores: tuple[Store, ...],
     dtypes: Sequence[np.dtype],
 ) -> list[int]:
-    """Stores whose rows may hold another value until they run: plain ones to every element of a
-    buffer that nothing else touches."""
+    """Stores whose rows can hold another value until they run: plain stores to every element of a buffer that nothing
+    else accesses."""
     alias = dependence.alias
     loaded = {alias[i.attribute.operand] for i in dependence.instructions if i.op == "load"}
     targets = [alias[s.access.operand] for s in stores]
@@ -173,7 +173,7 @@ def _park(
     phases: list[int],
     passes: list[RowPass],
 ) -> list[RowPass]:
-    """Keep one expensive value for each possible place from its first sweep to the later ones."""
+    """Keep one expensive value per parking place from its first sweep to later sweeps."""
     parked: set[int] = set()
     for place in _parking_places(dependence, stores, dtypes):
         target = dtypes[stores[place].access.operand]
@@ -216,7 +216,7 @@ def _recall(
 
 
 def _roots(dependence: _Dependence, stores: tuple[Store, ...], sweep: RowPass) -> list[int]:
-    """What a sweep must have computed."""
+    """The values that a sweep must compute."""
     roots = [dependence.instructions[n].args[0] for n in sweep.reduces]
     roots += [root for n in sweep.stores for root in _store_roots(stores[n])]
     return roots + [value for value, _ in sweep.keeps]
@@ -265,10 +265,10 @@ def _staging(
 
 
 def _summed_products(instructions: tuple[Instruction, ...], stores: tuple[Store, ...]) -> frozenset[int]:
-    """Products that only sums read: those need not be rounded before they are added.
+    """Products that only sums read, which need not be rounded before the addition.
 
-    Any other product is rounded, for the same product may be computed again in another kernel, and a
-    difference of the two has to be zero.
+    Any other product is rounded, as the same product may be recomputed in another kernel, and a
+    difference of the two must be zero.
     """
     products = {n for n, i in enumerate(instructions) if i.op == "mul" and i.dtype.kind == "f"}
     for instruction in instructions:

@@ -1,4 +1,4 @@
-"""Coefficients of approximations that several languages spell."""
+"""Coefficients of approximations used in several languages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ERF_COMPLEMENT = {
 }  # fmt: skip
 # beyond these erfc is zero
 ERF_FARTHEST = {"float": 10.5, "double": 27.5}
-# the incomplete gamma function beyond its error function: the coefficient of a^-k in eta, by rows (DLMF 8.12)
+# the incomplete gamma function without its erfc term: the coefficient of a^-k in eta, by rows (DLMF 8.12)
 TEMME = (
     (
         -0.3333333333333333, 0.08333333333333333, -0.014814814814814815, 0.0011574074074074073,

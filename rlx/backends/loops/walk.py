@@ -1,4 +1,4 @@
-"""One walk over a Loops kernel, spelled by a dialect: loops, sweeps over the row, loads and stores."""
+"""One walk over a Loops kernel, written by a dialect: loops, sweeps over the row, loads and stores."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Lines", "Mapping", "SequentialMapping", "Walk", "kernel_lines", "ker
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
-# an expression longer than this is a statement of its own
+# a longer expression becomes a separate statement
 _LONGEST_EXPRESSION = 70
-# fewer operations than this are not worth threads
+# fewer operations do not justify threads
 _PARALLEL_WORK = 1 << 17
 
 
 @dataclass
 class Lines:
-    """Statements at their depths."""
+    """Indented statements."""
 
     dialect: Dialect
     text: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Lines:
 
     @contextmanager
     def block(self, *head: str) -> Generator[None]:
-        """What is added inside is the body of a block."""
+        """Lines added inside are the body of a block."""
         self.add(*head)
         self.depth += 1
         before = len(self.text)
@@ -54,7 +54,7 @@ class Lines:
 
 
 def kernel_parameters(kernel: Loops) -> list[Parameter]:
-    """The arrays that a kernel's function takes: one for each different operand."""
+    """The array parameters of a kernel's function: one for each distinct operand."""
     numbers = _array_numbers(kernel)
     written = {numbers[s.access.operand] for s in kernel.stores}
     names: dict[int, Parameter] = {}
@@ -71,7 +71,7 @@ def _array_numbers(kernel: Loops) -> list[int]:
 
 
 def runs_parallel(kernel: Loops) -> bool:
-    """Whether the outermost loop is worth threads."""
+    """Whether the outermost loop justifies threads."""
     work = len(kernel.instructions)
     for size in kernel.sizes:
         work *= size
@@ -79,18 +79,18 @@ def runs_parallel(kernel: Loops) -> bool:
 
 
 class Mapping(ABC):
-    """How iterations are shared among those that run the same function: one, or every work-item of a device."""
+    """The distribution of iterations over the executors of a function: one thread, or the work-items of a device."""
 
     @abstractmethod
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
-        """Open the chunk and the outer dimensions that may run apart; -> which dimensions are open."""
+        """Open the chunk and the independent outer dimensions; -> the open dimensions."""
 
     def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
-        """The array that an element is in, and its position there."""
+        """The array that contains an element, and its position there."""
         return walk.arrays[access.operand], walk.place(access, extra)
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """The head of a loop over a row dimension; `reductions` are all that its body does, if there are any."""
+        """The head of a loop over a row dimension; if there are `reductions`, its body computes nothing else."""
         index, (start, stop) = walk.index(dimension), walk.bounds(dimension)
         if reductions:
             return walk.dialect.row_loop(index, start, stop, reductions)
@@ -101,30 +101,30 @@ class Mapping(ABC):
         del walk, dimension
 
     def held(self, walk: Walk, number: int, expression: str) -> str | None:
-        """Where an element of the row is that this sweep loads, or an earlier one has loaded; None: only in memory."""
+        """The location of a row element loaded by this sweep or an earlier one; None: only in memory."""
         del walk, number, expression
         return None
 
     def park(self, walk: Walk, number: int, store: Store, value: str) -> None:
-        """Keep a value for a later sweep: where a store will write."""
+        """Keep a value for a later sweep, at the target of a store."""
         del number
         walk.write(store, value, walk.place(store.access))
 
     def parked(self, walk: Walk, number: int, store: Store) -> str:
-        """What was parked."""
+        """A parked value."""
         del number
         return walk.dialect.load(walk.stored_dtype(store), walk.array(store), walk.place(store.access))
 
     def combine_rows(self, walk: Walk, number: int) -> None:
-        """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
+        """Combine a reduction's partial results, one per executor of the row, into a result that all of them know."""
         del walk, number
 
     def reduced(self, walk: Walk, number: int, value: str) -> None:
-        """A reduction takes one more element in."""
+        """Combine one more element into a reduction."""
         walk.combine(number, value)
 
     def cumulated(self, walk: Walk, number: int, value: str) -> str:
-        """A running result takes one more element in; -> what it is there."""
+        """Combine one more element into a cumulative result; -> its value there."""
         walk.combine(number, value)
         return f"r{number}"
 
@@ -133,22 +133,22 @@ class Mapping(ABC):
         walk.write(store, value, place, array=array)
 
     def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
-        """Combine a value with what is in memory."""
+        """Combine a value with the value in memory."""
         walk.accumulate(store, place, value)
 
     def initialized(self, walk: Walk) -> None:
-        """What accumulating stores begin with was written, by all that run this point."""
+        """All executors have written the initial values of accumulating stores."""
         del walk
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:
-        """What is written inside happens once for a row."""
+        """Code inside runs once per row."""
         del walk
         yield
 
 
 class SequentialMapping(Mapping):
-    """One function runs all iterations; the outermost loop may be shared by threads of the language's own."""
+    """One function runs all iterations; the outermost loop may run on the language's threads."""
 
     def __init__(self, threads: bool) -> None:
         self.threads = threads
@@ -176,7 +176,7 @@ def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None
 
 
 class Walk:
-    """Spells one kernel: what it says is in the dialect's words, who runs it is the mapping's business."""
+    """Writes one kernel: the dialect provides the syntax, the mapping distributes the iterations."""
 
     def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines, mapping: Mapping) -> None:
         self.loops = kernel
@@ -186,8 +186,8 @@ class Walk:
         self.plan = row_schedule(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
-        self.uses: Counter[int] = Counter()  # how often each value is read where it is written
-        # with one store no load can follow one that it must come before
+        self.uses: Counter[int] = Counter()  # how often each value is read in its scope
+        # with a single store, no load can follow a store that it must precede
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
     # ------------------------------------------------------------------ loops
@@ -210,14 +210,14 @@ class Walk:
         return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
 
     def bounds(self, dimension: int) -> tuple[str, str]:
-        """The range of a dimension: a chunk's, if it is the first one of a kernel that is cut."""
+        """The range of a dimension: the chunk's range for the first dimension of a chunked kernel."""
         if dimension or self.loops.chunks == 1:
             return "0", str(self.loops.sizes[dimension])
         return self.chunk_bound(0), self.chunk_bound(1)
 
     @contextmanager
     def dimension(self, dimension: int, reductions: Sequence[Reduction] = ()) -> Generator[None]:
-        """A loop over a dimension: of the row as the mapping shares it; `reductions` may be all that it does."""
+        """A loop over a dimension; the mapping distributes row dimensions; it may only compute `reductions`."""
         if dimension < self.loops.outer:
             head = (self.dialect.loop(self.index(dimension), *self.bounds(dimension)),)
         else:
@@ -227,12 +227,12 @@ class Walk:
             yield
 
     def chunk_bound(self, shift: int) -> str:
-        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1)."""
+        """The start (shift 0) or end (1) of a chunk's range of dimension 0."""
         number = "(chunk + 1)" if shift else "chunk"
         return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
 
     def initialize(self, store: Store, opened: Collection[int]) -> None:
-        """Set what an accumulating store reaches from here to its reducer's neutral element."""
+        """Set the elements that an accumulating store reaches from here to its reducer's neutral element."""
         assert store.accumulate is not None
         dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
@@ -243,7 +243,7 @@ class Walk:
             self.write(store, start, self.place(store.access), dtype)
 
     def place(self, access: Access, extra: str | None = None) -> str:
-        """The position of an access, `extra` elements further."""
+        """The position of an access, plus `extra` elements."""
         terms = [(stride, self.index(d)) for d, stride in enumerate(access.strides) if stride]
         if access.chunk_stride and self.loops.chunks > 1:
             terms.append((access.chunk_stride, "chunk"))
@@ -253,7 +253,7 @@ class Walk:
 
     # ------------------------------------------------------------------ rows
     def row(self) -> None:
-        """For one outer index: each sweep over the row, with what is of the row in between."""
+        """For one outer index: each sweep over the row, with the row-level code in between."""
         known: dict[int, str] = {}
         for phase, sweep in enumerate(self.plan.passes):
             self.uses = self.row_uses(phase)
@@ -267,7 +267,7 @@ class Walk:
                         self.store(number, known)
 
     def row_uses(self, phase: int) -> Counter[int]:
-        """How often values of the row are read by others of the phase, and by its stores; elsewhere counts as often."""
+        """How often row-level values are read in a phase and by its stores; uses elsewhere count as several."""
         own = self.plan.row_values[phase]
         stores = [self.loops.stores[n] for n in self.plan.row_stores[phase]]
         empty = self.plan.passes[phase].empty
@@ -287,12 +287,12 @@ class Walk:
         uses = Counter(a for n in instructions for a in self.loops.instructions[n].args)
         for store in stores:
             uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
-            # what is combined stands once in the text, but a guard and an address may stand twice
+            # a combined value is written once, but a guard and an address may be written twice
             uses.update(n for n in (store.address,) if n is not None and store.accumulate)
         return uses
 
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
-        """One pass over the row: what is computed, combined and stored for each element."""
+        """One pass over the row: the computations, combinations and stores for each element."""
         instructions, inner = self.loops.instructions, dict(known)
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
         self.uses = self.sweep_uses(sweep)
@@ -314,7 +314,7 @@ class Walk:
                     text = self.mapping.parked(self, number, self.loops.stores[recalled[number]])
                     inner[number] = self.named(number, text)
                 elif number in running:
-                    # a later element changes the running value, this one keeps what it is now
+                    # later elements change the running value: keep its current value
                     result = self.mapping.cumulated(self, number, inner[instructions[number].args[0]])
                     inner[number] = self.named(number, result)
                 else:
@@ -332,12 +332,12 @@ class Walk:
             known[number] = f"r{number}"
 
     def reduction(self, number: int) -> Reduction:
-        """What a reduction's variable is."""
+        """The variable of a reduction."""
         instruction = self.loops.instructions[number]
         return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
 
     def combine(self, number: int, value: str) -> None:
-        """Combine an element into a reduction's or a running result."""
+        """Combine an element into the result of a reduction or cumulative operation."""
         instruction, name = self.loops.instructions[number], f"r{number}"
         step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
         text = step(instruction.attribute, instruction.dtype, name, value)
@@ -352,7 +352,7 @@ class Walk:
         return name
 
     def value(self, number: int, values: dict[int, str]) -> None:
-        """How a value is written: as an expression where it is short and read once, in the same place."""
+        """Write a value: as an expression if it is short and read once, in the same scope."""
         instruction = self.loops.instructions[number]
         expression = self.expression(instruction, [values[a] for a in instruction.args])
         held = self.mapping.held(self, number, expression) if instruction.op == "load" else None
@@ -372,7 +372,7 @@ class Walk:
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
             return self.dialect.index(self.index(attribute))
-        if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
+        if op in ("reduce", "cumulate"):  # in a kernel without row dimensions
             return arguments[0]
         if op == "load":
             dtype = self.loops.operands[attribute.operand].dtype
@@ -396,12 +396,12 @@ class Walk:
     def write(
         self, store: Store, value: str, place: str, dtype: np.dtype | None = None, array: str | None = None
     ) -> None:
-        """Write a register of `dtype`, by default that of the store's value, to an array, by default the store's."""
+        """Write a register of `dtype`, by default the value's dtype, to an array, by default the store's."""
         dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
         self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, array or self.array(store), place, value))
 
     def store(self, number: int, values: dict[int, str]) -> None:
-        """Write a value, or combine it with what is there, where the guard holds."""
+        """Write a value, or combine it with the value in memory, if the guard is true."""
         store = self.loops.stores[number]
         with ExitStack() as nest:
             if store.guard is not None:
@@ -414,7 +414,7 @@ class Walk:
                 self.mapping.accumulate(self, store, place, values[store.value])
 
     def accumulate(self, store: Store, place: str, value: str) -> None:
-        """Combine a value with what is there."""
+        """Combine a value with the value in memory."""
         assert store.accumulate is not None
         held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
         given = self.loops.instructions[store.value].dtype
@@ -423,5 +423,5 @@ class Walk:
         self.write(store, combined, place, dtype)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
-        """A value in the dtype that is computed with."""
+        """Convert a value to its compute dtype."""
         return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value

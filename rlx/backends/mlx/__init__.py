@@ -39,24 +39,24 @@ class MlxExecutable(Executable):
             self.function = PlanFunction(plan)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
-        """Run on dense inputs in the order of plan.inputs; what comes back is being computed."""
+        """Run on dense inputs in the order of plan.inputs; the results are computed asynchronously."""
         with computing_on(self.unit):
             return self._begun(self._results(inputs))
 
     def run_giving(self, inputs: list[Storage]) -> list[Storage]:
-        """The list is emptied before MLX computes: it reuses the memory of arrays that only its own graph holds."""
+        """Run, and empty the list before MLX computes: it reuses arrays that only its graph references."""
         with computing_on(self.unit):
             results = self._results(inputs)
             inputs.clear()
             return self._begun(results)
 
     def _results(self, inputs: Sequence[Storage]) -> list[MxArray]:
-        """The results before they are computed, but for what the host has to wait for."""
+        """The results before they are computed, except steps that the host has to wait for."""
         try:
             with at_work():
                 arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
             results, error = self.function(arrays, ()), None
-        except (RuntimeError, MemoryError) as raised:  # a step that the host waited for
+        except (RuntimeError, MemoryError) as raised:  # from a step that the host waited for
             results, error = [], raised
         if error is not None:
             raise described(error)
@@ -68,11 +68,11 @@ class MlxExecutable(Executable):
         return [MlxStorage(array, self.failed, error) for array in results]
 
     def failed(self, error: BaseException) -> BaseException:
-        """What somebody who waits for a result gets instead of an error of MLX."""
+        """The error that waiting for a result raises, instead of MLX's error."""
         return failed_run(described(error), self.plan.kernels)
 
     def texts(self) -> dict[str, str]:
-        """The plan, its kernels, what is traced, and what runs on the host and why."""
+        """The plan, its kernels, the traced functions, and the kernels that run on the host, with reasons."""
         host = [f"{_name(kernel)}: {cause}" for kernel, cause in self.function.host_steps]
         host += [f"{_name(kernel)}: stepped by the host" for kernel in self.function.host_loops]
         with computing_on(self.unit):
@@ -87,7 +87,7 @@ class MlxExecutable(Executable):
         }
 
     def _metal(self) -> dict[str, str]:
-        """Kernels that are Metal's, where they are asked for."""
+        """The source of rlx's Metal kernels, if they are enabled."""
         if not is_wanted():
             return {}
         nests = [k for part in traced_parts(self.function) for k in part.kernels if isinstance(k, Loops)]
@@ -106,7 +106,7 @@ def _name(kernel: object) -> str:
 
 
 class MlxBackend(Backend):
-    """Compiles plans to functions of mlx.core, traced at their first call; `unit`: by default MLX's default device."""
+    """Compiles plans to functions of mlx.core, traced at their first call. unit: by default MLX's default device."""
 
     name = "mlx"
     def __init__(self, number: int = 0) -> None:
@@ -115,7 +115,7 @@ class MlxBackend(Backend):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Its GPU, if there is one, and the processor."""
+        """MLX's GPU, if there is one, and the processor."""
         return tuple(unit.name for unit in UNITS)
 
     def on(self, unit: str) -> Backend:
@@ -124,7 +124,7 @@ class MlxBackend(Backend):
             return self
         if unit not in self.units:
             which = " and ".join(f"mlx:{name}" for name in self.units)
-            raise DeviceError(f"There is no device 'mlx:{unit}': MLX has {which} here.", "Use one of those, or 'mlx'.")
+            raise DeviceError(f"There is no device 'mlx:{unit}': MLX has {which} here.", "Use one of these, or 'mlx'.")
         return MlxBackend(self.units.index(unit))
 
     @property
@@ -134,12 +134,13 @@ class MlxBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run whole, neither tile by tile nor in chunks, and what can be kept is not computed again.
+        """Kernels run whole, neither tile by tile nor in chunks, and stored values are not recomputed.
 
-        A value costs nothing to keep and an operation something to repeat; a short row is one operation as a long one.
+        Storing a value costs nothing, and repeating an operation does; a short row is one operation like a long one.
         """
         return LoweringOptions(
             least_row_tiles=0,
+            wide_running_sums=False,
             chunks=ChunkLimits(counts=()),
             rows=RowLimits(short=0),
             unroll_reduction=0,
@@ -151,14 +152,15 @@ class MlxBackend(Backend):
 
     @property
     def claims(self) -> Claims:
-        """No row tiles; blocks that MLX has a function for; and on a GPU no float64."""
+        """Claims no row tiles; the blocks that MLX has a function for; and no float64 on a GPU."""
         dtypes = supported_dtypes - _WIDE if self.unit.name == "gpu" else supported_dtypes
         return Claims(kinds=_KINDS, dtypes=dtypes, blocks=frozenset(BLOCKS), fits=fits)
 
     def host_reason(self, kernel: Kernel) -> str | None:
-        """Why a kernel runs on the host, in NumPy; None if MLX runs it."""
-        return host_cause(kernel)
+        """The reason that a kernel runs on the host, in NumPy; None if MLX runs it."""
+        with computing_on(self.unit):
+            return host_cause(kernel)
 
     def compile(self, plan: Plan) -> Executable:
-        """A function of the plan."""
+        """Compile the plan to a function."""
         return MlxExecutable(plan, self.unit)

@@ -1,6 +1,6 @@
 """Blocks that MLX has a function for: attention, norms, softmax, rotary positions, products with packed weights.
 
-Derivatives are those of their equations.
+Derivatives use the blocks' equations.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _attention_fits(types: Types, attributes: Attributes) -> bool:
         return False
     if len(types) == 4 and types[3].ndim != 4:
         return False
-    # of fewer queries than keys MLX's causal mask sees the last ones
+    # with fewer queries than keys, MLX's causal mask aligns them at the end
     return not attributes["is_causal"] or (query.shape[1] == key.shape[1] and len(types) == 3)
 
 
@@ -100,7 +100,7 @@ def _logsumexp(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
 
 # ------------------------------------------------------------------ rotary positions
 def _rotary_fits(types: Types, attributes: Attributes) -> bool:
-    """Where positions follow one another: MLX makes the angles of the first one and the frequencies."""
+    """Rotary positions, if they are consecutive: MLX computes the angles from the first one and the frequencies."""
     if attributes["operands"] != ("x", "cosines", "sines", "starts", "frequencies"):
         return False
     x, cosines, _, starts, frequencies = types
@@ -127,7 +127,7 @@ def _rotary(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
         base=None,
         scale=1.0,
         offset=starts,
-        freqs=mx.reciprocal(frequencies),  # MLX divides by them
+        freqs=mx.reciprocal(frequencies),  # MLX divides by these numbers
     )
 
 
@@ -144,7 +144,7 @@ def _convolution_fits(types: Types, attributes: Attributes) -> bool:
 
 
 def _convolution(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
-    """MLX wants features last; it is given views."""
+    """A convolution by MLX, which needs features last; views reorder the axes."""
     lhs, rhs = (
         mx.transpose(x, (spec[0], *spec[2:], spec[1]))
         for x, spec in zip(operands, (attributes["lhs_spec"], attributes["rhs_spec"]), strict=True)

@@ -1,4 +1,4 @@
-"""Between host memory and MLX: what comes in is copied into MLX's memory, what goes out is looked at where it lies."""
+"""The border between host memory and MLX: inputs are copied into MLX's memory, results are viewed in place."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["from_host", "to_host"]
 
 
 def from_host(array: np.ndarray) -> MxArray:
-    """A copy of an array, of MLX's dtype for what its elements hold."""
-    # without a dtype MLX makes float32 of float64
+    """A copy of an array, with the MLX dtype for its elements."""
+    # without a dtype MLX converts float64 to float32
     return mx.array(array.reshape(-1).view(memory_dtype(array.dtype)), dtype_of_memory(array.dtype))
 
 
 def to_host(array: MxArray, dtype: np.dtype) -> np.ndarray:
-    """The elements of an array that is there, as a dense one of `dtype` that shares memory where it can."""
+    """The elements of a computed array as a dense NumPy array of `dtype`, sharing memory if possible."""
     return np.ascontiguousarray(np.asarray(array)).reshape(-1).view(dtype)

@@ -66,13 +66,13 @@ def exp(x: MxArray) -> MxArray:
         return mx.exp(x)
     if not _is_double(x):
         return _exp_in_double(x).astype(mx.float32)
-    # the root keeps both ends of the range, subnormal results included, within expm1's
+    # the root keeps both ends of the range, including subnormal results, within the range of expm1
     root = mx.expm1(mx.abs(x) * 0.5) + 1.0
     return mx.where(x < 0, 1.0 / root / root, root * root)
 
 
 def _exp_in_double(x: MxArray) -> MxArray:
-    """e^x of float32, more exact than that needs."""
+    """e^x of float32, computed in float64."""
     return mx.power(mx.array(math.e, mx.float64), x.astype(mx.float64))
 
 
@@ -96,7 +96,7 @@ def sin(x: MxArray) -> MxArray:
     if _is_exact(x):
         return mx.sin(x)
     if not _is_double(x):
-        return mx.where(x == 0, x, mx.sin(x))  # which loses the sign of zero
+        return mx.where(x == 0, x, mx.sin(x))  # mx.sin loses the sign of zero
     half = mx.tan(x * 0.5)
     return 2.0 * half / (half * half + 1.0)
 
@@ -113,7 +113,7 @@ def cos(x: MxArray) -> MxArray:
 
 
 def _complement_of_square(square: MxArray, unit: MxArray) -> MxArray:
-    """(1 - square) * unit, where unit is 1 / (1 + square); right where both leave the range."""
+    """(1 - square) * unit, where unit is 1 / (1 + square); correct even if both overflow."""
     return mx.where(square > 1.0, unit * 2.0 - 1.0, (1.0 - square) * unit)
 
 
@@ -132,7 +132,7 @@ def _complement(a: MxArray) -> MxArray:
     a = mx.minimum(a, ERF_FARTHEST["double"])
     square = a * a
     bell = exp(-square)
-    # a's low half takes part in the exponent: a^2 is rounded, and exp makes its error a relative one
+    # the exponent includes a's low half: a^2 is rounded, and exp turns its error into a relative error
     high = _float(mx.bitwise_and(_bits(a), mx.array(-(1 << 27), mx.int64)))
     lost = (high * high - square) + (a - high) * (a + high)
     bell = bell - bell * lost
@@ -141,7 +141,7 @@ def _complement(a: MxArray) -> MxArray:
 
 
 def erf(x: MxArray) -> MxArray:
-    """The error function: a polynomial in the middle, where MLX's has few good digits."""
+    """The error function: a polynomial near zero, where MLX's has few accurate digits."""
     a = mx.abs(x)
     if _is_exact(x):
         return mx.where(a > 1.0, mx.erf(x), _central(x))
@@ -152,7 +152,7 @@ def erf(x: MxArray) -> MxArray:
 
 
 def erfc(x: MxArray) -> MxArray:
-    """1 - erf x, in float64 where there is one: the product of three rounded factors loses a digit."""
+    """1 - erf x, in float64 if the device has it: the product of three rounded factors loses a digit."""
     if _is_exact(x):
         return _erfc_single(x)
     if not _is_double(x):
@@ -201,7 +201,7 @@ def cbrt(x: MxArray) -> MxArray:
 
 
 def fmod(x: MxArray, y: MxArray) -> MxArray:
-    """The remainder with the sign of x: MLX's has that of y, which is the same for magnitudes."""
+    """The remainder with the sign of x, from the magnitudes: MLX's remainder has the sign of y."""
     return copysign(mx.remainder(mx.abs(x), mx.abs(y)), x)
 
 
@@ -215,7 +215,7 @@ def copysign(x: MxArray, y: MxArray) -> MxArray:
 
 
 def nextafter(x: MxArray, y: MxArray) -> MxArray:
-    """The float next to x on the way to y."""
+    """The next float after x in the direction of y."""
     bits = _bits(x)
     away = (y > x) == (x > 0)
     moved = _float(mx.where(away, bits + 1, bits - 1))
@@ -257,7 +257,7 @@ def _two_product(a: MxArray, b: MxArray, splitter: float) -> tuple[MxArray, MxAr
 
 
 def _rounded_to_odd_sum(a: MxArray, b: MxArray) -> MxArray:
-    """a + b; where it is not exact, the neighbour of the exact sum whose last bit is set."""
+    """a + b; if it is not exact, the neighbour of the exact sum whose last bit is set."""
     total, error = _two_sum(a, b)
     bits = _bits(total)
     towards_zero = (error > 0) != (total > 0)

@@ -29,7 +29,7 @@ def _complex_parts(operand: Operand, buffers: Buffers) -> tuple[MxArray, MxArray
 
 
 def _view(operand: Operand, buffers: Buffers) -> MxArray:
-    """A strided view, of MLX's own dtype where it has one."""
+    """A strided view, of MLX's dtype if it has one."""
     memory, dtype = buffers[operand.buffer], operand.buffer.dtype
     if dtype.name in ALIKE:
         memory = mx.view(flat(memory), ALIKE[dtype.name])
@@ -37,7 +37,7 @@ def _view(operand: Operand, buffers: Buffers) -> MxArray:
 
 
 def _whole(operand: Operand, buffers: Buffers) -> MxArray:
-    """A contiguous operand, dense dimensions of stride 0 included."""
+    """A contiguous operand, including dense dimensions of stride 0."""
     view = _view(operand, buffers)
     return view if view.shape == operand.shape else mx.broadcast_to(view, operand.shape)
 
@@ -48,7 +48,7 @@ def _parts(value: MxArray) -> MxArray:
 
 
 def _write(operand: Operand, value: MxArray, buffers: Buffers, scale: int = 1) -> None:
-    """Write a value through a strided view; `scale` 2: its last axis are the parts of complex numbers."""
+    """Write a value through a strided view; `scale` 2: its last axis holds the parts of complex numbers."""
     shape, strides = operand.shape, tuple(scale * s for s in operand.strides)
     if scale == 2:
         shape, strides = (*shape, 2), (*strides, 1)
@@ -56,15 +56,15 @@ def _write(operand: Operand, value: MxArray, buffers: Buffers, scale: int = 1) -
     result = overwrite(
         buffers.get(buffer), scale * buffer.size, shape, strides, scale * operand.offset, mx.reshape(value, shape)
     )
-    assert result is not None, "an operand that is written is a slice"
+    assert result is not None, "a written operand is a slice"
     buffers[buffer] = result
 
 
 # ------------------------------------------------------------------ products
 def why_not_contract(kernel: Contract) -> str | None:
-    """Why a product runs on the host; None where it is MLX's."""
+    """The reason that a product runs on the host; None if MLX computes it."""
     same = kernel.summed_in == kernel.lhs.buffer.dtype == kernel.out.buffer.dtype
-    return None if same and not kernel.tf32 else "MLX does not say in which dtype it sums narrower products"
+    return None if same and not kernel.tf32 else "MLX does not specify the dtype in which it sums narrow products"
 
 
 def run_contract(kernel: Contract, buffers: Buffers) -> None:
@@ -82,7 +82,7 @@ def run_contract(kernel: Contract, buffers: Buffers) -> None:
 
 
 def _matrix(operand: Operand, buffers: Buffers) -> MxArray:
-    """A view whose matrices have their sizes; batches that are one matrix stay one."""
+    """A view with matrices of the given sizes; a batch that repeats one matrix is not expanded."""
     return _sized(_view(operand, buffers), operand)
 
 
@@ -100,7 +100,7 @@ def _complex_product(kernel: Contract, buffers: Buffers) -> MxArray:
         lhs, rhs = _matrix(kernel.lhs, buffers), _matrix(kernel.rhs, buffers)
         product = _parts(_batched(mx.matmul(lhs, rhs), kernel))
     else:
-        # complex128, which MLX has not: products of the parts
+        # MLX has no complex128: products of the parts
         (a, b), (c, d) = (
             tuple(_sized(part, operand) for part in _complex_parts(operand, buffers))
             for operand in (kernel.lhs, kernel.rhs)
@@ -137,7 +137,7 @@ def run_sort(kernel: Sort, buffers: Buffers) -> None:
         buffers[target] = _taken(buffers[source], order, source.dtype.kind == "c")
     if kernel.index:
         target = kernel.outputs[-1]
-        # numbers without signs, of 32 bits
+        # unsigned numbers of 32 bits
         buffers[target] = mx.view(order, mx.int32) if target.dtype == np.int32 else order.astype(mx.int64)
 
 
@@ -165,7 +165,7 @@ def _taken(array: MxArray, order: MxArray, pairs: bool) -> MxArray:
 
 # ------------------------------------------------------------------ library routines
 def run_library(kernel: Library, buffers: Buffers) -> None:
-    """A routine or a block that MLX has."""
+    """Run a routine or a block with MLX's function."""
     inputs = [_whole(o, buffers) for o in kernel.inputs]
     if kernel.meaning is not None:
         results: Sequence[MxArray] = [BLOCKS[kernel.routine](inputs, kernel.attributes)]
@@ -176,7 +176,7 @@ def run_library(kernel: Library, buffers: Buffers) -> None:
 
 
 def _write_native(operand: Operand, value: MxArray, buffers: Buffers) -> None:
-    """Write a value of MLX's own dtype."""
+    """Write a value of MLX's dtype."""
     dtype = operand.buffer.dtype
     if dtype.kind == "c":
         _write(operand, _parts(value), buffers, 2)
@@ -186,14 +186,14 @@ def _write_native(operand: Operand, value: MxArray, buffers: Buffers) -> None:
 
 # ------------------------------------------------------------------ users' functions
 def why_not_call(kernel: Callback) -> str | None:
-    """Why a user's function runs on the host; None where it is one of MLX's arrays."""
+    """The reason that a user's function runs on the host; None if it is a function of MLX arrays."""
     if isinstance(kernel.function, DeviceCall) and kernel.function.device == "mlx":
         return None
     return "a Python function"
 
 
 def run_call(kernel: Callback, buffers: Buffers) -> None:
-    """A user's function of MLX's arrays, as a part of what is traced."""
+    """Run a user's function of MLX arrays as part of the trace."""
     for operand, result in zip(
         kernel.outputs, kernel.function.apply(*(_whole(o, buffers) for o in kernel.inputs)), strict=True
     ):

@@ -1,22 +1,27 @@
-"""The library: `mx` is mlx.core, present and new enough; MLX's dtypes for ours."""
+"""The library: `mx` is mlx.core, checked for its version; MLX's dtypes for rlx's."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.backends.drivers import finish_at_exit, refuse_after_fork
 from rlx.errors import DeviceError
+from rlx.installation import install_command
 from rlx.ir.types import memory_dtype
 
 __all__ = [
     "ALIKE",
     "LEAST_VERSION",
     "UNITS",
+    "Compiled",
     "MxArray",
     "Unit",
     "at_work",
@@ -40,7 +45,7 @@ def _imported() -> Any:
         least = ".".join(map(str, LEAST_VERSION))
         raise DeviceError(
             f"The device 'mlx' needs mlx {least} or newer; {core.__version__} is installed.",
-            "Bring it up to date with: pip install --upgrade 'rlx[mlx]'.",
+            f"Upgrade it with: {install_command('mlx', upgrade=True)}",
             line="",
         )
     return core
@@ -48,25 +53,59 @@ def _imported() -> Any:
 
 mx: Any = _imported()
 
-# streams belong to threads unless made for all; arrays that are not computed yet are not for two threads at once
-_lock = threading.RLock()
+# streams belong to threads unless created for all; two threads must not use an uncomputed array at once
+lock = threading.RLock()
 
 
 class Unit(NamedTuple):
-    """What MLX computes on: its name, and the stream that its operations are put on."""
+    """A device of MLX: its name, and the stream of its operations."""
 
     name: str
     stream: Any
 
 
 def _units() -> tuple[Unit, ...]:
-    """The default one first."""
+    """MLX's devices, the default one first."""
     on_gpu = mx.default_device().type == mx.DeviceType.gpu
     found = [("gpu", mx.gpu), ("cpu", mx.cpu)] if on_gpu else [("cpu", mx.cpu)]
     return tuple(Unit(name, mx.new_thread_unsafe_stream(device)) for name, device in found)
 
 
 UNITS = _units()
+
+
+class Compiled:
+    """A function under mx.compile, on the main thread; elsewhere, and at process exit, the function itself.
+
+    MLX keeps compiled functions with their thread, and crashes if a thread ends after the interpreter.
+    """
+
+    def __init__(self, function: Callable[..., list[MxArray]]) -> None:
+        self._function = function
+        self._compiled = mx.compile(function)
+        _compiled.add(self)
+
+    def __call__(self, *arrays: MxArray) -> list[MxArray]:
+        on_main = threading.current_thread() is threading.main_thread()
+        return (self._compiled if on_main else self._function)(*arrays)
+
+    def forget(self) -> None:
+        """Call the function directly from now on."""
+        self._compiled = self._function
+
+
+_compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+def _finish(_: object) -> None:
+    for unit in UNITS:
+        mx.synchronize(unit.stream)
+    for function in list(_compiled):
+        function.forget()
+
+
+refuse_after_fork(sys.modules[__name__], "mlx")
+finish_at_exit(sys.modules[__name__], _finish)
 
 
 class _Current(threading.local):
@@ -90,8 +129,8 @@ def computing_on(unit: Unit) -> Generator[None]:
 
 @contextmanager
 def at_work() -> Generator[None]:
-    """Inside, this thread alone makes and computes arrays, in the order in which it makes them."""
-    with _lock, mx.stream(_current.unit.stream):
+    """Inside, only this thread creates and computes arrays, in the order of creation."""
+    with lock, mx.stream(_current.unit.stream):
         yield
 
 
@@ -120,7 +159,7 @@ def is_on_gpu() -> bool:
 
 
 def on_processor() -> Any:
-    """The stream for what MLX has for processors only."""
+    """The stream for functions that MLX has only on processors."""
     return UNITS[-1].stream
 
 
@@ -130,7 +169,7 @@ _NAMES = {
 }
 _DTYPES = {np.dtype(name): getattr(mx, called) for name, called in _NAMES.items()}
 
-# dtypes of MLX whose numbers lie here as words, or as parts
+# MLX dtypes whose numbers are stored here as words, or as parts
 ALIKE = {name: getattr(mx, name) for name in ("bfloat16", "complex64", "float16")}
 
 

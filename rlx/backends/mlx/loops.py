@@ -1,4 +1,4 @@
-"""Loop nests over MLX: each instruction at once over the iteration space, each store a new value of its buffer."""
+"""Loop nests over MLX: each instruction runs over the iteration space, each store gives its buffer a new value."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rlx.backends.mlx.places import Place, checked_place, place_of
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
 from rlx.backends.mlx.scalar import Value, combine, constant, operation
 from rlx.backends.mlx.views import addresses, dimensions_of_whole, entries, flat, overwrite, read, reshaped, shape_of
+from rlx.backends.mlx.wide import is_refused, place_wide
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
 from rlx.ir.types import dtype_kind, element_dtype, is_narrow
@@ -23,17 +24,21 @@ __all__ = ["Buffers", "run_loops", "why_not"]
 
 # the elements of each buffer, of MLX's dtype for it (see ir.types.memory_dtype) and of any shape
 Buffers = dict[Buffer, MxArray]
-# entries by their numbers, and the dimensions that run through one of them
+# the indices of entries, and the dimensions that run through one entry
 _Whole = tuple[Place, list[int]]
 
 
 def why_not(kernel: Loops) -> str | None:
-    """What in a kernel MLX has no operation for; None where all of it runs there."""
+    """The feature of a kernel that MLX has no operation for; None if all of it runs there."""
     for instruction in kernel.instructions:
         if instruction.op == "special":
             return f"{instruction.attribute}: MLX has no such function"
     for store in kernel.stores:
-        if store.accumulate not in ("and", "or", "xor") or _is_separable(kernel, store):
+        if store.accumulate not in ("and", "or", "xor", "mul") or _is_separable(kernel, store):
+            continue
+        if store.accumulate == "mul":
+            if is_refused(kernel.instructions[store.value].dtype.itemsize):
+                return "products scattered to 8-byte numbers: Metal scatters numbers of 4 bytes"
             continue
         if dtype_kind(kernel.instructions[store.value].dtype) != "b" or store.accumulate == "xor":
             return f"scatter of {store.accumulate}: MLX scatters sums, products and extrema"
@@ -50,7 +55,7 @@ def run_loops(kernel: Loops, buffers: Buffers) -> None:
 
 
 def _is_separable(kernel: Loops, store: Store) -> bool:
-    """Whether each element that a store reaches is one of the iterations along the dimensions that it moves along."""
+    """Whether every iteration along the dimensions that move a store reaches a different element."""
     return store.address is None and reaches_apart(store.access.strides, kernel.sizes)
 
 
@@ -88,9 +93,9 @@ class _Block:
             self.buffers.update(written)
 
     def put_off(self) -> set[int]:
-        """Reductions of rows of which only stores that reduce further know: both are one reduction.
+        """Reductions of rows that are only used by stores that reduce further: both are one reduction.
 
-        A processor's sums of floats are not: MLX's sum of all of a large array has few good digits there.
+        Not for a processor's sums of floats: MLX's sum of all of a large array has few accurate digits there.
         """
         kernel, found = self.kernel, set[int]()
         elsewhere = {n for i in kernel.instructions for n in i.args}
@@ -108,7 +113,7 @@ class _Block:
 
     # -------------------------------------------------------------- values
     def evaluate(self, instruction: Instruction, arguments: list[Value], is_put_off: bool) -> Value:
-        """The instruction's value over the block; of a reduction that is put off the rows."""
+        """The instruction's value over the block; of a deferred reduction, its rows."""
         op, dtype = instruction.op, instruction.dtype
         if op == "constant":
             number = np.frombuffer(instruction.attribute, dtype.newbyteorder("<")).astype(dtype)[0]
@@ -157,21 +162,24 @@ class _Block:
         return decode(buffer.dtype, loaded) if is_narrow(buffer.dtype) else loaded
 
     def gathered(self, memory: MxArray, access: Access, address: int) -> MxArray:
-        """Entries by their numbers where entries lie apart, else elements by theirs."""
+        """Entries by their numbers where entries do not overlap, else elements by their addresses."""
         if 0 in self.extents or not memory.size:
             return mx.zeros(self.extents, memory.dtype)
         place = place_of(self.kernel.instructions, address)
         base = access.first(self.start, self.chunk)
-        table = entries(memory, self.extents, access.strides, base, place.distance, place.count)
+        known = place.count if place.clamped else None
+        table = entries(memory, self.extents, access.strides, base, place.distance, known)
+        if table is not None and place.wraps and (table.origin, table.entries.shape[0]) != (0, place.count):
+            table = None  # MLX would count from another end
         chosen = self.values[place.index].array
         along = [n for n, size in enumerate(chosen.shape) if size != 1]
         if table is None or any(access.strides[n] and self.extents[n] != 1 for n in along):
             return mx.take(flat(memory), self.addresses(access, self.values[address]))
         numbers = mx.reshape(place.numbers(self.values), tuple(chosen.shape[n] for n in along))
-        return _in_place(mx.take(table, numbers, axis=0), along)
+        return _in_place(mx.take(table.entries, table.places(numbers, place.distance), axis=0), along)
 
     def addresses(self, access: Access, moved: Value | None) -> MxArray:
-        """Numbers of the elements that an index map reaches, `moved` elements further."""
+        """Indices of the elements that an index map reaches, moved by `moved` elements."""
         fixed = access.offset + access.chunk_stride * self.chunk
         if moved is not None and not fixed and not any(access.strides):
             return moved.array
@@ -200,7 +208,7 @@ class _Block:
     def scattered(
         self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
     ) -> _Scattered:
-        """Whole entries of the buffer at their numbers, if a store writes such, else elements at theirs."""
+        """The positions of a store: indices of whole entries if it writes such, else of elements."""
         whole = self.place_of_whole(target, store, extents)
         if whole is None:
             where = self.addresses(store.access, None if store.address is None else self.values[store.address])
@@ -212,7 +220,7 @@ class _Block:
         return _Scattered.of(where, value.array, taken, extents, inside, place.distance)
 
     def place_of_whole(self, target: _Target, store: Store, extents: tuple[int, ...]) -> _Whole | None:
-        """What a store's address counts, if the store writes whole entries; of assignments the last element counts."""
+        """The entries that a store's address counts, if it writes whole entries; in assignments the last write wins."""
         if store.address is None or (store.accumulate is None and (store.order != "any" or store.guard is not None)):
             return None
         instructions = self.kernel.instructions
@@ -231,19 +239,19 @@ class _Block:
         return (place, inside) if not rest and place.count in (entries, None) else None
 
     def initialize(self, target: _Target, store: Store) -> None:
-        """Set what an accumulating store reaches to its reducer's identity."""
+        """Set the elements that an accumulating store reaches to its reducer's identity."""
         assert store.accumulate is not None
         target.fill(self.addresses(store.access, None), target.identity(store.accumulate))
 
     def store_static(
         self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
     ) -> None:
-        """Write through an index map that reaches no element twice but along the dimensions it stands still in."""
+        """Write through an index map that reaches no element twice, except along dimensions that do not move it."""
         access, base = store.access, store.access.first(self.start, self.chunk)
         array = value.array
         if guard is not None:
             if store.accumulate is None:
-                # what is not written keeps its value
+                # elements that are not written keep their values
                 kept = target.load(extents, access.strides, base)
                 array = mx.where(guard, array, kept if not is_narrow(value.dtype) else target.codes(kept))
             else:
@@ -265,13 +273,13 @@ class _Block:
 
 
 def _nothing(reducer: str, dtype: np.dtype) -> MxArray:
-    """What leaves any number unchanged under a reducer, the signs of zeros included."""
+    """The identity of a reducer, which preserves the signs of zeros."""
     number = neutral(reducer, dtype)
     return constant(-0.0 if reducer == "add" and dtype_kind(dtype) == "f" else number, dtype)
 
 
 class _Scattered(NamedTuple):
-    """Numbers for places of a buffer: its elements, or entries of several; and which of them are taken, if not all."""
+    """Indices of a buffer's elements, or of its entries of several elements; and which are written, if not all."""
 
     places: MxArray
     numbers: MxArray
@@ -288,7 +296,7 @@ class _Scattered(NamedTuple):
         inside: list[int],
         length: int,
     ) -> _Scattered:
-        """Of the iterations of a nest, whose dimensions `inside` run through an entry."""
+        """The places of a nest's iterations, whose dimensions `inside` run through an entry."""
         outside = [n for n in range(len(extents)) if n not in inside]
         apart = tuple(1 if n in inside else size for n, size in enumerate(extents))
         count = prod(apart)
@@ -320,29 +328,29 @@ class _Target:
         return element_dtype(self.buffer.dtype)
 
     def identity(self, reducer: str) -> MxArray:
-        """The reducer's identity as the buffer holds it."""
+        """The reducer's identity in the buffer's representation."""
         number = np.array(neutral(reducer, self.element)).astype(self.element)
         if is_narrow(self.element):
             number = number.view(np.dtype(f"u{number.itemsize}"))
         return constant(number, number.dtype)
 
     def keep(self) -> None:
-        """Nothing is written."""
+        """Write nothing."""
         if self.array is None:
             self.array = mx.zeros((_memory_size(self.buffer),), dtype_of_memory(self.buffer.dtype))
 
     def codes(self, value: MxArray) -> MxArray:
-        """Numbers as the buffer holds them."""
+        """Numbers in the buffer's representation."""
         return encode(self.element, value)
 
     def load(self, extents: tuple[int, ...], strides: tuple[int, ...], base: int) -> MxArray:
-        """What the buffer holds where a store writes, as numbers."""
+        """The old values at the written positions, as numbers."""
         self.keep()
         loaded = read(self.array, extents, strides, base)
         return decode(self.element, loaded) if is_narrow(self.element) else loaded
 
     def held(self, array: MxArray, dtype: np.dtype) -> MxArray:
-        """A value of `dtype` as the buffer holds it."""
+        """A value of `dtype` in the buffer's representation."""
         return self.codes(array) if is_narrow(self.element) and not is_narrow(dtype) else array
 
     def write(
@@ -378,14 +386,14 @@ class _Target:
         self.array = self.codes(combined) if narrow else combined
 
     def fill(self, places: MxArray, number: MxArray) -> None:
-        """Set elements to a number as the buffer holds it."""
+        """Set elements to a number in the buffer's representation."""
         self.keep()
         if 0 not in places.shape:
             self.array = _placed(flat(self.array), places, number)
 
 
 def _in_place(array: MxArray, along: list[int]) -> MxArray:
-    """An array whose first dimensions are those of these places, where the others behind them have size 1."""
+    """An array reordered so that the dimensions at these positions are first; the dimensions after them have size 1."""
     leading = len(along)
     order = [along.index(n) if n in along else leading + n for n in range(array.ndim - leading)]
     shape = tuple(array.shape[n] for n in order)
@@ -396,14 +404,16 @@ def _in_place(array: MxArray, along: list[int]) -> MxArray:
 
 
 def _placed(memory: MxArray, where: MxArray, numbers: MxArray) -> MxArray:
-    """Memory with numbers at places, of which no two differ about an element."""
+    """Memory with numbers at places; equal places have equal numbers."""
+    if is_refused(memory.dtype.size):
+        return place_wide(memory, where, numbers)
     result = mx.reshape(memory, memory.shape)  # an assignment changes this handle alone
     result[where] = numbers
     return result
 
 
 def _last(memory: MxArray, where: MxArray, numbers: MxArray, taken: MxArray | None) -> MxArray:
-    """Memory with numbers at places: of several at one place the last, which a scatter of MLX does not promise."""
+    """Memory with numbers at places: the last one wins at each place, which a scatter of MLX does not guarantee."""
     order = mx.arange(0, where.size, dtype=mx.int32)
     if taken is not None:
         order = mx.where(taken, order, mx.array(-1, mx.int32))

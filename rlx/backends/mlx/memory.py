@@ -1,4 +1,4 @@
-"""Memory of MLX: arrays of the device lie as mx.array, which the host and other libraries look at without a copy."""
+"""Memory of MLX: arrays of the device are mx.arrays, which the host and other libraries read without a copy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rlx.storage import Device, Storage
 
 __all__ = ["MlxMemory", "MlxStorage"]
 
-Failed = Callable[[BaseException], BaseException]  # what somebody who waits gets for an error of MLX
+Failed = Callable[[BaseException], BaseException]  # the error that waiting raises for an error of MLX
 
 
 class MlxStorage(Storage):
-    """The elements of an array as an mx.array of one dimension (see ir.types.memory_dtype), computed or on the way.
+    """The elements of an array as an mx.array of one dimension (see ir.types.memory_dtype), computed or pending.
 
-    Nobody assigns to the array, so that several storages may have one.
+    The array is never assigned to, so that several storages may share it.
     """
 
     __slots__ = ("_error", "_failed", "array")
@@ -58,7 +58,7 @@ class MlxStorage(Storage):
         return to_host(self.array, dtype).reshape(shape)
 
     def is_ready(self) -> bool:
-        """True, after waiting: MLX does not say of an array whether it is computed."""
+        """True, after waiting: MLX does not report whether an array is computed."""
         if self._error is None:
             self._error = computed((self.array,))
         return True
@@ -71,7 +71,7 @@ class MlxStorage(Storage):
 
 
 class MlxMemory(Memory):
-    """What MLX allocates, for its processor and its GPU alike; `unit`: what operations on arrays here run on."""
+    """MLX's allocations, for its processor and its GPU alike; `unit`: the unit of operations on arrays here."""
 
     addressable = True
 
@@ -80,12 +80,12 @@ class MlxMemory(Memory):
         self.unit = unit
 
     def allocate(self, nbytes: int) -> Storage:
-        """Memory of zeros."""
+        """Allocate memory of zeros."""
         with computing_on(self.unit), at_work():
             return MlxStorage(mx.zeros((nbytes,), mx.uint8))
 
     def put(self, array: np.ndarray) -> Storage:
-        """A copy in MLX's memory."""
+        """Copy an array to MLX's memory."""
         with computing_on(self.unit), at_work():
             return MlxStorage(from_host(array))
 
@@ -94,37 +94,37 @@ class MlxMemory(Memory):
         return storage.view(shape, dtype)
 
     def synchronize(self) -> None:
-        """Wait for what was put on the unit's stream."""
+        """Wait for the operations on the unit's stream."""
         with computing_on(self.unit), at_work():
             mx.synchronize(self.unit.stream)
 
     def pool_bytes(self) -> int:
-        """Bytes that MLX holds, in use or for reuse."""
+        """The bytes of MLX's memory, in use or kept for reuse."""
         return mx.get_active_memory() + mx.get_cache_memory()
 
     def limits(self) -> str:
-        """What MLX says of its memory, and Metal of the GPU's."""
+        """The memory that MLX reports, and Metal's numbers for the GPU."""
         with at_work():
-            kept = mx.set_cache_limit(0)  # there is no other way to ask for it
+            kept = mx.set_cache_limit(0)  # the only way to read it
             mx.set_cache_limit(kept)
         return f"{memory_in_use()}; {', '.join(memory_limits())}; at most {gigabytes(kept)} are kept for reuse"
 
     def clear_pool(self) -> None:
-        """Give back what MLX keeps for reuse."""
+        """Free the memory that MLX keeps for reuse."""
         mx.clear_cache()
 
     # -------------------------------------------------------------- MLX's own arrays
     def adopt(self, value: MxArray) -> tuple[Storage, tuple[int, ...], np.dtype]:
-        """An mx.array as a storage, without a copy where it is dense; its shape and dtype."""
+        """An mx.array as a storage, without a copy if it is dense; its shape and dtype."""
         dtype = _dtype_of(value)
         with computing_on(self.unit), at_work():
-            # another handle: whoever assigns to elements of the array that was given changes that one alone
+            # a new handle: assigning to elements of the given array changes only that array
             elements = mx.contiguous(mx.reshape(value, (-1,)))
             wanted = dtype_of_memory(dtype)
             return MlxStorage(elements if elements.dtype == wanted else mx.view(elements, wanted)), value.shape, dtype
 
     def lend(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> MxArray:
-        """An mx.array over a storage, without a copy. Raises DtypeError where MLX has no such dtype."""
+        """An mx.array over a storage, without a copy. Raises DtypeError if MLX has no such dtype."""
         assert isinstance(storage, MlxStorage)
         wanted = _counterpart(dtype)
         with computing_on(self.unit), at_work():
@@ -132,28 +132,28 @@ class MlxMemory(Memory):
             return mx.reshape(elements if elements.dtype == wanted else mx.view(elements, wanted), shape)
 
     def dlpack_device(self) -> tuple[int, int]:
-        """The processor's, or Metal's."""
+        """DLPack's device: the processor's, or Metal's."""
         return tuple(mx.zeros((0,)).__dlpack_device__())
 
     def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
-        """MLX's capsule; what is in it is computed."""
+        """MLX's capsule, after waiting for the elements."""
         storage.wait()
         return self.lend(storage, shape, dtype).__dlpack__()
 
 
 def _counterpart(dtype: np.dtype) -> Any:
-    """MLX's dtype of the same numbers."""
+    """The equal dtype of MLX."""
     if dtype.name in ALIKE:
         return ALIKE[dtype.name]
     if memory_dtype(dtype) == dtype:
         return dtype_of_memory(dtype)
     raise DtypeError(
-        f"MLX has no {dtype.name}, so that there is no mx.array of an array of that dtype.",
+        f"MLX has no {dtype.name}, so an array of this dtype has no mx.array.",
         "Convert it first: x.astype(...) to float32 or complex64.",
     )
 
 
 def _dtype_of(value: MxArray) -> np.dtype:
-    """Our dtype of an mx.array's."""
+    """The rlx dtype of an mx.array's dtype."""
     name = str(value.dtype).rpartition(".")[2]
     return dtype_of(name.rstrip("_"))

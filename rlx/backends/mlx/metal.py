@@ -1,7 +1,7 @@
-"""Row kernels and gathers as kernels of mx.fast.metal_kernel: text in Metal's language, made here and run on a Mac.
+"""Row kernels and gathers as kernels of mx.fast.metal_kernel: source in Metal's language, generated here, run on a Mac.
 
-The text is that of the shared walk over grids; MLX writes the head of the function. Nothing here has been compiled by
-Metal yet, so that it is used only where RLX_METAL_KERNELS=1 asks for it, on a GPU.
+The shared walk over grids writes the source; MLX writes the head of the function. Metal has not compiled it yet, so it
+is only used on a GPU with RLX_METAL_KERNELS=1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlx.ir.kernels import Buffer, Loops
 
 __all__ = ["MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
 
-_LIMITS = Limits(held=0)  # nobody has tried rows in registers there
+_LIMITS = Limits(held=0)  # rows in registers have not been tried there
 _HEAD = """\
 #undef INT64_C
 #undef UINT64_C
@@ -38,7 +38,7 @@ _HEAD = """\
 #define INT32_MIN (-2147483647 - 1)
 #define INT64_MIN (-9223372036854775807L - 1)
 """
-# functions of C's library whose names say that they are float's: Metal's take either
+# functions of C's library that have a float variant by name: Metal's functions are overloaded
 _OVERLOADED = """acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh exp exp2 fabs floor fma fmod log log2
     pow rint sin sinh sqrt tan tanh trunc""".split()
 _MISSING = frozenset("erf erfc erf_inv expm1 log1p cbrt nextafter".split())
@@ -48,7 +48,7 @@ _WORDS = """kernel device constant thread threadgroup vertex fragment half bfloa
 
 
 class MetalDialect(DeviceDialect):
-    """Metal's language, inside of a function whose head MLX writes: arrays are pointers by their names."""
+    """Metal's language, inside a function whose head MLX writes: each array is a pointer with its name."""
 
     language = "Metal"
     global_space = "device"
@@ -59,7 +59,7 @@ class MetalDialect(DeviceDialect):
         super().__init__(shuffles=False)
 
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """MLX's."""
+        """MLX writes the declaration."""
         return ""
 
     def kernel(
@@ -77,40 +77,40 @@ class MetalDialect(DeviceDialect):
         return "(int)thread_position_in_threadgroup.x"
 
     def barrier(self) -> str:
-        """Of both memories."""
+        """A barrier of both memories."""
         return "threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """Rows are combined in memory."""
-        raise AssertionError("Metal's items read no registers of others")
+        """Not supported: rows are combined in memory."""
+        raise AssertionError("rlx's Metal kernels do not use shuffles")
 
     def has_atomic(self, dtype: np.dtype) -> bool:
-        """None is used: scatters are MLX's."""
+        """No atomics are used: MLX computes scatters."""
         return False
 
     def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
         """See has_atomic."""
-        raise AssertionError("Metal's kernels scatter nothing")
+        raise AssertionError("rlx's Metal kernels have no scatters")
 
     def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
         """See has_atomic."""
         return None
 
     def spells(self, kernel: Loops) -> bool:
-        """Not in float64, and without the functions that Metal has not."""
+        """Not in float64, nor the functions that Metal lacks."""
         dtypes = {i.dtype for i in kernel.instructions} | {b.dtype for b in kernel.operands}
         if dtypes & {np.dtype(np.float64), np.dtype(np.complex128)}:
             return False
         return super().spells(kernel) and all(i.op not in _MISSING for i in kernel.instructions)
 
     def program_head(self, text: str) -> str:
-        """Macros, and functions by the names of C's library."""
+        """Macros, and functions with the names of C's library."""
         names = [name for name in _OVERLOADED if f"{name}f(" in text]
         return "\n".join([_HEAD, *(f"#define {name}f metal::{name}" for name in names)])
 
 
 class MetalKernel(NamedTuple):
-    """What mx.fast.metal_kernel takes: a name, what stands before the function, its body; and how it is launched."""
+    """The arguments of mx.fast.metal_kernel: the name, the source before the function, the body; and the launch."""
 
     name: str
     header: str
@@ -122,27 +122,27 @@ class MetalKernel(NamedTuple):
 
 
 def is_wanted() -> bool:
-    """Whether kernels are to be Metal's: on a GPU of Apple's where RLX_METAL_KERNELS=1."""
+    """Whether rlx's Metal kernels are enabled: on an Apple GPU with RLX_METAL_KERNELS=1."""
     return os.environ.get("RLX_METAL_KERNELS") == "1" and is_on_gpu() and mx.metal.is_available()
 
 
 def why_not_metal(kernel: Loops) -> str | None:
-    """Why a kernel stays operations of MLX; None where it is a row kernel or a gather that Metal can run."""
+    """The reason that a kernel uses MLX operations; None if it is a row kernel or a gather that Metal can run."""
     rows = any(i.op in ("reduce", "cumulate") for i in kernel.instructions)
     gathers = any(i.op == "load" and i.args for i in kernel.instructions)
     if not rows and not gathers:
-        return "mx.compile makes one kernel of it"
+        return "mx.compile fuses it into one kernel"
     if kernel.chunks > 1 or 0 in kernel.sizes:
         return "it is cut, or empty"
     if not MetalDialect().spells(kernel):
-        return "Metal lacks a function or a dtype of it"
+        return "Metal lacks one of its functions or dtypes"
     read = {kernel.operands[i.attribute.operand] for i in kernel.instructions if i.op == "load"}
     for store in kernel.stores:
         buffer = kernel.operands[store.access.operand]
         if store.address is not None or store.guard is not None or buffer in read:
             return "it changes a part of an array"
         if store.accumulate is not None and not store.initialize:
-            return "it adds to what is there"
+            return "it adds to an existing array"
         reached = prod(n for n, s in zip(kernel.sizes, store.access.strides, strict=True) if s)
         if reached != buffer.size * (2 if buffer.dtype.kind == "c" else 1):
             return "it writes a part of an array"

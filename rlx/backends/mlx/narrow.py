@@ -14,7 +14,7 @@ __all__ = ["decode", "encode"]
 
 
 def decode(dtype: np.dtype, codes: MxArray) -> MxArray:
-    """The float32 numbers, or the integers of a byte, that codes mean."""
+    """The float32 numbers, or the integers of a byte, that codes represent."""
     if dtype.name in ALIKE:
         return mx.view(codes, ALIKE[dtype.name]).astype(mx.float32)
     return mx.take(_meanings(dtype), codes)
@@ -34,7 +34,7 @@ def encode(dtype: np.dtype, numbers: MxArray) -> MxArray:
 
 @cache
 def _meanings(dtype: np.dtype) -> MxArray:
-    """What each byte means; bits above the code's are not looked at."""
+    """The value of each byte; bits above the code's are ignored."""
     form = FLOAT_FORMATS.get(dtype) or INTEGER_FORMATS[dtype]
     codes = (np.arange(256) & ((1 << form.bits) - 1)).astype(np.uint8)
     wide = compute_dtype(dtype)
@@ -44,7 +44,7 @@ def _meanings(dtype: np.dtype) -> MxArray:
 
 
 def _rounded_to_odd(numbers: MxArray) -> MxArray:
-    """float64 numbers as float32 ones that round to float16 as the former do (Boldo and Melquiond, 2008)."""
+    """float64 numbers as float32 numbers that round to the same float16 (Boldo and Melquiond, 2008)."""
     nearest = numbers.astype(mx.float32)
     wide = nearest.astype(mx.float64)
     bits = mx.view(nearest, mx.uint32)
@@ -55,7 +55,7 @@ def _rounded_to_odd(numbers: MxArray) -> MxArray:
 
 
 def _scale(form: FloatFormat, numbers: MxArray) -> MxArray:
-    """Powers of two without a sign: to the nearest, up from the middle, and always up from the least one."""
+    """Powers of two without a sign: to the nearest, ties up, and always up from the least one."""
     bits = mx.view(numbers, mx.uint32)
     code = mx.where(bits <= 1 << 22, 0, mx.right_shift(bits + (1 << 22), 23))
     positive = mx.logical_and(numbers > 0, numbers < float("inf"))

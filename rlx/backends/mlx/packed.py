@@ -1,7 +1,7 @@
 """Products with matrices that stay packed: the block `dequantized_product` by mx.quantized_matmul.
 
 MLX has a scale and an offset for each group of unsigned codes, in words of 32 bits with the first code in the lowest
-bits. Codes of four bits lie like that here, too; those of eight are signed, so that their highest bit is turned.
+bits. Codes of four bits have the same layout here; codes of eight bits are signed, so their highest bit is inverted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rlx.ir.types import TensorType
 __all__ = ["PACKED_PRODUCT", "fits_packed", "packed_product", "with_packed_constants"]
 
 PACKED_PRODUCT = "dequantized_product"
-_GROUPS = frozenset((32, 64, 128))  # that mx.quantized_matmul takes in its mode "affine"
-_GLOBAL = "global_scale"  # the operand behind those of the weight, where there is one
-_READY = "packed"  # an attribute of products whose weight is as MLX wants it
+_GROUPS = frozenset((32, 64, 128))  # the group sizes of mx.quantized_matmul in mode "affine"
+_GLOBAL = "global_scale"  # the optional operand after the weight's
+_READY = "packed"  # the attribute of products whose weight has MLX's layout
 
 
 class _Layout(NamedTuple):
-    """How MLX reads a scheme. middle: the unsigned code that stands for zero."""
+    """MLX's parameters for a scheme. middle: the unsigned code that represents zero."""
 
     mode: str
     bits: int
@@ -37,7 +37,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(scheme: str) -> _Layout | None:
-    """The layout of a scheme; None where MLX has none that is alike."""
+    """The layout of a scheme; None if MLX has no equivalent."""
     kind, _, block = scheme.partition("/")
     group = int(block) if block.isdecimal() else 0
     if scheme in ("mxfp4/32", "nvfp4/16"):
@@ -50,7 +50,7 @@ def _layout(scheme: str) -> _Layout | None:
 
 
 def fits_packed(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
-    """Whether MLX has the scheme, and the operands are what it is for."""
+    """Whether MLX has the scheme and supports the operands."""
     layout = _layout(attributes["scheme"])
     if layout is None:
         return False
@@ -97,7 +97,7 @@ def _packed(weight: Sequence[MxArray], layout: _Layout) -> list[MxArray]:
 
 
 def with_packed_constants(kernel: Kernel, constants: MutableMapping[Buffer, MxArray]) -> Kernel:
-    """A product whose weight is constant, with the weight as MLX wants it among the constants; others as they are."""
+    """A product with its constant weight in MLX's layout among the constants; other kernels are unchanged."""
     if not isinstance(kernel, Library) or kernel.routine != PACKED_PRODUCT:
         return kernel
     x, *weight = kernel.inputs
@@ -116,7 +116,7 @@ def with_packed_constants(kernel: Kernel, constants: MutableMapping[Buffer, MxAr
 
 
 def _constant(array: MxArray) -> Operand:
-    """An array of the backend's own, as a whole."""
+    """An operand for a whole array of the backend."""
     dtype = np.asarray(array).dtype
     rows, columns = array.shape
     return Operand(Buffer(dtype, array.size, "constant"), array.shape, (columns, 1))

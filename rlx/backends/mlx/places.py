@@ -1,6 +1,6 @@
-"""What computed addresses of a nest count: entries of a table, as gathers and scatters of MLX take their numbers.
+"""Computed addresses of a nest as indices of entries of a table, which MLX's gathers and scatters take.
 
-MLX counts negative numbers from the end, as NumPy does, and promises nothing about numbers that are outside.
+MLX counts negative indices from the end, as NumPy does. It does not check bounds: other indices read other memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ __all__ = ["Place", "checked_place", "place_of"]
 
 @dataclass(frozen=True)
 class Place:
-    """An address as the number of an entry, which is an instruction's value, times the distance between entries.
+    """An address as the index of an entry, which is an instruction's value, times the distance between entries.
 
-    count: how many entries there are; None where nothing says so. wraps: negative numbers count from the end.
-    clamped: what is outside means the nearest entry. unclamped: the instruction that is clamped.
+    distance: negative if entries are counted backwards. count: the number of entries; None if unknown. wraps: negative
+    indices count from the end. clamped: indices out of bounds mean the nearest entry; only then indices are known to be
+    in bounds. unclamped: the instruction that is clamped.
     """
 
     index: int
@@ -33,7 +34,7 @@ class Place:
     unclamped: int = -1
 
     def numbers(self, values: Sequence[Value]) -> MxArray:
-        """Numbers of entries, none of them outside."""
+        """Indices of entries; all are in bounds if they are clamped."""
         value = values[self.index]
         if not self.clamped:
             return value.array
@@ -44,7 +45,7 @@ class Place:
         return mx.minimum(array, constant(high, value.dtype))
 
     def are_inside(self, values: Sequence[Value]) -> MxArray:
-        """Where a number is that of an entry: one comparison without signs."""
+        """The condition that an index is in bounds: one unsigned comparison."""
         assert self.count is not None
         value = values[self.index]
         unsigned = np.dtype(f"u{value.dtype.itemsize}")
@@ -54,22 +55,22 @@ class Place:
 
 
 def place_of(instructions: Sequence[Instruction], address: int) -> Place:
-    """What an address counts."""
+    """The entry that begins at an address."""
     product = _with_constant(instructions, address, "mul")
-    number, distance = product if product is not None and product[1] > 0 else (address, 1)
+    number, distance = product if product is not None and product[1] else (address, 1)
     lowest = _with_constant(instructions, number, "min")
     clamped = None if lowest is None else _with_constant(instructions, lowest[0], "max")
     if lowest is None or clamped is None or clamped[1] != 0 or lowest[1] < 0:
         return _counted(instructions, number, distance)
     (unclamped, _), count = clamped, lowest[1] + 1
     found = _counted(instructions, unclamped, distance)
-    if found.count != count:  # entries that count from another end are made positive by operations
+    if found.count != count:  # other negative indices are made positive by operations
         found = replace(found, index=_before_casts(instructions, unclamped), count=count, wraps=False)
     return replace(found, clamped=True, unclamped=unclamped)
 
 
 def checked_place(instructions: Sequence[Instruction], address: int, guard: int) -> Place | None:
-    """The place of an address, if a guard says that there is such an entry and no more."""
+    """The place of an address if a guard checks that the entry exists, and nothing else."""
     place = place_of(instructions, address)
     both = instructions[guard]
     if not place.clamped or place.count is None or both.op != "and":
@@ -84,10 +85,13 @@ def checked_place(instructions: Sequence[Instruction], address: int, guard: int)
 
 
 def _counted(instructions: Sequence[Instruction], number: int, distance: int) -> Place:
-    """A number that is counted from the end where it is negative, or not."""
+    """An index, and whether negative ones count from the end.
+
+    MLX's counting from the end is used only for tables that are not reversed.
+    """
     index = _before_casts(instructions, number)
     chosen = instructions[index]
-    if chosen.op == "select":
+    if chosen.op == "select" and distance > 0:
         negative, moved, given = chosen.args
         sign, end = _with_constant(instructions, negative, "lt"), _with_constant(instructions, moved, "add")
         if sign == (given, 0) and end is not None and end[0] == given and end[1] > 0:
@@ -108,7 +112,7 @@ def _before_casts(instructions: Sequence[Instruction], number: int) -> int:
 
 
 def _with_constant(instructions: Sequence[Instruction], number: int, op: str) -> tuple[int, int] | None:
-    """The operand and the constant of an operation of an integer and a constant, in this order or another if it may."""
+    """The operand and the constant of an integer operation with a constant, in either order if it commutes."""
     instruction = instructions[number]
     if instruction.op != op or len(instruction.args) != 2:
         return None

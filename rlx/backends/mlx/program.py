@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
-from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
+from rlx.backends.mlx.library import Compiled, MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
 from rlx.backends.mlx.metal import is_wanted, run_metal, why_not_metal
 from rlx.backends.mlx.packed import with_packed_constants
@@ -41,13 +40,13 @@ from rlx.ir.kernels import (
 
 __all__ = ["PlanFunction", "host_cause", "traced_parts", "why_not_compiled"]
 
-# loops of at most so many steps are unrolled, if all of them together have at most so many instructions
+# loops of at most this many steps are unrolled, if all steps together have at most this many instructions
 _UNROLLED_STEPS, _UNROLLED_INSTRUCTIONS = 32, 4096
-_STEPS_AT_ONCE = 8  # of a loop that the host runs, between two requests to compute what is pending
+_STEPS_AT_ONCE = 8  # steps of a loop on the host between two requests to compute pending arrays
 
 
 def why_not_compiled() -> str | None:
-    """Why plans do not run under mx.compile; None where they do. On Linux's CPU it calls a C++ compiler."""
+    """The reason that plans do not run under mx.compile; None if they do. On Linux's CPU it calls a C++ compiler."""
     if "MLX_DISABLE_COMPILE" in os.environ:
         return "MLX_DISABLE_COMPILE is set"
     if not is_on_gpu() and sys.platform != "darwin" and shutil.which("g++") is None:
@@ -55,9 +54,9 @@ def why_not_compiled() -> str | None:
     return None
 
 
-# ------------------------------------------------------------------ what runs where
+# ------------------------------------------------------------------ host or MLX
 def host_cause(kernel: Kernel) -> str | None:
-    """Why a kernel runs on the host in NumPy; None where MLX runs it, or at least the plans inside it."""
+    """The reason that a kernel runs on the host in NumPy; None if MLX runs it, or at least its inner plans."""
     match kernel:
         case Loops():
             return why_not(kernel)
@@ -68,12 +67,12 @@ def host_cause(kernel: Kernel) -> str | None:
         case Callback():
             return why_not_call(kernel)
         case Collective():
-            return "processes meet on the host"
+            return "collectives run on the host"
     return None
 
 
 def _is_traced(kernel: Kernel) -> bool:
-    """Whether a kernel is operations of MLX that no value decides about."""
+    """Whether a kernel is a fixed sequence of MLX operations, independent of values."""
     if isinstance(kernel, While | Branch) or host_cause(kernel) is not None:
         return False
     if not isinstance(kernel, Scan):
@@ -84,7 +83,7 @@ def _is_traced(kernel: Kernel) -> bool:
 
 
 def _instructions(plan: Plan) -> int:
-    """About how many operations of MLX a plan is."""
+    """The approximate number of MLX operations in a plan."""
     return sum(_instructions_of(kernel) for kernel in plan.kernels)
 
 
@@ -116,10 +115,12 @@ def _trace(kernel: Kernel, buffers: Buffers) -> None:
             _unrolled(kernel, buffers)
         case _:
             raise AssertionError(f"{type(kernel).__name__} is not traced")
+    for buffer in kernel.writes:  # a kernel without iterations has written nothing
+        buffers[buffer] = _found(buffer, buffers)
 
 
 def _inner(plan: Plan, inputs: Sequence[MxArray], held: Sequence[MxArray], outer: Buffers) -> list[MxArray]:
-    """The outputs of a plan whose kernels are traced; `held`: the carries, of which some are updated in place."""
+    """The outputs of a plan whose kernels are traced; `held`: the carries; some are updated in place."""
     buffers = {b: outer[b] for b in constants_of(plan)}
     buffers.update(zip(plan.inputs, inputs, strict=True))
     buffers.update((plan.outputs[n], held[n]) for n in plan.held)
@@ -129,7 +130,7 @@ def _inner(plan: Plan, inputs: Sequence[MxArray], held: Sequence[MxArray], outer
 
 
 def _found(buffer: Buffer, buffers: Buffers) -> MxArray:
-    """A buffer's array; zeros where nothing was written, which happens to empty ones."""
+    """A buffer's array; zeros if nothing was written, which happens for empty buffers."""
     array = buffers.get(buffer)
     return mx.zeros((_elements(buffer),), dtype_of_memory(buffer.dtype)) if array is None else array
 
@@ -157,7 +158,7 @@ def _rows(array: MxArray, length: int) -> MxArray:
 def _steps(
     kernel: Scan, carries: list[MxArray], step: Callable[[list[MxArray], int], list[MxArray]]
 ) -> tuple[list[MxArray], list[list[MxArray]]]:
-    """All steps of a loop, which take the carries and a place in xs: the last carries, and slices of ys by place."""
+    """All steps of a loop, functions of the carries and a position in xs: the last carries, and slices of ys."""
     slices: list[list[MxArray]] = []
     places = range(kernel.length)
     for place in reversed(places) if kernel.reverse else places:
@@ -178,37 +179,35 @@ def _store_steps(kernel: Scan, buffers: Buffers, carries: list[MxArray], slices:
 
 # ------------------------------------------------------------------ parts of a plan
 class _Traced:
-    """Kernels that are one function of arrays, compiled when it is first called."""
+    """Kernels that are one function of arrays, compiled at the first call."""
 
     def __init__(self, kernels: Sequence[Kernel], wanted: Sequence[Buffer], constants: Buffers) -> None:
         self.kernels = kernels
         written = dict.fromkeys(b for k in kernels for b in k.writes)
         touched = dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes))
         self.constants = constants
-        # a buffer that is written in part keeps what it held
+        # a buffer that is partly written keeps its other elements
         self.inputs = [b for b in touched if b not in constants]
         self.outputs = [b for b in wanted if b in written]
-        self._compiled = mx.compile(self.function) if why_not_compiled() is None else self.function
+        self._compiled = Compiled(self.function) if why_not_compiled() is None else self.function
         self._given: tuple[Buffer, ...] = ()
 
     def function(self, *arrays: MxArray) -> list[MxArray]:
-        """What is compiled."""
+        """The compiled function."""
         return self.traced(dict(zip(self._given, arrays, strict=True)))
 
     def traced(self, given: Buffers) -> list[MxArray]:
-        """The outputs, not computed yet, of the arrays that there are."""
+        """The uncomputed outputs for these arrays."""
         buffers = {**self.constants, **given}
         for kernel in self.kernels:
             _trace(kernel, buffers)
         return [flat(_found(b, buffers)) for b in self.outputs]
 
     def run(self, buffers: Buffers) -> None:
-        """Run on the buffers that are there, which are the same ones at each call."""
+        """Run on the existing buffers, which are the same at each call."""
         with at_work():
             self._given = tuple(b for b in self.inputs if b in buffers)
-            # MLX keeps what a thread compiled with the thread, whose end after the interpreter's is a crash
-            on_main = threading.current_thread() is threading.main_thread()
-            results = (self._compiled if on_main else self.function)(*(buffers[b] for b in self._given))
+            results = self._compiled(*(buffers[b] for b in self._given))
         buffers.update(zip(self.outputs, results, strict=True))
 
 
@@ -241,7 +240,7 @@ class _Loop:
         self.body = PlanFunction(kernel.body, constants)
 
     def run(self, buffers: Buffers) -> None:
-        """Every few steps what is pending is computed while the next ones are prepared."""
+        """Run all steps; every few steps, pending arrays are computed while the next steps are prepared."""
         kernel = self.kernel
         constants = _flat(buffers, kernel.constants)
         with at_work():
@@ -279,7 +278,7 @@ class _Repetition:
         self.body = PlanFunction(kernel.body, constants)
 
     def run(self, buffers: Buffers) -> None:
-        """Until the condition does not hold."""
+        """Run until the condition is false."""
         kernel = self.kernel
         before = _flat(buffers, kernel.condition_constants)
         inside = _flat(buffers, kernel.body_constants)
@@ -290,14 +289,14 @@ class _Repetition:
 
 
 class _Choice:
-    """A branch whose number the host reads."""
+    """A branch whose index the host reads."""
 
     def __init__(self, kernel: Branch, constants: Buffers) -> None:
         self.kernel = kernel
         self.branches = [PlanFunction(plan, constants) for plan in kernel.branches]
 
     def run(self, buffers: Buffers) -> None:
-        """The branch of that number."""
+        """Run the branch with this index."""
         number = min(max(int(_read(buffers[self.kernel.index])), 0), len(self.branches) - 1)
         results = self.branches[number](_flat(buffers, self.kernel.inputs), ())
         buffers.update(zip(self.kernel.outputs, results, strict=True))
@@ -318,9 +317,9 @@ def _kernels_of(part: _Part) -> Sequence[Kernel]:
 
 @dataclass
 class PlanFunction:
-    """A plan, as a function of the arrays of its inputs that gives those of its outputs.
+    """A plan as a function from the arrays of its inputs to the arrays of its outputs.
 
-    `constants`: the arrays of constants of this plan and of the plans inside it, made if there are none yet.
+    `constants`: the arrays of constants of this plan and of the plans inside it, created if there are none yet.
     """
 
     plan: Plan
@@ -366,14 +365,14 @@ class PlanFunction:
         return _HostStep(kernel)
 
     def _traced(self, kernels: Sequence[Kernel], end: int) -> _Traced:
-        """Kernels as one part, of which later kernels and the plan's results need what they read."""
+        """Kernels as one part, whose outputs are the values that later kernels and the plan's results read."""
         later = [b for kernel in self.kernels[end:] for b in (*kernel.reads, *kernel.writes)]
         return _Traced(kernels, list(dict.fromkeys((*later, *self.plan.outputs))), self.constants)
 
     def __call__(self, inputs: list[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
-        """The outputs; `held`: values of outputs that hold one when the plan begins, by the number of the output.
+        """The outputs; `held`: the initial values of outputs that have one, by the number of the output.
 
-        The list of inputs is emptied: an array that nobody else holds is gone behind the last part that touches it.
+        The list of inputs is emptied: an array without other references is freed after the last part that uses it.
         """
         buffers: Buffers = dict(self.constants)
         buffers.update(zip(self.plan.inputs, inputs, strict=True))
@@ -387,7 +386,7 @@ class PlanFunction:
             return [_found(b, buffers) for b in self.plan.outputs]
 
     def _last_touched(self) -> list[list[Buffer]]:
-        """Of each part the buffers that no later one touches, and that are no outputs."""
+        """For each part, the buffers that no later part uses and that are not outputs."""
         seen, found = set(self.plan.outputs), []
         for part in reversed(self.parts):
             mine = {b for k in _kernels_of(part) for b in (*k.reads, *k.writes)}
@@ -397,12 +396,12 @@ class PlanFunction:
 
     @property
     def traced(self) -> int:
-        """How many functions are traced, those inside loops and branches included."""
+        """The number of traced functions, including those inside loops and branches."""
         return len(traced_parts(self))
 
     @property
     def host_steps(self) -> list[tuple[Kernel, str]]:
-        """Kernels that the host runs, and why; those inside loops and branches included."""
+        """The kernels that the host runs, with reasons, including kernels inside loops and branches."""
         steps = [part.kernel for part in _all_parts(self) if isinstance(part, _HostStep)]
         return [(kernel, host_cause(kernel) or "") for kernel in steps]
 
@@ -413,7 +412,7 @@ class PlanFunction:
 
 
 def traced_parts(function: PlanFunction) -> list[_Traced]:
-    """The parts of a plan that are traced, those inside loops and branches included."""
+    """The traced parts of a plan, including those inside loops and branches."""
     return [part for part in _all_parts(function) if isinstance(part, _Traced)]
 
 

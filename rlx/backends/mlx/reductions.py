@@ -1,4 +1,4 @@
-"""Reductions and running combinations over MLX, in the dtype of what is combined."""
+"""Reductions and running combinations over MLX, in the dtype of the combined values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
 from rlx.backends.mlx.scalar import combine, constant
+from rlx.backends.mlx.wide import is_refused, scatter_wide
 from rlx.ir.scalar import neutral
 from rlx.ir.types import dtype_kind
 
@@ -16,7 +17,7 @@ __all__ = ["cumulate", "reduce", "scatter"]
 
 
 def reduce(reducer: str, array: MxArray, axes: tuple[int, ...], dtype: np.dtype) -> MxArray:
-    """The combination of an array over axes, which stay with size 1."""
+    """The combination of an array over axes, which are kept with size 1."""
     if not axes:
         return array
     if any(array.shape[n] == 0 for n in axes):
@@ -36,7 +37,7 @@ def reduce(reducer: str, array: MxArray, axes: tuple[int, ...], dtype: np.dtype)
 
 
 def _halved(reducer: str, array: MxArray, axes: tuple[int, ...]) -> MxArray:
-    """Halves combined until one element is left: for what MLX has no reduction."""
+    """Halves combined until one element is left: for reducers that MLX lacks."""
     kept = [n for n in range(array.ndim) if n not in axes]
     shape = tuple(1 if n in axes else size for n, size in enumerate(array.shape))
     rows = mx.reshape(mx.transpose(array, [*kept, *axes]), (prod(shape), -1))
@@ -79,10 +80,12 @@ _CUMULATIONS: dict[str, Callable[..., MxArray]] = {
 
 def scatter(reducer: str, memory: MxArray, places: MxArray, numbers: MxArray) -> MxArray:
     """Memory of one dimension with numbers combined into it at places."""
+    if is_refused(memory.dtype.size):
+        return scatter_wide(reducer, memory, places, numbers)
     result = _SCATTERS[reducer](memory.at[places], numbers)
     if reducer not in ("min", "max") or not mx.issubdtype(memory.dtype, mx.floating):
         return result
-    # of several numbers MLX loses a NaN that a number follows
+    # MLX loses a NaN that is followed by a number
     undefined = mx.isnan(memory).at[places].maximum(mx.isnan(numbers))
     return mx.where(undefined, constant(np.nan, np.dtype(np.float32)).astype(memory.dtype), result)
 
@@ -92,7 +95,7 @@ _SCATTERS: dict[str, Callable[..., MxArray]] = {
     "mul": lambda at, numbers: at.multiply(numbers),
     "min": lambda at, numbers: at.minimum(numbers),
     "max": lambda at, numbers: at.maximum(numbers),
-    # of bools; integers' bits are not scattered here
+    # of bools; bitwise scatters of integers run on the host
     "and": lambda at, numbers: at.minimum(numbers),
     "or": lambda at, numbers: at.maximum(numbers),
 }

@@ -1,4 +1,4 @@
-"""Library routines over MLX: transforms, and the factorisations in which it agrees with LAPACK, on the processor."""
+"""Library routines over MLX: transforms, and the factorisations that agree with LAPACK, on the processor."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Attributes = dict[str, Any]
 
 
 class Routine(NamedTuple):
-    """A routine of MLX: how it runs on arrays, the dtypes that it takes, and what else it cannot do."""
+    """A routine of MLX: a function of arrays, the dtypes that it takes, and its other limits."""
 
     run: Callable[[Sequence[MxArray], Attributes], Sequence[MxArray]]
-    dtypes: str  # NumPy's characters
+    dtypes: str  # NumPy's type characters
     refuses: Callable[[Library], str | None] = lambda kernel: None
 
 
 def why_not_routine(kernel: Library) -> str | None:
-    """Why a routine runs on the host; None where it is MLX's."""
+    """The reason that a routine runs on the host; None if MLX computes it."""
     if kernel.meaning is not None:
-        return None  # a block that was claimed
+        return None  # a claimed block
     routine = ROUTINES.get(kernel.routine)
     if routine is None:
         return _CAUSES.get(kernel.routine, f"MLX has no routine {kernel.routine}")
@@ -46,9 +46,9 @@ def _fft(inputs: Sequence[MxArray], attributes: Attributes) -> Sequence[MxArray]
 
 # ------------------------------------------------------------------ factorisations
 def _cholesky(inputs: Sequence[MxArray], attributes: Attributes) -> Sequence[MxArray]:
-    """NaN in the triangle of a matrix that is not positive definite, of which MLX says nothing.
+    """The factor, with NaN in the triangle if the matrix is not positive definite, which MLX does not report.
 
-    LAPACK stops at the first pivot that is not positive, and leaves it where it is.
+    LAPACK stops at the first pivot that is not positive, and leaves it in place.
     """
     factor = mx.linalg.cholesky(inputs[0], stream=on_processor())
     pivots = mx.diagonal(factor, axis1=-2, axis2=-1)
@@ -69,7 +69,7 @@ def _why_not_qr(kernel: Library) -> str | None:
 
 def _eigh(inputs: Sequence[MxArray], attributes: Attributes) -> Sequence[MxArray]:
     lower = attributes.get("lower", True)
-    read = mx.tril(inputs[0]) if lower else mx.triu(inputs[0])  # NaN elsewhere is nothing to look for
+    read = mx.tril(inputs[0]) if lower else mx.triu(inputs[0])  # NaN in the other triangle does not matter
     return _where_finite(read, lambda a: mx.linalg.eigh(a, UPLO="L" if lower else "U", stream=on_processor()))
 
 
@@ -86,7 +86,7 @@ def _svd(inputs: Sequence[MxArray], attributes: Attributes) -> Sequence[MxArray]
 def _why_not_svd(kernel: Library) -> str | None:
     rows, columns = kernel.inputs[0].shape[-2:]
     wanted = kernel.attributes.get("compute_uv", True) and not kernel.attributes.get("full_matrices", False)
-    return "MLX's svd makes all of u and v" if wanted and rows != columns else None
+    return "MLX's svd computes all of u and v" if wanted and rows != columns else None
 
 
 def _eig(inputs: Sequence[MxArray], attributes: Attributes) -> Sequence[MxArray]:
@@ -102,7 +102,7 @@ def _why_not_eig(kernel: Library) -> str | None:
 
 
 def _where_finite(a: MxArray, factorise: Callable[[MxArray], Sequence[MxArray]]) -> Sequence[MxArray]:
-    """Factors, all NaN of a matrix that is not finite: for such a one MLX raises an error, or its LAPACK exits."""
+    """Factors; all NaN for a matrix that is not finite, for which MLX raises an error or its LAPACK exits."""
     finite = mx.all(mx.isfinite(a), axis=(-2, -1))
     found = factorise(mx.where(finite[..., None, None], a, mx.zeros_like(a)))
 
@@ -125,7 +125,7 @@ ROUTINES: dict[str, Routine] = {
 }
 # measured with mlx 0.32.4: the tests of these facts are in tests/backends/test_mlx.py
 _CAUSES = {
-    "lu": "MLX's lu_factor gives no permutation, and what is solved with the factors is the host's",
+    "lu": "MLX's lu_factor returns no permutation, and the host solves with the factors",
     "lu_solve": "MLX multiplies by the inverses of triangular matrices: backward errors up to 0.9, LAPACK's are 3e-16",
     "triangular_solve": "MLX multiplies by inverses: backward errors up to 0.9, where substitution has 3e-16",
 }

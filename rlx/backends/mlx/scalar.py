@@ -1,4 +1,4 @@
-"""The scalar alphabet over MLX: one function of arrays for each operation, exact where MLX means something else."""
+"""The scalar alphabet over MLX: one function of arrays for each operation, correct even where MLX differs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Value", "combine", "constant", "operation"]
 
 
 class Value:
-    """A scalar over the iteration space: its array, its dtype, and the number where it is the same everywhere."""
+    """A scalar over the iteration space: its array, its dtype, and its number if it is the same everywhere."""
 
     __slots__ = ("array", "dtype", "known")
 
@@ -49,7 +49,7 @@ def operation(instruction: Instruction, arguments: Sequence[Value]) -> MxArray:
 
 
 def combine(reducer: str, x: MxArray, y: MxArray) -> MxArray:
-    """Two arrays under a reducer."""
+    """Combine two arrays with a reducer."""
     return _OPERATIONS[reducer](x, y)
 
 
@@ -72,7 +72,7 @@ def _cast(value: Value, dtype: np.dtype) -> MxArray:
 
 
 def _saturated(array: MxArray, source: np.dtype, dtype: np.dtype) -> MxArray:
-    """Floats as integers of `dtype` (of its byte, where it is narrower): truncated, limited, 0 for NaN."""
+    """Floats as integers of `dtype` (of its byte, if it is narrower): truncated, clamped, 0 for NaN."""
     info = ml_dtypes.iinfo(dtype)
     least, most = int(info.min), int(info.max)
     target = compute_dtype(dtype)
@@ -101,7 +101,7 @@ def _same(array: MxArray, number: int, dtype: np.dtype) -> MxArray:
 
 
 def _quotient(x: Value, y: Value) -> MxArray:
-    """Truncated; the divisor is neither 0 nor -1. MLX's rounds down, as older versions did not."""
+    """Truncating division; the divisor is neither 0 nor -1. MLX rounds down, since recent versions."""
     quotient = mx.floor_divide(x.array, y.array)
     if dtype_kind(x.dtype) == "u":
         return quotient
@@ -111,7 +111,7 @@ def _quotient(x: Value, y: Value) -> MxArray:
 
 
 def _guarded(y: Value) -> tuple[MxArray | None, MxArray | None, Value]:
-    """Where a divisor is 0, where it is -1 (None: nowhere), and a divisor that is neither."""
+    """The masks of divisors 0 and -1 (None: nowhere), and a divisor that is neither."""
     number, signed = _number(y), dtype_kind(y.dtype) == "i"
     if number is not None and (number > 0 or (signed and number < -1)):
         return None, None, y
@@ -142,7 +142,7 @@ def _remainder(x: Value, y: Value) -> MxArray:
 
 
 def _shifted(x: MxArray, amount: Value, shift: Callable[..., MxArray], beyond: int | None, dtype: np.dtype) -> MxArray:
-    """x shifted by an amount that is read as unsigned; from the width on `beyond`, or (None) by the width less one."""
+    """x shifted by an unsigned amount; for amounts from the width on `beyond`, or (None) the shift by width - 1."""
     width, number = _width(dtype), _number(amount)
     if number is not None:
         if 0 <= number < width:
@@ -180,7 +180,7 @@ def _recast(array: MxArray, dtype: np.dtype) -> MxArray:
 
 
 def _count_ones(bits: MxArray, dtype: np.dtype) -> MxArray:
-    """How many bits of unsigned integers are set, by sums of halves, quarters, ..."""
+    """The number of set bits of unsigned integers, by sums of halves, quarters, ..."""
     width, full = _width(dtype), (1 << _width(dtype)) - 1
 
     def number(value: int) -> MxArray:
@@ -227,7 +227,7 @@ _INTEGERS: dict[str, Callable[..., MxArray]] = {
 }
 
 
-# ------------------------------------------------------------------ floats, and what is the same for all
+# ------------------------------------------------------------------ floats, and all dtypes
 def _sign(x: MxArray) -> MxArray:
     return mx.where(mx.logical_or(x == 0, mx.isnan(x)), x, mx.sign(x))
 

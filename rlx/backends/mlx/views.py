@@ -12,6 +12,7 @@ from rlx.backends.mlx.library import MxArray, mx
 
 __all__ = [
     "Dimension",
+    "Table",
     "addresses",
     "dimensions_of_whole",
     "entries",
@@ -39,7 +40,7 @@ def _moving(extents: Sequence[int], strides: Sequence[int]) -> list[Dimension]:
 
 
 def shape_of(extents: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The shape of what an index map reads: 1 along dimensions that it does not move along."""
+    """The shape of an index map's elements: 1 along dimensions that do not move it."""
     return tuple(n if s else 1 for n, s in zip(extents, strides, strict=True))
 
 
@@ -54,7 +55,7 @@ def reshaped(array: MxArray, shape: tuple[int, ...]) -> MxArray:
 
 
 def dimensions_of_whole(extents: Sequence[int], strides: Sequence[int], offset: int, size: int) -> list[int] | None:
-    """The dimensions along which an index map reaches each of `size` elements once, outermost first; None if not so."""
+    """The dimensions along which an index map reaches each of `size` elements once, outermost first; None otherwise."""
     moving = _moving(extents, strides)
     return [d.number for d in moving] if _is_whole(moving, offset, size) else None
 
@@ -70,7 +71,7 @@ def _is_whole(moving: Sequence[Dimension], offset: int, size: int) -> bool:
 
 
 def read(array: MxArray, extents: Sequence[int], strides: Sequence[int], offset: int) -> MxArray:
-    """What an index map reads: a reshape, a slice and a transposition where that is everything, else a strided view."""
+    """The elements of an index map: a reshape, a slice and a transposition if possible, else a strided view."""
     shape = shape_of(extents, strides)
     if 0 in shape:
         return mx.zeros(shape, array.dtype)
@@ -82,33 +83,63 @@ def read(array: MxArray, extents: Sequence[int], strides: Sequence[int], offset:
         radices, slices = places
         part = reshaped(array, radices)[slices]
         return _in_order(_turned(part, moving), moving, shape)
-    # a view of strides wants dense rows: a view itself, or a value that was broadcast, is made so
+    lowest, highest = _reach(moving, offset)
+    assert 0 <= lowest and highest < array.size, "MLX does not check the bounds of a strided view"
+    # a strided view needs a dense array: other views and broadcast values are copied first
     steps = tuple(s if n != 1 else 0 for n, s in zip(shape, strides, strict=True))
     return mx.as_strided(mx.contiguous(flat(array)), shape, steps, offset)
 
 
+class Table(NamedTuple):
+    """Entries of a buffer along a first dimension; `origin`: the position of entry 0."""
+
+    entries: MxArray
+    origin: int
+
+    def places(self, numbers: MxArray, distance: int) -> MxArray:
+        """The positions of entries in the table, from their indices and the distance between them."""
+        if distance > 0 and not self.origin:
+            return numbers
+        wide = numbers.astype(mx.int64)
+        return self.origin + wide if distance > 0 else self.origin - wide
+
+
 def entries(
     array: MxArray, extents: Sequence[int], strides: Sequence[int], offset: int, distance: int, count: int | None
-) -> MxArray | None:
-    """What an index map reads in each of `count` entries that lie `distance` apart; None where entries meet.
+) -> Table | None:
+    """The elements that an index map reads in each entry of a table; None if entries overlap or do not fit.
 
-    The first dimension are the entries; those that there is room for, if nothing says how many there are.
+    Entry n starts `distance * n` elements after `offset`, or before it if `distance` is negative. The indices are
+    known to be from 0 to `count` - 1. If `count` is None, they may be negative and the table has all entries of the
+    buffer.
     """
     moving = _moving(extents, strides)
-    first = offset + sum((d.size - 1) * d.stride for d in moving if d.stride < 0)
-    reach = sum((d.size - 1) * abs(d.stride) for d in moving)
-    room = (array.size - 1 - first - reach) // distance + 1
-    inner = sum((d.size - 1) * abs(d.stride) for d in moving if abs(d.stride) < distance)
-    size = room if count is None else count
-    if first < 0 or not 0 < size <= room or inner >= distance:
+    apart = abs(distance)
+    lowest, highest = _reach(moving, offset)
+    before, behind = lowest // apart, (array.size - 1 - highest) // apart
+    if count is not None:
+        wanted = (count - 1, 0) if distance < 0 else (0, count - 1)
+        if wanted[0] > before or wanted[1] > behind:
+            return None
+        before, behind = wanted
+    size = before + 1 + behind
+    inner = sum((d.size - 1) * abs(d.stride) for d in moving if abs(d.stride) < apart)
+    if before < 0 or behind < 0 or inner >= apart:
         return None
-    if any(distance <= abs(d.stride) < size * distance for d in moving):
+    if any(apart <= abs(d.stride) < size * apart for d in moving):
         return None
-    return read(array, (size, *extents), (distance, *strides), offset)
+    table = read(array, (size, *extents), (apart, *strides), offset - before * apart)
+    return Table(table, before)
+
+
+def _reach(moving: Sequence[Dimension], offset: int) -> tuple[int, int]:
+    """The first and the last element that an index map reaches."""
+    steps = [(d.size - 1) * d.stride for d in moving]
+    return offset + sum(s for s in steps if s < 0), offset + sum(s for s in steps if s > 0)
 
 
 def _in_order(array: MxArray, moving: Sequence[Dimension], shape: tuple[int, ...]) -> MxArray:
-    """Elements that lie as `moving` says, in the shape of the loop."""
+    """The elements in the layout `moving`, in the shape of the loop."""
     order = [d.number for d in moving]
     if order == sorted(order):
         return reshaped(array, shape)
@@ -118,7 +149,7 @@ def _in_order(array: MxArray, moving: Sequence[Dimension], shape: tuple[int, ...
 
 
 def _turned(array: MxArray, moving: Sequence[Dimension]) -> MxArray:
-    """Backwards along the dimensions of negative strides."""
+    """Reverse the dimensions of negative strides."""
     if all(d.stride > 0 for d in moving):
         return array
     return array[tuple(slice(None, None, -1 if d.stride < 0 else None) for d in moving)]
@@ -127,9 +158,9 @@ def _turned(array: MxArray, moving: Sequence[Dimension]) -> MxArray:
 def overwrite(
     array: MxArray | None, size: int, extents: Sequence[int], strides: Sequence[int], offset: int, value: MxArray
 ) -> MxArray | None:
-    """A buffer of `size` after a value is written through an injective index map; None where that is no slice.
+    """A buffer of `size` after a value is written through an injective index map; None if that is not a slice.
 
-    The value has the shape that `shape_of` says. The buffer's array is None before it is first written.
+    The value has the shape of `shape_of`. The buffer's array is None before it is first written.
     """
     moving = _moving(extents, strides)
     if 0 in value.shape:
@@ -151,9 +182,9 @@ def overwrite(
 def _slices(
     moving: Sequence[Dimension], offset: int, size: int
 ) -> tuple[tuple[int, ...], tuple[slice | int, ...]] | None:
-    """A shape of the buffer of which the index map is a slice, and that slice; None where there is none."""
+    """A shape of the buffer in which the index map is a slice, and that slice; None if there is none."""
     steps = [abs(d.stride) for d in moving]
-    first = offset - sum((d.size - 1) * -d.stride for d in moving if d.stride < 0)
+    first, _ = _reach(moving, offset)
     lengths = [size, *steps]
     radices: list[int] = []
     slices: list[slice | int] = []
@@ -174,7 +205,7 @@ def _slices(
 
 
 def addresses(extents: Sequence[int], strides: Sequence[int], offset: int, begin: int) -> MxArray:
-    """Numbers of the elements that an index map reaches, counting dimension 0 from `begin` on."""
+    """Indices of the elements that an index map reaches, with dimension 0 starting at `begin`."""
     rank = len(extents)
     total = mx.array(offset, mx.int64)
     for number, (extent, stride) in enumerate(zip(extents, strides, strict=True)):

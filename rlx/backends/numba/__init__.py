@@ -11,11 +11,11 @@ __all__ = ["NumbaBackend"]
 
 
 class NumbaBackend(TextBackend):
-    """Kernels are functions of Python source that a reader and a debugger can follow."""
+    """Kernels are Python functions, which can be read and debugged."""
 
     name = "numba"
     dialect = PythonDialect
 
     def compile_unit(self, unit: Unit) -> CompiledUnit:
-        """By numba.njit."""
+        """Compile with numba.njit."""
         return compile_unit(unit)

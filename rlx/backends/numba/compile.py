@@ -1,6 +1,6 @@
-"""Units of Python text, compiled by Numba function by function; equal functions once per process.
+"""Units of Python source, compiled by Numba function by function; equal functions once per process.
 
-Numba's own cache on disk is not used: its key leaves out what a function's globals are.
+Numba's own cache on disk is not used, because its key ignores a function's globals.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rlx.ir.types import memory_dtype
 __all__ = ["compile_unit"]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-# a function's key (see _function) -> what Numba made of it
+# a function's key (see _function) -> the compiled function
 _compiled: dict[str, Any] = {}
 _lock = threading.RLock()
 reopen_after_fork(sys.modules[__name__])
 
 
 class _Threads:
-    """Numba's threads: one caller at a time, which its work queue needs; and whether this process has started them."""
+    """Numba's threads: its work queue allows one caller at a time; records whether this process started them."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -44,14 +44,14 @@ class _Threads:
 
     @property
     def lost(self) -> bool:
-        """Whether they were started before a fork that they do not survive: GNU OpenMP would end the process."""
+        """Whether they were started before a fork, after which GNU OpenMP would abort the process."""
         import numba
 
         return self._process not in (0, os.getpid()) and numba.threading_layer() == "omp"
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """As many as rlx.set_num_threads says, for this caller."""
+        """Set the number of threads to rlx.set_num_threads, for this caller."""
         import numba
 
         with self._lock:
@@ -71,14 +71,20 @@ def compile_unit(unit: Unit) -> CompiledUnit:
     """The unit's entry, compiled for the dtypes of its arrays."""
     if numba_config().DISABLE_JIT:
         return _surrounded(_entry(unit, False), lambda: np.errstate(all="ignore"))
-    if not any("@njit(parallel=True)" in function.text for function in unit.functions):
-        return _surrounded(_entry(unit, False), nullcontext)
+    if not _contains(unit, "@njit(parallel=True)"):
+        # a fork during a product would leave BLAS's locks taken in the child
+        return _surrounded(_entry(unit, False), unforked if _contains(unit, "np.dot(") else nullcontext)
     parallel = _surrounded(_entry(unit, True), _threads.running)
 
     def run(*arrays: np.ndarray) -> None:
-        (_entry(unit, False) if _threads.lost else parallel)(*arrays)
+        with unforked():
+            (_entry(unit, False) if _threads.lost else parallel)(*arrays)
 
     return run
+
+
+def _contains(unit: Unit, words: str) -> bool:
+    return any(words in function.text for function in unit.functions)
 
 
 def _surrounded(entry: Any, surroundings: Callable[[], AbstractContextManager[Any]]) -> CompiledUnit:
@@ -94,7 +100,7 @@ def _surrounded(entry: Any, surroundings: Callable[[], AbstractContextManager[An
 
 @uninterrupted
 def _entry(unit: Unit, parallel: bool) -> Any:
-    """The last function of a unit, and what it calls, compiled unless they are known."""
+    """The last function of a unit; compiles it and the functions that it calls, unless they are cached."""
     with unforked(), _lock:
         known: dict[str, tuple[str, Any]] = {}
         helpers = helper_functions(unit.helpers)
@@ -106,7 +112,7 @@ def _entry(unit: Unit, parallel: bool) -> Any:
 def _function(
     function: Function, helpers: dict[str, Any], known: dict[str, tuple[str, Any]], parallel: bool
 ) -> tuple[str, Any]:
-    """A function and its key: its text without its name, the dtypes, and the keys of what it calls."""
+    """A function and its key: its source without its name, the dtypes, and the keys of its callees."""
     called = [name for name in dict.fromkeys(_WORD.findall(function.text)) if name in known]
     text = function.text.replace(f"def {function.name}(", "def (", 1)
     mode = f"{parallel} {numba_config().DISABLE_JIT}"
@@ -121,7 +127,7 @@ def _function(
 
 
 def _decorators(parameters: tuple[Parameter, ...], threads: bool) -> dict[str, Any]:
-    """What `njit` and `prange` in a function's text mean: compiled at once, for arrays of these dtypes."""
+    """The `njit` and `prange` for a function's source: compiles at once, for arrays of these dtypes."""
     import numba
 
     signature = numba.void(*map(_array_type, parameters))
@@ -134,7 +140,7 @@ def _decorators(parameters: tuple[Parameter, ...], threads: bool) -> dict[str, A
 
 
 def _array_type(parameter: Parameter) -> Any:
-    """A dense array, as NumPy says whether it can be written."""
+    """The Numba type of a dense array, which is writable or read-only."""
     from numba import types
     from numba.np.numpy_support import from_dtype
 

@@ -1,8 +1,8 @@
-"""Kernels as Python source, which numba.njit compiles and people read.
+"""Kernels as readable Python source, compiled by numba.njit.
 
-Numba makes integers wider: a sum of two int32 numbers is an int64. So integers are wrapped where an operation may
-leave their dtype; a register's type may be wider than its dtype otherwise, its number is right. float32 and a literal
-give float64: a float32 constant says its dtype, except in comparisons, which are exact.
+Numba widens integers: a sum of two int32 numbers is an int64. So integers are wrapped if an operation may leave their
+dtype. Otherwise a register's type may be wider than its dtype, but its value is right. float32 and a literal give
+float64, so float32 constants have an explicit dtype, except in comparisons, which are exact.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _NUMPY = {
     "ceil": "ceil", "trunc": "trunc", "round_even": "rint", "atan2": "arctan2", "log2": "log2", "rem": "fmod",
     "is_finite": "isfinite", "copysign": "copysign", "nextafter": "nextafter",
 }  # fmt: skip
-# what else a text's module defines
+# other names that a module defines
 _MODULE_NAMES = ("Fraction", "intrinsic", "ir", "math", "njit", "np", "numba", "overload", "partial", "prange", "types")
-# and what a function of a plan does with its arrays
+# and names in the functions of plans
 _LOCAL_NAMES = ("arena", "b0", "b1", "b2", "code", "order", "place")
 # products of fewer multiplications are loops
 _LEAST_PRODUCT = 1 << 12
-# a number of some dtype, or a loop's index as one
+# a number with a dtype, or a converted loop index
 _NUMBER = r"-?(?:\d[\w.+-]*|np\.inf|np\.nan)"
 _LITERAL = re.compile(rf"np\.(\w+)\(({_NUMBER})\)|\(?({_NUMBER})\)?")
 _INDEX = re.compile(r"np\.int64\(([a-z]\w*)\)")
 
 
 def _scalar(dtype: np.dtype) -> str:
-    """NumPy's name of a register's type."""
+    """The NumPy name of a register's type."""
     return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
 
 
 def memory_name(dtype: np.dtype) -> str:
-    """NumPy's name of the elements of an array: see ir.types.memory_dtype."""
+    """The NumPy name of an array's element type: see ir.types.memory_dtype."""
     if is_complex(dtype):
         return f"np.float{dtype.itemsize * 4}"
     return f"np.uint{8 * dtype.itemsize}" if is_narrow(dtype) else _scalar(dtype)
@@ -72,7 +72,7 @@ def _tidy(statement: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A literal without its dtype where it is the same number without it; an index as the loop counts it."""
+    """A literal without its dtype if the value stays the same; a loop index without its conversion."""
     index = _INDEX.fullmatch(text)
     if index:
         return index[1]
@@ -86,9 +86,9 @@ def _plain(text: str) -> str:
 
 
 class PythonDialect(Dialect):
-    """Python over NumPy arrays. Helper functions are those of helpers.py.
+    """Python over NumPy arrays, with the helper functions of helpers.py.
 
-    standalone: the text is for a module that needs nothing but NumPy and Numba, in which some names are taken.
+    standalone: the source is for a module that needs only NumPy and Numba, in which some names are reserved.
     """
 
     language = "Numba"
@@ -98,6 +98,7 @@ class PythonDialect(Dialect):
     def __init__(self, standalone: bool = False, taken: Iterable[str] = ()) -> None:
         super().__init__()
         self.standalone = standalone
+        self.stops = not standalone
         self.reserved = self.reserved.union(taken)
 
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
@@ -106,12 +107,12 @@ class PythonDialect(Dialect):
         return (mark, f"def {name}({', '.join(p.name for p in parameters)}):")
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """A range, on threads where it is parallel."""
+        """A range, on threads if it is parallel."""
         bounds = stop if start == "0" else f"{start}, {stop}"
         return f"for {index} in {'prange' if parallel else 'range'}({bounds}):"
 
     def backward_loop(self, index: str, size: str) -> str:
-        """A range from the end."""
+        """A range in reverse."""
         last = str(int(size) - 1) if size.isdigit() else f"{size} - 1"
         return f"for {index} in range({last}, -1, -1):"
 
@@ -122,6 +123,10 @@ class PythonDialect(Dialect):
     def leave(self) -> str:
         """break."""
         return "break"
+
+    def end_if(self, flag: str) -> tuple[str, ...]:
+        """return. The read stays in its loop: steps write to arrays, which Numba must assume to alias the flag."""
+        return (f"if {flag}[0]:", f"{self.extent}return")
 
     def condition(self, expression: str) -> str:
         """if."""
@@ -137,7 +142,7 @@ class PythonDialect(Dialect):
         return _tidy(f"{name} = {expression}")
 
     def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """An assignment of a number that has the dtype, as what is assigned later."""
+        """An assignment of a number with an explicit dtype, as for later assignments."""
         return _tidy(f"{name} = {self._typed(dtype, expression)}")
 
     def assign(self, name: str, expression: str) -> str:
@@ -146,12 +151,12 @@ class PythonDialect(Dialect):
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
-        """An element, decoded if it is narrow."""
+        """Load an element, decoded if it is narrow."""
         element = self._element(array, position)
         return self.widened(dtype, element) if is_narrow(dtype) else element
 
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
-        """An element, encoded if it is narrow and the value is not; the array gives a literal its dtype."""
+        """Store an element, encoded if it is narrow and the value is not; a literal takes the array's dtype."""
         if dtype in INTEGER_FORMATS:
             value = f"{value} & {(1 << INTEGER_FORMATS[dtype].bits) - 1}"
         elif dtype in FLOAT_FORMATS and value_dtype != dtype:
@@ -159,15 +164,15 @@ class PythonDialect(Dialect):
         return _tidy(f"{self._element(array, position)} = {_plain(value)}")
 
     def _element(self, array: str, position: str) -> str:
-        """Where positions have no sign, Numba need not ask whether they count from the end: it makes vector loops.
+        """With unsigned positions, Numba need not check for negative indices, and loops can be vectorised.
 
-        In a loop that does not run on threads, LLVM finds that out by itself.
+        In a loop without threads, LLVM infers this.
         """
         return f"{array}[np.uintp({position})]" if self.threads and not position.isdigit() else f"{array}[{position}]"
 
     # ------------------------------------------------------------------ values
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
-        """A literal; of float32 and of unsigned integers with its dtype."""
+        """A literal; with its dtype for float32 and unsigned integers."""
         if dtype.kind == "b":
             return str(bool(number))
         if dtype_kind(dtype) == "f":
@@ -190,7 +195,7 @@ class PythonDialect(Dialect):
         return " + ".join(parts).replace("+ -", "- ")
 
     def index(self, name: str) -> str:
-        """An int64: numba counts parallel loops without a sign."""
+        """An int64: Numba's parallel loops have unsigned indices."""
         return f"np.int64({name})"
 
     def quotient(self, dividend: str, divisor: int) -> str:
@@ -198,7 +203,7 @@ class PythonDialect(Dialect):
         return f"{dividend} // {divisor}"
 
     def widened(self, dtype: np.dtype, value: str) -> str:
-        """A code decoded."""
+        """Decode a code."""
         if dtype not in INTEGER_FORMATS:
             return _call(self.helper(f"decode_{dtype.name}"), value)
         form = INTEGER_FORMATS[dtype]
@@ -207,23 +212,23 @@ class PythonDialect(Dialect):
         return _call("np.int8", _call(self.helper("signed_bits"), value, str(form.bits)))
 
     def _typed(self, dtype: np.dtype, text: str) -> str:
-        """A literal with its dtype; anything else has it."""
+        """Add the dtype to a literal; other expressions have it."""
         found = _LITERAL.fullmatch(bare(text))
         return _call(_scalar(compute_dtype(dtype)), text) if found and found[3] and dtype.kind != "b" else text
 
     def _wrapped(self, dtype: np.dtype, text: str) -> str:
-        """A number that may have left its dtype."""
+        """Wrap a number that may be out of its dtype's range."""
         return text if dtype.kind in "bf" else _call(_scalar(compute_dtype(dtype)), text)
 
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
-        """Operators where Python's mean the same on NumPy's scalars, functions where they do not."""
+        """Python operators with the same semantics on NumPy scalars, otherwise functions."""
         op, dtype, source = instruction.op, instruction.dtype, dtypes[0]
         if op in _COMPARISONS:
             left, right = map(_plain, arguments)
             return f"({left} {_COMPARISONS[op]} {right})"
         if op == "select":
             yes, no = (self._typed(dtype, a) for a in arguments[1:])
-            # a choice of bools as the condition of another one needs its parentheses
+            # a conditional expression needs parentheses as the condition of another one
             condition = arguments[0] if " if " in arguments[0] else bare(arguments[0])
             return f"({yes} if {condition} else {no})"
         if op == "cast":
@@ -278,7 +283,7 @@ class PythonDialect(Dialect):
         return self._wrapped(dtype, self._shift(op, dtype, x, y, bits))
 
     def _shift(self, op: str, dtype: np.dtype, x: str, y: str, bits: str) -> str:
-        """A shift by an operator where the number of bits is known, by a helper where it is not."""
+        """A shift by an operator if the number of bits is known, otherwise by a helper."""
         read = {"shift_right_arithmetic": "int", "shift_right_logical": "uint"}.get(op, dtype.name.rstrip("12346578"))
         number = f"np.{read}{bits}"
         own = dtype.name == f"{read}{bits}"
@@ -329,7 +334,7 @@ class PythonDialect(Dialect):
         return f"{_call(_scalar(held), x)}.view({_scalar(kept)})"
 
     def _special(self, name: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
-        """A function of float64 numbers of SciPy's, or of a user's."""
+        """A function of float64 numbers from SciPy or from a user."""
         if name in USER_FUNCTIONS:
             typed = [_call(_scalar(d), a) for d, a in zip(USER_FUNCTIONS[name].operands, arguments, strict=True)]
             return _call(self.helper(name), *typed)
@@ -344,7 +349,7 @@ class PythonDialect(Dialect):
         return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
 
     def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """Float sums are of no order."""
+        """Float sums have unspecified order."""
         if reducer == "add" and dtype_kind(dtype) == "f":
             return _call(self.helper("plus"), left, right)
         return self.combine(reducer, dtype, left, right)
@@ -378,7 +383,7 @@ class PythonDialect(Dialect):
 
     # ------------------------------------------------------------------ whole kernels
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """np.dot, batch by batch; loops for small products, and where there is no SciPy, whose BLAS numba calls."""
+        """np.dot, batch by batch; loops for small products, and without SciPy, whose BLAS Numba calls."""
         if self.standalone or kernel.rows * kernel.columns * kernel.depth < _LEAST_PRODUCT:
             return None
         batch = kernel.out.shape[:-2]
@@ -391,7 +396,7 @@ class PythonDialect(Dialect):
         return tuple(self.extent * depth + line for depth, line in enumerate((*lines, product)))
 
     def _matrix(self, operand: Operand, array: str, written: bool) -> str:
-        """A matrix in an array as np.dot wants it: dense, or a copy that is; one that is written lies where it lies."""
+        """A matrix for np.dot: dense, or a dense copy; a matrix that is written is never copied."""
         dtype, (rows, columns), (stride, step) = operand.buffer.dtype, operand.shape[-2:], operand.strides[-2:]
         start = self.position([(s, f"b{d}") for d, s in enumerate(operand.strides[:-2]) if s], operand.offset)
         if is_complex(dtype):
@@ -408,7 +413,7 @@ class PythonDialect(Dialect):
         return f"{array}.reshape({columns}, {rows}).T"
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Rows of one array by themselves; else the order of each row, by the last key first, and all in that order."""
+        """Sort the rows of a single array directly; else order each row by all keys, last key first, and take."""
         keys = kernel.inputs[: kernel.keys]
         if any(is_complex(key.dtype) for key in keys):
             return None
@@ -430,7 +435,7 @@ class PythonDialect(Dialect):
 
 
 def _is_dense(operand: Operand) -> bool:
-    """Whether the rows of a matrix lie one after the other."""
+    """Whether the rows of a matrix are contiguous."""
     (rows, columns), (stride, step) = operand.shape[-2:], operand.strides[-2:]
     return (columns == 1 or step == 1) and (rows == 1 or stride == columns)
 

@@ -1,6 +1,6 @@
-"""The elementary functions of the CPU's emitter as Python text: straight-line code that LLVM vectorises.
+"""The elementary functions of the CPU's emitter as Python source: straight-line code that LLVM vectorises.
 
-`Value` spells LLVM instructions; here the same functions of values are run with values that spell Python.
+`Value` emits LLVM instructions; here the same functions run with values that emit Python.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _CONDITIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 
 
 def _unsigned(kind: str, text: str) -> str:
-    """An integer read without a sign."""
+    """An integer reinterpreted as unsigned."""
     return f"np.uint{bit_width(kind)}({text})"
 
 
 def _wrapped(kind: str, text: str) -> str:
-    """An integer in its own type: Numba makes the results of operators wider."""
+    """Convert an integer to its type, as Numba widens the results of operators."""
     return text if is_real(kind) or kind == "i1" else f"{_TYPES[kind]}({text})"
 
 
 class _PythonValue(Value):
-    """A value whose name is that of a Python variable, or a literal."""
+    """A value whose name is a Python variable or a literal."""
 
     __slots__ = ()
 
@@ -65,14 +65,14 @@ class _PythonValue(Value):
         if kind == self.kind:
             return self
         if command == "bitcast":
-            # numba asks that the dtype before .view be spelled
+            # Numba requires an explicit dtype before .view
             return self.code.emit(kind, f"{_TYPES[self.kind]}({self.name}).view({_TYPES[kind]})")
         text = _unsigned(self.kind, self.name) if command in ("zext", "uitofp") and self.kind != "i1" else self.name
         return self.code.emit(kind, f"{_TYPES[kind]}({text})")
 
 
 class _PythonCode(Code):
-    """The text of a Python function under construction."""
+    """The source of a Python function under construction."""
 
     def __init__(self) -> None:
         super().__init__(Module())
@@ -83,7 +83,7 @@ class _PythonCode(Code):
         return f"v{self._count}"
 
     def emit(self, kind: str, text: str) -> Value:
-        if text not in self._known:  # nothing has an effect: equal texts are equal values
+        if text not in self._known:  # no side effects: equal expressions are equal values
             self._known[text] = _PythonValue(self, self.fresh(), kind)
             self.lines.append(f"    {self._known[text].name} = {text}")
         return self._known[text]
@@ -111,7 +111,7 @@ class _PythonCode(Code):
         return body(*arguments)
 
 
-# functions that numba's own are slower than, or that it lacks
+# functions that Numba lacks, or for which it is slower
 ELEMENTARY: dict[str, Callable[..., Value]] = {
     name: polynomials.FUNCTIONS[name]
     for name in ("exp", "exp2", "expm1", "log", "log1p", "sinh", "cosh", "tanh", "logistic")
@@ -121,7 +121,7 @@ ELEMENTARY |= error_functions.FUNCTIONS
 
 @cache
 def source_of(name: str) -> str:
-    """The text of `exp_float32`, `decode_bfloat16`, `encode_float8_e5m2`, `round_to_odd` and the like."""
+    """The source of `exp_float32`, `decode_bfloat16`, `encode_float8_e5m2`, `round_to_odd` and the like."""
     operation, _, dtype = name.rpartition("_")
     code = _PythonCode()
     if name == "round_to_odd":
@@ -135,7 +135,7 @@ def source_of(name: str) -> str:
     bits = 8 if form.bits <= 8 else 16
     if operation == "decode":
         result = decode_by_bits(np.dtype(dtype), _PythonValue(code, "x", f"i{bits}"))
-        return _function(name, f"The float32 that a code of {dtype} means.", code, result.name)
+        return _function(name, f"The float32 value of a {dtype} code.", code, result.name)
     result = encode_by_bits(np.dtype(dtype), _PythonValue(code, "x", "float"))
     return _function(name, f"The code of the {dtype} nearest to a float32.", code, f"np.uint{bits}({result.name})")
 

@@ -1,10 +1,11 @@
-"""The functions that kernels' texts call, as sources that are complete together, and as what this process runs."""
+"""The functions that generated kernels call, as self-contained sources and as functions of this process."""
 
 from __future__ import annotations
 
 import ast
 import linecache
 import re
+import sys
 import threading
 from collections.abc import Iterable
 from functools import cache
@@ -15,6 +16,7 @@ import numpy as np
 
 from rlx.backends.cpu.routines.special import PREFIX, bind_special
 from rlx.backends.numba.elementary import ELEMENTARY, source_of
+from rlx.forks import reopen_after_fork
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 
@@ -28,7 +30,7 @@ _GENERATED = frozenset(
         *(f"{way}_{dtype.name}" for way in ("decode", "encode") for dtype in FLOAT_FORMATS),
     )
 )
-# import lines of a text, and what in it needs each
+# import line -> pattern of the code that needs it
 _HEADER = {
     "import base64": r"\bbase64\.",
     "import math": r"(?<!\.)\bmath\.",
@@ -47,7 +49,7 @@ _OVERLOAD = 'overload = partial(numba.extending.overload, jit_options={"error_mo
 
 @cache
 def _definitions() -> dict[str, tuple[str, frozenset[str]]]:
-    """For each function of the two files its text and the names in it."""
+    """For each function of the two files, its source and the names in it."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
     for file in ("scalar_functions.py", "numba_versions.py"):
         text = (Path(__file__).parent / file).read_text(encoding="utf-8")
@@ -65,7 +67,7 @@ HELPER_NAMES = frozenset((*_definitions(), *_GENERATED, *SPECIAL))
 
 
 def _needed(names: Iterable[str]) -> list[str]:
-    """The functions that stand for some of the helpers, each after those that it calls."""
+    """The functions that implement helpers, each after its callees."""
     order: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -88,7 +90,7 @@ def _needed(names: Iterable[str]) -> list[str]:
 
 
 def _definition(name: str, names: Iterable[str]) -> str:
-    """The text of a helper, decorated; of an elementary function with its versions among `names`."""
+    """The decorated source of a helper; for an elementary function, with its versions among `names`."""
     if name in _GENERATED:
         return source_of(name) if name.rpartition("_")[0] in ELEMENTARY else f"@njit\n{source_of(name)}"
     source = _definitions()[name][0]
@@ -100,18 +102,18 @@ def _definition(name: str, names: Iterable[str]) -> str:
 
 
 def helpers_text(names: Iterable[str]) -> str:
-    """Definitions of helpers and of what they need."""
+    """Definitions of helpers and of their dependencies."""
     return _definitions_text(_needed(names))
 
 
 def _definitions_text(names: list[str]) -> str:
-    """The definitions of these names alone; elementary functions follow their versions."""
+    """The definitions of only these names; elementary functions follow their versions."""
     ordered = sorted(names, key=lambda name: name in ELEMENTARY)
     return "\n\n\n".join(_definition(name, names) for name in ordered)
 
 
 def header(text: str) -> str:
-    """The lines that stand before a text."""
+    """The import lines that a source needs."""
     tail = [line for line, word in ((_JIT, "@njit"), (_OVERLOAD, "@overload")) if word in text]
     whole = "\n".join((*tail, text))
     imports = [line for line, needed in _HEADER.items() if re.search(needed, whole)]
@@ -120,18 +122,19 @@ def header(text: str) -> str:
 
 
 # ------------------------------------------------------------------ in this process
-_modules: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # what Numba compiles, and what Python runs as it is
+_modules: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # compiled by Numba, and run by Python
 _lock = threading.RLock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def run_text(text: str, name: str, namespace: dict[str, Any]) -> None:
-    """Run definitions, which tracebacks, debuggers and `inspect` show under a name."""
+    """Execute definitions; tracebacks, debuggers and `inspect` show them under a name."""
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     exec(compile(text, name, "exec"), namespace)
 
 
 def helper_functions(names: Iterable[str]) -> dict[str, Any]:
-    """The helpers of some names, defined when first asked for."""
+    """The helpers with these names, defined on first use."""
     wanted = list(names)
     functions = _modules[bool(numba_config().DISABLE_JIT)]
     with _lock:
@@ -148,14 +151,14 @@ def helper_functions(names: Iterable[str]) -> dict[str, Any]:
 
 
 def numba_config() -> Any:
-    """Numba's settings, whose names come from environment variables."""
+    """Numba's settings, which are named after environment variables."""
     import numba
 
     return numba.config
 
 
 def _special(name: str) -> Any:
-    """A function of SciPy's, or of the user's, by its native symbol."""
+    """A function from SciPy or from the user, by its native symbol."""
     from numba import types
     from numba.np.numpy_support import from_dtype
 
@@ -169,7 +172,7 @@ def _special(name: str) -> Any:
 
 
 def _evaluated(name: str) -> Any:
-    """The same on NumPy's scalars, for the interpreter."""
+    """The same function on NumPy scalars, for the interpreter."""
 
     def call(*numbers: Any) -> Any:
         found = USER_FUNCTIONS.get(name) or SPECIAL[name]

@@ -1,4 +1,4 @@
-"""What a plan does as Python to read: the text that the numba device compiles, whichever device runs it."""
+"""A plan as readable Python: the source for the numba device, regardless of the device that runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["kernel_listing", "plan_listing"]
 
 
 def plan_listing(plan: Plan) -> str:
-    """The functions of a plan, each after those that it calls; steps of the host are comments between them."""
+    """The functions of a plan, each after its callees; host steps are comments between them."""
     return "\n\n\n".join(dict.fromkeys(_blocks(plan)))
 
 
@@ -28,12 +28,12 @@ def _blocks(plan: Plan) -> Iterator[str]:
             continue
         yield f"# {_host_step(part)}"
         for inner in nested_plans(part):
-            yield f"# what {inner.name} does there"
+            yield f"# the plan {inner.name}, run there"
             yield from _blocks(inner)
 
 
 def _host_step(kernel: Kernel) -> str:
-    """A line about a kernel that is not text."""
+    """A comment line for a host kernel."""
     what = type(kernel).__name__.lower()
     if isinstance(kernel, Library):
         what = kernel.routine

@@ -1,4 +1,4 @@
-"""A plan as the text of a module that needs NumPy and Numba alone."""
+"""A plan as the source of a module that needs only NumPy and Numba."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rlx.version import __version__
 
 __all__ = ["module_source"]
 
-# functions of SciPy's that the math module has
+# SciPy functions that the math module provides
 _IN_MATH = ("gamma", "lgamma")
-# constants of more elements are encoded
+# larger constants are encoded
 _LITERAL_ELEMENTS = 64
 _WIDTH = 100
 
 
 def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
-    """A module whose function `name` does what the plan does; see rlx.export_numba.
+    """A module whose function `name` runs the plan; see rlx.export_numba.
 
-    Raises UnsupportedError for what cannot be said in such a module.
+    Raises UnsupportedError for kernels that such a module cannot contain.
     """
     dialect = PythonDialect(standalone=True, taken=[name, *(place.name for place in (*arguments, *results))])
     _refuse(name, [*unspelled(plan.kernels, dialect), *_unknown_types((*arguments, *results))])
@@ -48,7 +48,7 @@ def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Se
     return f"{_docstring(name, arguments, results)}\n\n{header(body)}\n\n\n{body}\n"
 
 
-# ------------------------------------------------------------------ what cannot be said
+# ------------------------------------------------------------------ unsupported kernels
 def _refuse(name: str, found: Iterable[str]) -> None:
     listed = ", ".join(dict.fromkeys(found))
     if listed:
@@ -65,9 +65,9 @@ def _unknown_types(places: Iterable[Place]) -> Iterator[str]:
             yield f"arrays of {dtype.name}"
 
 
-# ------------------------------------------------------------------ text
+# ------------------------------------------------------------------ source
 def _constants(plan: Plan) -> Iterator[str]:
-    """The plan's constants as arrays of numbers that the text knows."""
+    """The plan's constants as arrays in the source."""
     for number, buffer in enumerate(constants_of(plan)):
         array = elements(buffer.elements)
         dtype = memory_name(buffer.dtype)
@@ -82,7 +82,7 @@ def _constants(plan: Plan) -> Iterator[str]:
 
 
 def _checked_types(arguments: Sequence[Place]) -> list[TensorType]:
-    """A type for each dtype of arrays that have axes."""
+    """A type for each dtype of arrays with axes."""
     return list({p.type.dtype: p.type for p in arguments if p.type.shape}.values())
 
 
@@ -91,12 +91,12 @@ def _dtype_name(type: TensorType) -> str:
 
 
 def _docstring(name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
-    """What the module is, and what each argument and each result is."""
+    """The module's docstring, which describes each argument and result."""
     lines = [
         f'"""{name}, a function of numbers and arrays for Python and for @njit functions.',
         "",
         f"Written by rlx {__version__} (rlx.export_numba). It needs NumPy and Numba.",
-        "Numba compiles it at the first call. What has no axes is a number; several results are a tuple.",
+        "Numba compiles it at the first call. Values without axes are numbers; several results are a tuple.",
         "",
         "Arguments:",
         *(f"  {place}" for place in arguments),
@@ -122,7 +122,7 @@ def _argument(place: Place) -> tuple[list[str], str]:
 
 
 def _entry(plan: Plan, unit: Unit, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
-    """The function of arrays that have shapes."""
+    """The entry function of shaped arrays."""
     lines = ["@njit", f"def {name}({', '.join(place.name for place in arguments)}):"]
     passed, returned = [], []
     for place in arguments:

@@ -1,6 +1,6 @@
-"""What Numba compiles in the place of some scalar functions: LLVM's own, or straight-line code that becomes vectors.
+"""Numba's replacements of some scalar functions: LLVM's functions, or vectorisable straight-line code.
 
-A text that uses `f` of scalar_functions.py holds `f_version` after it, where there is one.
+A source that uses `f` of scalar_functions.py contains `f_version` after it, if there is one.
 """
 
 from llvmlite import ir
@@ -10,7 +10,7 @@ from rlx.backends.numba.scalar_functions import count_leading_zeros, fma, maximu
 
 
 def llvm_function(name, flags=()):
-    """LLVM's function of this name, of numbers of one type."""
+    """LLVM's function with this name, for numbers of one type."""
 
     def generate(context, builder, signature, arguments):
         kind = arguments[0].type

@@ -1,7 +1,7 @@
-"""Scalar operations that neither Python's operators nor NumPy's functions say: Python that Numba compiles.
+"""Scalar operations that Python's operators and NumPy's functions lack: Python for Numba to compile.
 
-Texts hold the functions that they use, word for word. In a debugger they run as they are; where Numba has something
-better, numba_versions.py says what.
+Generated sources contain the functions that they use, word for word. In a debugger they run unchanged; the faster
+versions for Numba are in numba_versions.py.
 """
 
 import math
@@ -13,17 +13,17 @@ import numpy as np
 
 
 def maximum(x, y):
-    """The larger number; NaN where one of them is NaN."""
+    """The larger number; NaN if one of them is NaN."""
     return np.maximum(x, y)
 
 
 def minimum(x, y):
-    """The smaller number; NaN where one of them is NaN."""
+    """The smaller number; NaN if one of them is NaN."""
     return np.minimum(x, y)
 
 
 def plus(x, y):
-    """x + y as a step of a sum whose order is left open, so that vector lanes may share it."""
+    """x + y as a step of a sum in unspecified order, which can be vectorised."""
     return x + y
 
 
@@ -43,7 +43,7 @@ def fma(x, y, z):
 
 
 def odd_double(exact):
-    """The float64 next to a fraction that rounds to float32 as the fraction itself does."""
+    """The float64 next to a fraction with the same rounding to float32."""
     nearest = float(exact)
     if Fraction(nearest) == exact or int(np.float64(nearest).view(np.int64)) & 1:
         return nearest
@@ -51,7 +51,7 @@ def odd_double(exact):
 
 
 def sign(x):
-    """-1, 1, or x itself where it is a zero or NaN."""
+    """-1, 1, or x itself if it is zero or NaN."""
     return np.sign(x) if x != 0 else x
 
 
@@ -120,7 +120,7 @@ def erf_inv(x):
 
 
 def quotient(x, y):
-    """x / y without its fraction; all bits set where y is 0; the least number by -1 is itself."""
+    """x / y truncated; all bits set if y is 0; the least number divided by -1 is itself."""
     if y == 0:
         return ~y
     if y == -1:
@@ -130,12 +130,12 @@ def quotient(x, y):
 
 
 def unsigned_quotient(x, y):
-    """x // y; all bits set where y is 0."""
+    """x // y; all bits set if y is 0."""
     return x // y if y != 0 else ~y
 
 
 def remainder(x, y):
-    """What x / y leaves, with the sign of x; 0 where y is 0."""
+    """The remainder of x / y, with the sign of x; 0 if y is 0."""
     if y == 0 or y == -1:
         return y - y
     rest = x % y
@@ -143,32 +143,32 @@ def remainder(x, y):
 
 
 def unsigned_remainder(x, y):
-    """x % y; 0 where y is 0."""
+    """x % y; 0 if y is 0."""
     return x % y if y != 0 else y
 
 
 def shift_left(x, count, bits):
-    """x << count; 0 where count is no number of 0 to bits - 1."""
+    """x << count; 0 unless count is in 0 to bits - 1."""
     return x << count if 0 <= count < bits else x ^ x
 
 
 def shift_right(x, count, bits):
-    """x >> count, of an unsigned x; 0 where count is bits or more."""
+    """x >> count, for an unsigned x; 0 if count is bits or more."""
     return x >> count if count < bits else x ^ x
 
 
 def shift_right_arithmetic(x, count, bits):
-    """x >> count, of a signed x; -1 or 0 where count is no number of 0 to bits - 1."""
+    """x >> count, for a signed x; -1 or 0 unless count is in 0 to bits - 1."""
     return x >> count if 0 <= count < bits else x >> (bits - 1)
 
 
 def population_count(x):
-    """How many bits of an unsigned x are set."""
+    """The number of set bits of an unsigned x."""
     return type(x)(x.bit_count())
 
 
 def count_leading_zeros(x):
-    """How many bits of an unsigned x stand before its first one."""
+    """The number of leading zero bits of an unsigned x."""
     return type(x)(8 * x.itemsize - int(x).bit_length())
 
 
@@ -176,14 +176,14 @@ def count_leading_zeros(x):
 
 
 def saturated(x, least, largest):
-    """A float limited to a range of integers; NaN is 0."""
+    """Clamp a float to a range of integers; NaN is 0."""
     if x != x:
         return 0.0
     return min(max(np.float64(x), np.float64(least)), np.float64(largest))
 
 
 def to_int64(x):
-    """A float without its fraction, limited to what an int64 holds; NaN is 0."""
+    """Truncate a float, clamped to the range of int64; NaN is 0."""
     if x >= 9223372036854775808.0:
         return np.int64(9223372036854775807)
     if x > -9223372036854775808.0:
@@ -192,14 +192,14 @@ def to_int64(x):
 
 
 def to_uint64(x):
-    """A float without its fraction, limited to what a uint64 holds; NaN is 0."""
+    """Truncate a float, clamped to the range of uint64; NaN is 0."""
     if x >= 18446744073709551616.0:
         return np.uint64(18446744073709551615)
     return np.uint64(x) if x > 0 else np.uint64(0)
 
 
 def signed_bits(x, bits):
-    """The integer that the low bits of x mean."""
+    """The low bits of x as a signed integer."""
     high = 1 << (bits - 1)
     return ((x & (2 * high - 1)) ^ high) - high
 
@@ -208,7 +208,7 @@ def signed_bits(x, bits):
 
 
 def row_order(rows, length):
-    """For each of the rows the numbers of its places, in order."""
+    """For each row, the indices of its elements, in order."""
     order = np.empty(rows * length, np.int64)
     for place in range(rows * length):
         order[place] = place % length
@@ -216,7 +216,7 @@ def row_order(rows, length):
 
 
 def comes_before(x, y):
-    """Whether x is less than y; NaN comes after every number."""
+    """Whether x is less than y; NaN is greater than every number."""
     return x < y or (y != y and x == x)
 
 
@@ -254,7 +254,7 @@ def sort_rows(rows, length):
 
 
 def sort_by(order, key, length):
-    """Sort each row's `order` by the numbers of `key` at those places: stable, NaN last."""
+    """Sort each row's `order` by the numbers of `key` at those indices: stable, NaN last."""
     keys, other_keys, other = np.empty(length, key.dtype), np.empty(length, key.dtype), np.empty(length, np.int64)
     for start in range(0, order.size, max(length, 1)):
         row = order[start : start + length]
@@ -296,7 +296,7 @@ def take(out, x, order, length, parts):
                 out[parts * place + part] = x[parts * (start + order[place]) + part]
 
 
-# ------------------------------------------------------------------ SciPy's functions that the math module has
+# ------------------------------------------------------------------ SciPy functions that the math module provides
 
 
 def gamma(x):

@@ -16,7 +16,7 @@ from rlx.ir.types import supported_dtypes
 
 __all__ = ["OpenCLBackend"]
 
-# routines of which small ones are loops that one group runs, where other devices have libraries; rotations take sweeps
+# routines whose small cases are loops that one group runs; other devices have libraries. Rotations take sweeps
 _LOOPS = (("qr", SMALL_ORDER), ("packed_qr", SMALL_ORDER), ("eigh", SMALL_ORDER // 2), ("svd", SMALL_ORDER // 2))
 
 
@@ -30,17 +30,17 @@ class OpenCLBackend(DeviceBackend):
         super().__init__(OpenCLEngine(devices()[number], number))
 
     def numbered(self, number: int) -> OpenCLBackend:
-        """Another device."""
+        """The backend of another device."""
         return OpenCLBackend(number)
 
     @property
     def claims(self) -> Claims:
-        """All dtypes, without those of 64-bit floats where the device has none; small factorisations as loops."""
+        """All dtypes, except those with 64-bit floats if the device has none; small factorisations as loops."""
         wide = frozenset() if self.engine.has_doubles else {np.dtype(np.float64), np.dtype(np.complex128)}
         claims = super().claims
         return replace(claims, dtypes=supported_dtypes - wide, loops_up_to=(*claims.loops_up_to, *_LOOPS))
 
     def dialect(self) -> DeviceDialect:
-        """With shuffles where the device has sub-groups; CLBlast multiplies where it is chosen."""
+        """The dialect: with shuffles if the device has sub-groups, and with CLBlast's products if it is selected."""
         engine = self.engine
         return OpenCLDialect(engine.shuffles, engine.limits.warp, engine.has_doubles, engine.has_clblast)

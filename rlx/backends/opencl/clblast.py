@@ -1,4 +1,4 @@
-"""Matrix products by CLBlast where the system has it, by ctypes: on the queue of the kernels, over their buffers."""
+"""Matrix products by CLBlast, if it is installed, called with ctypes on the kernels' queue and buffers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rlx.ir.kernels import Contract
 
 __all__ = ["Clblast", "chosen", "installed", "is_clblast_product"]
 
-_INSTALL = "Install it (Debian: apt install libclblast1), or unset RLX_CLBLAST: rlx's own kernels multiply then."
-_LEAVE = "RLX_CLBLAST=0 lets rlx's own kernels multiply."
-_MOST = 1 << 31  # elements: CLBlast's kernels count in 32 bits
-# numbers of CLBlast's: rows are contiguous, a matrix is transposed (True) or not
+_INSTALL = "Install it (Debian: apt install libclblast1), or unset RLX_CLBLAST: rlx then uses its own kernels."
+_LEAVE = "Set RLX_CLBLAST=0 to use rlx's own kernels."
+_MOST = 1 << 31  # elements: CLBlast's kernels use 32-bit indices
+# CLBlast's constants: row-major layout; transposed (True) or not
 _ROW_MAJOR = 101
 _TRANSPOSE = {False: 111, True: 112}
 
 
-# float16 is not among them: CLBlast sums it in float16, of 8192 ones 2048
+# without float16: CLBlast sums it in float16, where the sum of 8192 ones is 2048
 _LETTERS = {"float32": "S", "float64": "D", "complex64": "C", "complex128": "Z"}
 _FACTORS = {"float32": ctypes.c_float, "float64": ctypes.c_double}  # passed by value
 
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """The library, by its name, where the system's loader finds it; None where there is none."""
+    """The library, loaded by its name; None if it is not installed."""
     name = ctypes.util.find_library("clblast")
     if name is None:
         return None
@@ -55,25 +55,25 @@ def _library() -> Any:
 
 
 def installed() -> bool:
-    """Whether the system has the library."""
+    """Whether the library is installed."""
     return _library() is not None
 
 
 def chosen(is_gpu: bool) -> bool:
-    """Whether CLBlast multiplies on a device: as RLX_CLBLAST says, else on GPUs where it is installed.
+    """Whether CLBlast computes a device's products: as RLX_CLBLAST specifies, else on GPUs if it is installed.
 
-    Raises: DeviceError where it is asked for and not installed.
+    Raises: DeviceError if it is requested and not installed.
     """
     asked = os.environ.get("RLX_CLBLAST", "").lower()
     if asked in ("0", "false", "off", "no") or not (asked or is_gpu):
         return False
     if asked and not installed():
-        raise DeviceError("RLX_CLBLAST asks for products by CLBlast, which is not installed.", _INSTALL)
+        raise DeviceError("RLX_CLBLAST requests CLBlast, which is not installed.", _INSTALL)
     return installed()
 
 
 def is_clblast_product(kernel: Contract) -> bool:
-    """Whether CLBlast takes a product: it counts in 32 bits. A result has no gaps, since it is cleared first."""
+    """Whether CLBlast takes a product: it uses 32-bit indices. The result must be dense, since it is cleared first."""
     if not is_plain_product(kernel, _LETTERS):
         return False
     result = result_of(kernel)
@@ -84,7 +84,7 @@ def is_clblast_product(kernel: Contract) -> bool:
 class Clblast:
     """The library for one device.
 
-    clear: fills so many bytes of a buffer with zeros, from a byte on.
+    clear: fills the given number of bytes of a buffer with zeros, starting at an offset.
     """
 
     def __init__(self, clear: Callable[[Any, int, int], None]) -> None:
@@ -96,7 +96,7 @@ class Clblast:
         matrices = [matrix_of(kernel.lhs), matrix_of(kernel.rhs), result_of(kernel)]
         starts = [_start(view, m, dtype) for view, m in zip((lhs, rhs, out), matrices, strict=True)]
         if not kernel.accumulate:
-            # what is there is multiplied by zero all the same, and may be NaN
+            # CLBlast multiplies the old contents by zero, and they may be NaN
             size = kernel.batches * kernel.rows * kernel.columns
             self._clear(out.memory, starts[2] * dtype.itemsize, size * dtype.itemsize)
         handles = [view.memory.int_ptr for view in (lhs, rhs, out)]
@@ -107,7 +107,7 @@ class Clblast:
 
 
 def _start(view: Any, matrix: Matrix, dtype: np.dtype) -> int:
-    """Where an operand begins in the memory that it lies in, in elements."""
+    """The beginning of an operand in its memory, in elements."""
     start, rest = divmod(view.start, dtype.itemsize)
     if rest or start + matrix.start >= _MOST:
         raise DeviceError(f"CLBlast counts elements in 32 bits; an operand is at byte {view.start}.", _LEAVE)
@@ -122,7 +122,7 @@ def _head(kernel: Contract, matrices: Sequence[Matrix]) -> tuple[int, ...]:
 def _one(
     kernel: Contract, handles: Sequence[int], starts: Sequence[int], matrices: Sequence[Matrix], queue: Any
 ) -> int:
-    """One product of real numbers; CLBlast's answer."""
+    """Queue one product of real numbers; returns CLBlast's status."""
     name = kernel.out.buffer.dtype.name
     left, right, out = ((h, start, m.apart) for h, start, m in zip(handles, starts, matrices, strict=True))
     return getattr(_library(), f"CLBlast{_LETTERS[name]}gemm")(
@@ -133,9 +133,9 @@ def _one(
 def _several(
     kernel: Contract, handles: Sequence[int], starts: Sequence[int], matrices: Sequence[Matrix], queue: Any
 ) -> int:
-    """Products, each from where it is told: where CLBlast is told strides, it forgets where the first ones begin.
+    """Queue products, each with its own beginning: the strided call ignores where the first matrices begin.
 
-    Version 1.5.3: of float32, 640 x 640. Factors and positions are read before the call returns.
+    Seen in version 1.5.3, float32, 640 x 640. Factors and positions are read before the call returns.
     """
     dtype, count = kernel.out.buffer.dtype, kernel.batches
     factors = np.ones(count, dtype), np.full(count, kernel.accumulate, dtype)

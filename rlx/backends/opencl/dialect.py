@@ -1,4 +1,4 @@
-"""The words of OpenCL C."""
+"""The OpenCL C dialect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ typedef int int32_t; typedef uint uint32_t; typedef long int64_t; typedef ulong 
 #define INT32_MIN INT_MIN
 #define INT64_MIN LONG_MIN
 """
-# functions of C's library whose names say that they are float's: OpenCL's take either
+# functions of C's library that have a float variant by name: OpenCL's functions are overloaded
 _OVERLOADED = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor"
     " fma fmod log log1p log2 nextafter pow rint sin sinh sqrt tan tanh trunc".split()
@@ -38,7 +38,7 @@ _WORDS = """kernel global local constant private read_only write_only read_write
     popcount shuffle printf add_sat sub_sat hadd rhadd prefetch"""
 _ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and": "atomic_and", "or": "atomic_or"}
 
-# dimensions beyond the second, and local memory: a kernel that has some cannot be called everywhere
+# dimensions beyond the second, and local memory: a kernel that uses them cannot be called from another kernel
 _LAUNCH_WORDS = re.compile(
     r"\b(?:__)?local\b|\bget_(?:work_dim|\w*linear_id)\b"
     r"|\bget_(?:global_id|global_size|global_offset|group_id|num_groups)\b(?!\s*\(\s*[01]\s*\))"
@@ -46,10 +46,10 @@ _LAUNCH_WORDS = re.compile(
 
 
 class OpenCLDialect(DeviceDialect):
-    """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too.
+    """OpenCL C 1.2; with `shuffles`, also the sub-groups of version 3.0, as warps of `warp` items.
 
-    doubles: whether the device has numbers of 64 bits, which special functions are computed in. products: whether
-    CLBlast multiplies.
+    doubles: whether the device has 64-bit floats, in which special functions are computed. products: whether CLBlast
+    computes products.
     """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
@@ -69,21 +69,21 @@ class OpenCLDialect(DeviceDialect):
         self.products = products
 
     def has_function(self, name: str) -> bool:
-        """Not without doubles."""
+        """Special functions need 64-bit floats."""
         return self.doubles and super().has_function(name)
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
-        """CLBlast's, where `products` says so; it takes in no epilogue."""
+        """CLBlast computes the product if `products` is true; it has no epilogues."""
         alone = fused.reader is None and self.products and is_clblast_product(fused.contract)
         return LibraryProduct("CLBlast", fused.contract) if alone else None
 
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """The size of a group is known."""
+        """A kernel with a fixed group size."""
         warps = f" __attribute__((intel_reqd_sub_group_size({self.warp})))" if self.shuffles else ""
         return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))){warps} void"
 
     def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
-        """Compilers decide: where the hint was measured, they took twice the time."""
+        """No unroll hint: with it, compilation took twice the time."""
         return (loop,)
 
     def launched_group(self) -> str:
@@ -95,7 +95,7 @@ class OpenCLDialect(DeviceDialect):
         return "(int)get_local_id(0)"
 
     def barrier(self) -> str:
-        """Of both memories."""
+        """A barrier of the group's and the device's memory."""
         return "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 
     def group_count(self) -> str:
@@ -103,22 +103,22 @@ class OpenCLDialect(DeviceDialect):
         return "get_num_groups(0)"
 
     def fence(self) -> str:
-        """Version 1.2 says only what items of one group see of it: other groups are the runtime's to promise."""
+        """A fence. Version 1.2 specifies it for the items of one group only; beyond that the runtime decides."""
         return "mem_fence(CLK_GLOBAL_MEM_FENCE);"
 
     def watched(self, pointer: str) -> str:
-        """An atomic that changes nothing."""
+        """An atomic that does not change the value."""
         return f"atomic_or((volatile __global uint32_t *)({pointer}), 0u)"
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """Of sub-groups."""
+        """The shuffle of sub-groups."""
         kind = register_type(dtype)
         wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
         text = f"sub_group_shuffle_xor(({wide}){value}, (uint){distance})"
         return text if wide == kind else f"(({kind}){text})"
 
     def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
-        """Kernels are functions, whose pointers take those to anything."""
+        """A kernel that calls the user's: kernels are functions, and pointers convert to void pointers."""
         arrays = range(len(starts))
         parameters = ", ".join(f"__global uchar *memory{n}, const long start{n}" for n in arrays)
         arguments = ", ".join(f"(__global void *)(memory{n} + start{n} + {starts[n]})" for n in arrays)
@@ -131,15 +131,15 @@ __kernel __attribute__((reqd_work_group_size({sizes}))) void {name}({parameters}
 """
 
     def program_head(self, text: str) -> str:
-        """Types, and functions by the names of C's library."""
+        """Types, and functions with the names of C's library."""
         names = [name for name in _OVERLOADED if f"{name}f(" in text]
         return "\n".join([_HEAD, *(f"#define {name}f {name}" for name in names)])
 
     def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """Of 32 bits, and of 64."""
+        """The compare-and-swap of 32 or 64 bits."""
         name = "atomic_cmpxchg" if word == "uint32_t" else "atom_cmpxchg"
         return f"{name}((volatile __global {word} *){place}, ({word}){before}, ({word}){after})"
 
     def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """Integers of 32 bits."""
+        """The atomics of 32-bit integers."""
         return _ATOMICS.get(reducer) if dtype.name in ("int32", "uint32") else None

@@ -1,4 +1,4 @@
-"""OpenCL as an engine: one device, one queue in order, through pyopencl."""
+"""The OpenCL engine: one device with one in-order queue, through pyopencl."""
 
 from __future__ import annotations
 
@@ -18,34 +18,32 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.drivers import finish_at_exit
 from rlx.backends.gpu.dlpack import KINDS, Lent, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.opencl.clblast import Clblast, chosen
 from rlx.errors import DeviceError
+from rlx.installation import install_command
+from rlx.interrupts import abandonable
 from rlx.ir.kernels import Buffer
 from rlx.storage import AllocationError
 
 __all__ = ["OpenCLEngine", "devices"]
 
 _SHUFFLES = {"cl_intel_required_subgroup_size", "cl_khr_subgroup_shuffle"}
-_NONE = (
-    "There is no OpenCL device.",
-    "Install an OpenCL runtime: your GPU's driver brings one; for processors, pip install 'rlx[opencl-cpu]' (Intel's),"
-    " or your system's package of PoCL.",
-)
 
 
 def _module() -> Any:
     try:
         return importlib.import_module("pyopencl")
     except ImportError:
-        raise DeviceError("The device 'opencl' needs the package pyopencl.", "pip install 'rlx[opencl]'") from None
+        raise DeviceError("The device 'opencl' needs the package pyopencl.", install_command("opencl")) from None
 
 
 def _show_runtime_of_pip() -> None:
-    """Where the system registers no runtime, tell OpenCL's loader of Intel's, if pip has installed it here."""
+    """If the system registers no runtime, point OpenCL's loader to Intel's, if pip has installed it here."""
     runtime = Path(sys.prefix) / "lib" / "libintelocl.so"
     if "OCL_ICD_VENDORS" in os.environ or any(Path("/etc/OpenCL/vendors").glob("*.icd")) or not runtime.exists():
         return
@@ -64,18 +62,22 @@ def devices() -> list[Any]:
     except cl.Error:
         found = []
     if not found:
-        raise DeviceError(*_NONE)
+        raise DeviceError(
+            "There is no OpenCL device.",
+            f"Install an OpenCL runtime: your GPU's driver brings one; for processors, {install_command('opencl-cpu')}"
+            " (Intel's), or your system's package of PoCL.",
+        )
     return sorted(found, key=lambda device: not device.type & cl.device_type.GPU)
 
 
 def _items(grid: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Work-items, which OpenCL counts without their groups; and those of a group."""
+    """The global and the local size: OpenCL counts all work-items, and the work-items of a group."""
     sizes = [*zip_longest(grid, block, fillvalue=1)]
     return tuple(n * size for n, size in sizes), tuple(size for _, size in sizes)
 
 
 class OpenCLEngine(Engine):
-    """A device of OpenCL's."""
+    """An OpenCL device."""
 
     def __init__(self, device: Any, number: int = 0) -> None:
         super().__init__()
@@ -84,26 +86,27 @@ class OpenCLEngine(Engine):
         self.number = number
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
-        most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
+        finish_at_exit(self, OpenCLEngine.finish)
+        most = 1 << (device.max_work_group_size.bit_length() - 1)  # reductions halve groups repeatedly
         least = Limits()
         units = 2 * device.max_compute_units
         self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
-        # a processor has caches for its rows, and compiles what is written out for seconds
+        # a processor has caches for its rows, and takes seconds to compile unrolled loops
         held = 0 if device.type & self._cl.device_type.CPU else least.held
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units), held=held)
         self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
         self._clblast = Clblast(self._clear)
 
     def count(self) -> int:
-        """Of all platforms."""
+        """The number of devices of all platforms."""
         return len(devices())
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """Built by the device's own compiler."""
+        """The kernels, built by the device's compiler."""
         program = self._cl.Program(self._context, source)
         try:
-            with warnings.catch_warnings():  # compilers say that they are done
+            with warnings.catch_warnings():  # compilers print messages on success
                 warnings.simplefilter("ignore", self._cl.CompilerWarning)
                 built = program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
@@ -114,18 +117,18 @@ class OpenCLEngine(Engine):
         return {name: self._cl.Kernel(built, name) for name in names}
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Each array is a buffer and where it begins."""
+        """Each array is passed as a buffer and an offset."""
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, *_items(grid, block), *arguments)
 
     def resident(self, kernel: Any, items: int) -> int:
-        """What `limits.together` says: OpenCL promises none, so that it is 0 where nobody knows better."""
+        """`limits.together`: OpenCL guarantees none, so that this is 0 unless a test sets it."""
         return self.limits.together
 
     def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """As any launch."""
+        """An ordinary launch."""
         self.launch(kernel, views, (groups,), (items,))
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
@@ -135,27 +138,27 @@ class OpenCLEngine(Engine):
         self._clblast.multiply(self._queue.int_ptr, kernel, *views)
 
     def _clear(self, memory: Any, start: int, nbytes: int) -> None:
-        """Zeros, queued."""
+        """Queue a fill with zeros."""
         self._cl.enqueue_fill_buffer(self._queue, memory, np.zeros(1, np.uint32), start, nbytes)
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Each array is a buffer."""
+        """Each array is passed as a buffer."""
         assert not any(view.start for view in views)
         kernel(self._queue, *_items(grid, block), *(view.memory for view in views))
 
     def allocate(self, nbytes: int) -> View:
-        """A buffer of its own."""
+        """A new buffer."""
         try:
             return View(self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, nbytes), 0, nbytes)
         except self._cl.Error:  # too large for one buffer, or for the device
             raise AllocationError(nbytes) from None
 
     def address(self, view: View) -> int:
-        """The handle of the buffer: OpenCL tells no addresses."""
+        """The handle of the buffer: OpenCL has no addresses."""
         return view.memory.int_ptr + view.start
 
     def copy(self, target: View, source: View) -> None:
-        """Queued."""
+        """Queue the copy."""
         if source.nbytes and target.nbytes:
             self._cl.enqueue_copy(
                 self._queue, target.memory, source.memory,
@@ -163,17 +166,21 @@ class OpenCLEngine(Engine):
             )  # fmt: skip
 
     def read(self, view: View, array: np.ndarray) -> None:
-        """A copy that is waited for."""
+        """Copy, and wait."""
         if array.nbytes:
-            self._cl.enqueue_copy(self._queue, array, view.memory, src_offset=view.start, is_blocking=True)
+            self._await(
+                self._cl.enqueue_copy(self._queue, array, view.memory, src_offset=view.start, is_blocking=False)
+            )
 
     def write(self, view: View, array: np.ndarray) -> None:
-        """A copy that is waited for."""
+        """Copy, and wait."""
         if array.nbytes:
-            self._cl.enqueue_copy(self._queue, view.memory, array, dst_offset=view.start, is_blocking=True)
+            self._await(
+                self._cl.enqueue_copy(self._queue, view.memory, array, dst_offset=view.start, is_blocking=False)
+            )
 
     def mark(self) -> Any:
-        """A marker in the queue, which the device begins to work on."""
+        """A marker in the queue, which is flushed."""
         mark = self._cl.enqueue_marker(self._queue)
         self._queue.flush()
         return mark
@@ -183,22 +190,27 @@ class OpenCLEngine(Engine):
         return mark.command_execution_status <= self._cl.command_execution_status.COMPLETE
 
     def wait(self, mark: Any) -> None:
-        """Until the marker is reached."""
+        """Wait until the marker is reached."""
         try:
-            mark.wait()
+            self._await(mark)
         except self._cl.Error as error:
             raise DeviceError(
-                f"{self.device.name} stopped: {error}.", "Arrays on other devices stay as they are."
+                f"{self.device.name} stopped: {error}.", "Arrays on other devices are not affected."
             ) from None
 
     def finish(self) -> None:
-        """Until the queue is empty."""
-        self._queue.finish()
+        """Wait until the queue is empty."""
+        self._await(self.mark())
+
+    def _await(self, event: Any) -> None:
+        """Wait for an event of the queue. Ctrl-C ends the wait, not the work; the process ends after both."""
+        if not self.is_done(event):
+            abandonable(event.wait)
 
     # ------------------------------------------------------------------ time
     @contextmanager
     def stamping(self) -> Generator[None]:
-        """Work goes to another queue, which keeps times: the usual one is faster without."""
+        """Use another queue, which records times: the usual queue is faster without."""
         usual = self._queue
         usual.finish()
         self._queue = self._cl.CommandQueue(
@@ -215,7 +227,7 @@ class OpenCLEngine(Engine):
         return self._cl.enqueue_marker(self._queue)
 
     def nanoseconds(self, begin: Any, end: Any) -> float:
-        """Between the ends of two markers."""
+        """The time between the ends of two markers."""
         return float(end.profile.end - begin.profile.end)
 
     # ------------------------------------------------------------------ other libraries
@@ -227,16 +239,16 @@ class OpenCLEngine(Engine):
     def order_behind(self, stream: Any) -> None:
         """DLPack has no numbers for OpenCL's queues: the host waits."""
         if stream is not None:
-            raise BufferError(f"DLPack has no streams of OpenCL's, but {stream!r} was asked for: pass None")
+            raise BufferError(f"DLPack has no streams for OpenCL: pass None, not {stream!r}")
         self.finish()
 
     def taken(self, value: Any) -> Lent:
-        """What others hand out is there already."""
+        """Nothing to do: other libraries' memory is ready when they export it."""
         return taken(value, None)
 
     def borrowed(self, pointer: int) -> Any:
-        """The buffer of a handle. Raises BufferError for one of another context, where this device cannot read it."""
+        """The buffer of a handle. Raises BufferError for another context's buffer, which this device cannot read."""
         memory = self._cl.MemoryObject.from_int_ptr(pointer)
         if memory.context != self._context:
-            raise BufferError("the buffer is of another OpenCL context: bring the values over the host, np.asarray(x)")
+            raise BufferError("the buffer belongs to another OpenCL context: copy it through the host, np.asarray(x)")
         return memory

@@ -1,4 +1,4 @@
-"""The reference backend: what a plan means, in NumPy."""
+"""The reference backend: the semantics of plans, in NumPy."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ReferenceExecutable(Executable):
         return storages
 
     def texts(self) -> dict[str, str]:
-        """The plan as Python source that rebuilds it, one line for each kernel, and what they do as Python."""
-        from rlx.backends.numba.listing import plan_listing  # only who looks needs the other backend
+        """The plan as Python source that rebuilds it, one line per kernel, and the kernels as Python."""
+        from rlx.backends.numba.listing import plan_listing  # the other backend is only needed for texts
 
         return {
             "plan": show_plan(self.plan),

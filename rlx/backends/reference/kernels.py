@@ -44,7 +44,7 @@ def run_kernel(kernel: Kernel, memory: Memory, run: RunPlan) -> None:
 
 
 def empty_garbage(size: int, dtype: np.dtype) -> np.ndarray:
-    """A flat array whose bytes are an unlikely pattern, so that reading it unwritten shows."""
+    """A flat array whose bytes are an unlikely pattern, so that reads of unwritten elements are noticed."""
     return np.full(size * dtype.itemsize, GARBAGE, np.uint8).view(dtype)
 
 
@@ -61,7 +61,7 @@ def _fresh(buffers: Sequence[Buffer]) -> list[np.ndarray]:
 
 
 def _write(targets: Sequence[Operand], results: Sequence[Any], memory: Memory, what: str) -> None:
-    """Copy what host code returned to the output operands, checking its shapes and dtypes."""
+    """Copy the results of host code to the output operands, checking shapes and dtypes."""
     if len(results) != len(targets):
         raise CallbackError(f"{what} returned {len(results)} arrays, not {len(targets)}")
     for target, result in zip(targets, results, strict=True):
@@ -90,7 +90,7 @@ def _contract(kernel: Contract, memory: Memory, run: RunPlan) -> None:
 
 
 def _tf32(array: np.ndarray) -> np.ndarray:
-    """float32 numbers with ten bits behind the point, ties to even; in the dtype that they came in."""
+    """Round float32 numbers to a mantissa of ten bits, ties to even; the dtype is unchanged."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = (bits + 0xFFF + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(array), rounded.view(np.float32), array).astype(array.dtype)
@@ -106,7 +106,7 @@ def _sort(kernel: Sort, memory: Memory, run: RunPlan) -> None:
     shape = (kernel.rows, kernel.length)
     rows = [memory[b].reshape(shape) for b in kernel.inputs]
     keys = [_comparable(a) for a in rows[: kernel.keys]]
-    # the last key of lexsort counts most; it is stable and puts NaN last
+    # the last key of lexsort is the primary key; it is stable and puts NaN last
     order = np.lexsort(keys[::-1], axis=-1)
     results = [np.take_along_axis(a, order, axis=-1) for a in rows]
     if kernel.index:
@@ -163,7 +163,7 @@ def _scan(kernel: Scan, memory: Memory, run: RunPlan) -> None:
 def _following(
     buffers: Sequence[Buffer], carries: Sequence[np.ndarray], in_place: Sequence[int]
 ) -> list[np.ndarray]:
-    """Where a step writes the next carries: over the current ones where they are in place."""
+    """The buffers for a step's next carries: the current buffers for carries updated in place."""
     return [
         carry if number in in_place else fresh
         for number, (carry, fresh) in enumerate(zip(carries, _fresh(buffers), strict=True))

@@ -15,7 +15,7 @@ from rlx.ir.verify_loops import element_levels, store_runs_once
 
 __all__ = ["run_loops", "strided_view"]
 
-# elements of the iteration space held at once, where the outermost dimension can be cut
+# elements of the iteration space held at once, if the outermost dimension can be split
 _BLOCK_ELEMENTS = 1 << 22
 
 
@@ -58,7 +58,7 @@ def _chunk_range(kernel: Loops, chunk: int) -> tuple[int, int]:
 
 
 def _cut(kernel: Loops, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Ranges of dimension 0 that are small enough to be computed at once."""
+    """Ranges of dimension 0 that are small enough to compute at once."""
     if kernel.outer == 0:
         yield start, stop
         return
@@ -72,7 +72,7 @@ class _Block:
     """A range of dimension 0 of one chunk, in which everything is computed at once.
 
     A value is an array with the nest's number of dimensions; its size along each is the block's
-    extent or 1 (the same along it).
+    extent, or 1 if it is constant along it.
     """
 
     kernel: Loops
@@ -167,7 +167,7 @@ class _Block:
 
     # -------------------------------------------------------------- stores
     def initialize(self, store: Store) -> None:
-        """Set what an accumulating store reaches to its reducer's identity."""
+        """Set the elements that an accumulating store reaches to its reducer's identity."""
         memory = self.memory[store.access.operand]
         shape = tuple(
             e if s else 1 for e, s in zip(self.extents, store.access.strides, strict=True)
@@ -201,7 +201,7 @@ class _Block:
 
 
 def _combined(old: np.ndarray, value: np.ndarray, accumulate: str | None) -> np.ndarray:
-    """What an accumulating store leaves, before rounding to a narrow dtype."""
+    """The result of an accumulating store, before rounding to a narrow dtype."""
     if accumulate is None:
         return value
     return np.asarray(reducer_function(accumulate)(old.astype(value.dtype), value))
@@ -210,7 +210,7 @@ def _combined(old: np.ndarray, value: np.ndarray, accumulate: str | None) -> np.
 def _scatter(
     memory: np.ndarray, addresses: np.ndarray, value: np.ndarray, accumulate: str | None
 ) -> None:
-    """Write values at addresses in order; the last one stays, or each is combined."""
+    """Write values at addresses in order; the last one wins, or each is combined."""
     if accumulate is None:
         memory[addresses] = value.astype(memory.dtype)
     elif memory.dtype == value.dtype:

@@ -1,4 +1,4 @@
-"""Run a plan in NumPy: bind its buffers, lay its temporaries out in one arena, run its kernels."""
+"""Run a plan in NumPy: bind its buffers, place its temporaries in one arena, run its kernels."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray
 
 
 def _temporary(buffer: Buffer, plan: Plan, arena: bytearray) -> np.ndarray:
-    """The buffer's place in the arena: wrong memory planning shows as wrong results."""
+    """The buffer's range in the arena, so that errors in memory planning show as wrong results."""
     if buffer not in plan.offsets:
-        raise ValueError(f"temporary {buffer.name or buffer} has no place in the arena")
+        raise ValueError(f"temporary {buffer.name or buffer} has no offset in the arena")
     if buffer.size == 0:
         return np.empty(0, buffer.dtype)
     return np.ndarray((buffer.size,), buffer.dtype, arena, plan.offsets[buffer])

@@ -44,7 +44,7 @@ def cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _saturating_cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     wide = value.astype(np.float64)
     info = ml_dtypes.iinfo(dtype)
-    # float(2**63 - 1) is 2**63, which overflows: what lies strictly inside is converted
+    # float(2**63 - 1) is 2**63, which overflows: only values strictly inside are converted
     low, high = wide <= float(info.min), wide >= float(info.max)
     inside = np.where(low | high | np.isnan(wide), 0.0, wide)
     result = np.trunc(inside).astype(dtype)
@@ -90,7 +90,7 @@ def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def _fma_single(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """The product is exact in float64; the sum rounds to odd, which a second rounding forgives."""
+    """The product is exact in float64; the sum rounds to odd, which makes a second rounding harmless."""
     product = x * y
     total = product + z
     part = total - product
@@ -126,7 +126,7 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 
 
 def _in_width(amount: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether the shift amount, read as unsigned, is below the width; and the amount made safe."""
+    """Whether the shift amount, read as unsigned, is below the width; and a safe amount."""
     bits = _unsigned(amount)
     inside = bits < amount.dtype.itemsize * 8
     return inside, np.where(inside, bits, bits.dtype.type(0))
@@ -226,7 +226,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "atanh": np.arctanh,
     "erf": _scipy("erf"),
     "erfc": _scipy("erfc"),
-    "erf_inv": _scipy("erfinv"),
+    "erf_inv": lambda x: np.copysign(_scipy("erfinv")(x), x),  # SciPy has 0. at -0.
     "logistic": _logistic,
     "is_finite": np.isfinite,
     "eq": np.equal,

@@ -8,12 +8,13 @@ from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.rocm.dialect import HipDialect
 from rlx.backends.rocm.engine import RocmEngine
+from rlx.backends.rocm.hiprtc import code_of
 from rlx.backends.rocm.products import is_hipblas_product
 from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["RocmBackend"]
 
-_SHOWN = "gfx942"  # what programs are shown for where there is no GPU
+_SHOWN = "gfx942"  # the architecture that programs are shown for without a GPU
 _OF_UNITS = (
     ProductType.of("float16", "float32"),
     ProductType.of("bfloat16", "float32"),
@@ -21,29 +22,28 @@ _OF_UNITS = (
     ProductType.of("uint8", "uint32"),
 )
 _LIMITS = Limits(together=Limits().units)
-_FLAGS = ("-O3", "-ffp-contract=off", "-std=c++17")
 
 
 class RocmBackend(DeviceBackend):
-    """A GPU of AMD's. Without one, programs can be shown, but not run."""
+    """An AMD GPU. Without one, programs can be shown, but not run."""
 
     name = "rocm"
     engine: RocmEngine
 
     def __init__(self, number: int = 0) -> None:
-        super().__init__(RocmEngine(self.name, "ROCm", _FLAGS, _LIMITS, number))
+        super().__init__(RocmEngine(self.name, "ROCm", code_of, _LIMITS, number))
 
     def numbered(self, number: int) -> RocmBackend:
-        """Another GPU."""
+        """The backend of another GPU."""
         return RocmBackend(number)
 
     @property
     def lowering(self) -> LoweringOptions:
-        """With products of narrow numbers where the GPU has matrix cores."""
+        """The options: products of narrow numbers if the GPU has matrix cores."""
         options = super().lowering
         held = [kind for kind in _OF_UNITS if self.dialect().fragments(kind.operands) is not None]
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> HipDialect:
-        """hipBLAS multiplies, but for narrow numbers; routines are rocSOLVER's, hipBLAS's and hipFFT's."""
+        """hipBLAS computes products, except of narrow numbers; rocSOLVER, hipBLAS and hipFFT compute routines."""
         return HipDialect(self.engine.architecture if self.engine.present else _SHOWN, True, is_hipblas_product)

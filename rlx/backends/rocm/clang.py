@@ -1,6 +1,6 @@
-"""Clang as a compiler of HIP: texts become code objects for an architecture, on machines without a GPU.
+"""Clang as a compiler of HIP: it compiles sources to code objects, also on machines without a GPU.
 
-Devices' libraries of older releases lack a file that states the number of newer architectures; it is made here.
+The device libraries of older releases lack the file with a newer architecture's number; this module writes it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlx.backends.rocm.hiprtc import options
 from rlx.errors import DeviceError
 
 __all__ = ["Compiled", "KernelFacts", "compile_program", "missing"]
@@ -21,8 +22,8 @@ _INSTALL = "On Debian: apt install clang-19 lld-19 rocm-device-libs libamdhip64-
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/opt/rocm/amdgcn/bitcode")
 _HEADERS = ("/usr/include/hip/hip_runtime.h", "/opt/rocm/include/hip/hip_runtime.h")
 _FLAGS = (
-    "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-mcode-object-version=5", "-O3",
-    "-ffp-contract=off", "-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage",
+    "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-mcode-object-version=5",
+    "-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage",
 )  # fmt: skip
 _SHOWN_LINES = 12
 _VERSION = '@__oclc_ISA_version = linkonce_odr protected local_unnamed_addr addrspace(4) constant i32 {}, align 4\n'
@@ -30,7 +31,7 @@ _VERSION = '@__oclc_ISA_version = linkonce_odr protected local_unnamed_addr addr
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What the compiler says of a kernel: registers of an item, bytes that did not fit in them, bytes of a group."""
+    """The compiler's report on a kernel: registers of an item, bytes spilled, shared bytes of a group."""
 
     registers: int
     spilled: int
@@ -40,7 +41,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program's code for an architecture, and what is known of each kernel."""
+    """A program's code for an architecture, and the facts of each kernel."""
 
     architecture: str
     code: bytes
@@ -57,7 +58,7 @@ def _libraries() -> Path | None:
 
 
 def missing() -> str:
-    """What has to be installed to compile HIP here; empty if all is there."""
+    """The missing parts for compiling HIP here; empty if there are none."""
     lacks = {
         "clang": _clang() is None,
         "AMD's device libraries": _libraries() is None,
@@ -68,7 +69,10 @@ def missing() -> str:
 
 
 def compile_program(source: str, architecture: str) -> Compiled:
-    """Code of a program for an architecture such as "gfx942". Raises DeviceError with the compiler's words."""
+    """Code of a program for an architecture such as "gfx942", with the options passed to hiprtc.
+
+    Raises: DeviceError with the compiler's message.
+    """
     lacking, clang, libraries = missing(), _clang(), _libraries()
     if lacking or clang is None or libraries is None:
         raise DeviceError(f"HIP cannot be compiled here: {lacking}", _INSTALL)
@@ -76,7 +80,7 @@ def compile_program(source: str, architecture: str) -> Compiled:
         folder = Path(name)
         (folder / "unit.hip").write_text(source)
         linked = _with_version(clang, libraries, architecture, folder)
-        wanted = [f"--offload-arch={architecture}", f"--rocm-device-lib-path={linked}"]
+        wanted = [*options(architecture), f"--rocm-device-lib-path={linked}"]
         done = subprocess.run(
             [clang, *_FLAGS, *wanted, "unit.hip", "-o", "unit.co"],
             cwd=folder, capture_output=True, text=True, errors="replace", check=False,
@@ -91,7 +95,7 @@ def compile_program(source: str, architecture: str) -> Compiled:
 
 
 def _with_version(clang: str, libraries: Path, architecture: str, folder: Path) -> Path:
-    """The folder of the device's libraries, with the file that states the architecture's number."""
+    """The folder of the device libraries, including the file with the architecture's number."""
     name = architecture.removeprefix("gfx")
     if (libraries / f"oclc_isa_version_{name}.bc").exists():
         return libraries

@@ -1,4 +1,4 @@
-"""The words of HIP, in which they differ from CUDA's."""
+"""The HIP dialect: its differences from CUDA's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from rlx.ir.kernels import Collective
 
 __all__ = ["HipDialect"]
 
+# hiprtc's built-in header, the only one that it includes, has integer types of these names in a namespace only
 _BEGIN = """\
 #pragma clang force_cuda_host_device begin
+#ifdef __HIPCC_RTC__
+typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
+#endif
 #ifndef INT64_C
 #define INT64_C(number) number##LL
 #define UINT64_C(number) number##ULL
@@ -33,20 +38,20 @@ _BEGIN = """\
 """
 
 
-# by dtype: the name of what is multiplied, and what sums are
+# by dtype: the name of the multiplied type, and the type of sums
 _NAMES = {
     "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"),
     "int8": ("i8", "int32"), "uint8": ("u8", "uint32"),
 }  # fmt: skip
 _MFMA = (("lane % 16", "lane / 16 * 2"), ("lane % 16", "lane / 16 * 2 + 1"))
-_WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items 16 apart have the same words
+_WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items at distance 16 have the same words
 _HALVES = {dtype: _NAMES[dtype][0] for dtype in ("float16", "bfloat16")}
 _FENCE = 'asm volatile("" : "+v"(made) : : "memory");'
 _CHAIN = Chain(1, 16, turned=True)  # a column of sums is a column of the next right matrix
 
 
 def _unit(kind: str, dtype: str, name: str) -> Fragments:
-    """A unit of CDNA ("mfma") or of RDNA 3 ("wmma"), for operands of a dtype."""
+    """The matrix unit of CDNA ("mfma") or of RDNA 3 ("wmma"), for operands of a dtype."""
     chain = _CHAIN if _NAMES[dtype][1] == "float32" else None
     if kind == "mfma":
         row, words, items, sums = "lane / 16 * 4 + {0}", _MFMA, 64, 4
@@ -55,7 +60,7 @@ def _unit(kind: str, dtype: str, name: str) -> Fragments:
     return Fragments(f"{kind}_{name}", items, 16, words, words, sums, row, "lane % 16", chain, _NAMES[dtype][1])
 
 
-# by the beginning of an architecture's name; of 8-bit integers CDNA multiplies signed ones only
+# by the beginning of an architecture's name; CDNA only multiplies signed 8-bit integers
 _MATRIX_CORES = {
     ("gfx90a",): {dtype: _unit("mfma", dtype, name) for dtype, name in (*_HALVES.items(), ("int8", "i8"))},
     ("gfx94",): {dtype: _unit("mfma", dtype, name) for dtype, name in (*_HALVES.items(), ("int8", "i8k32"))},
@@ -66,9 +71,9 @@ _MATRIX_CORES = {
 def _function(
     name: str, sums: str, count: int, words: int, types: Sequence[str], steps: Sequence[str], fence: str = ""
 ) -> str:
-    """The function that a wavefront multiplies fragments by: its steps add to `made`, an item's sums as a vector.
+    """The function with which a wavefront multiplies fragments: it adds to `made`, an item's sums as a vector.
 
-    sums: their type. The words of either matrix are a0, a1, ... and b0, b1, ... fence: a statement behind the steps.
+    sums: their type. The words of the two matrices are a0, a1, ... and b0, b1, ... fence: a statement after the steps.
     """
     head = "\n".join([*types, f"typedef {sums} {name}_sums __attribute__((ext_vector_type({count})));"])
     given = ", ".join(f"uint32_t {side}{number}" for side in "ab" for number in range(words))
@@ -87,7 +92,7 @@ def _words(side: str, count: int, first: int = 0) -> str:
 
 
 def _float_product(name: str, builtin: str, words: int, sums: int, more: str, fence: str = "") -> str:
-    """By one of clang's functions, of vectors of 16-bit floats."""
+    """The function for a builtin of clang's on vectors of 16-bit floats."""
     numbers = f"{'_Float16' if name.endswith('_f16') else 'short'} {name}_numbers"
     types = [
         f"typedef {numbers} __attribute__((ext_vector_type({2 * words})));",
@@ -100,7 +105,7 @@ def _float_product(name: str, builtin: str, words: int, sums: int, more: str, fe
 
 
 def _mfma(name: str) -> str:
-    """Of CDNA. Which bytes a step takes does not matter, if it takes the same of both matrices."""
+    """The function for CDNA. A step may take any bytes, if it takes the same ones of both matrices."""
     if name == "i8":
         builtin = "__builtin_amdgcn_mfma_i32_16x16x16i8"
         steps = [f"{builtin}((int)a{word}, (int)b{word}, made, 0, 0, 0)" for word in range(2)]
@@ -114,9 +119,9 @@ def _mfma(name: str) -> str:
 
 
 def _wmma(name: str) -> str:
-    """Of RDNA 3, in wavefronts of 32. A step takes 16 bytes of a row.
+    """The function for RDNA 3, in wavefronts of 32. A step takes 16 bytes of a row.
 
-    Clang would load the words of all products first, and have no registers left.
+    Without a fence, clang loads the words of all products first and runs out of registers.
     """
     if name not in ("i8", "u8"):
         builtin = f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32"
@@ -132,7 +137,7 @@ def _wmma(name: str) -> str:
 
 
 def _packed(name: str) -> str:
-    """The function that rounds two numbers to a word of two of the device's own kind."""
+    """The function that rounds two numbers to a word of two numbers of the device's type."""
     assert name == "f16"
     return """\
 static __device__ inline uint32_t packed_f16(float low, float high) {
@@ -143,9 +148,9 @@ static __device__ inline uint32_t packed_f16(float low, float high) {
 
 
 class HipDialect(CudaDialect):
-    """HIP. Wavefronts have 32 or 64 items; what shares a row is 32 of them, whichever it is.
+    """HIP. Wavefronts have 32 or 64 items; in both cases, 32 items share a row.
 
-    architecture: the GPU's, as "gfx942"; it says which matrix cores there are.
+    architecture: of the GPU, such as "gfx942"; it determines the matrix cores.
     """
 
     device: ClassVar[str] = "rocm"
@@ -169,12 +174,12 @@ class HipDialect(CudaDialect):
         return next(cores, {}).get(dtype.name)
 
     def packed(self, dtype: np.dtype, low: str, high: str) -> str:
-        """Numbers of 16 bits are the device's own, bfloat16 is not."""
+        """float16 is a type of the device, bfloat16 is not."""
         own = dtype == np.float16
         return f"{self.helper('packed_f16')}({low}, {high})" if own else super().packed(dtype, low, high)
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
-        """hipBLAS's, where `products` says so, but not from inside a launch."""
+        """hipBLAS takes the product if `products` does, but not inside a launch."""
         found = LibraryProduct("hipBLAS", fused.contract, reader=fused.reader)
         return found if self.products is not None and not self.turn and self.products(found) else None
 
@@ -183,16 +188,16 @@ class HipDialect(CudaDialect):
         return ROUTINES[routine].rocm
 
     def exchanges(self, kernel: Collective) -> bool:
-        """By way of the host: nobody has tried RCCL."""
+        """Collectives use the host: RCCL has not been tried."""
         return False
 
     def _shuffled(self, value: str, distance: str, warp: int) -> str:
         return f"__shfl_xor({value}, {distance}, {warp})"
 
     def watched(self, pointer: str) -> str:
-        """An atomic load: on some GPUs parts of the device have caches of their own."""
+        """An atomic load: on some GPUs, parts of the device have separate caches."""
         return f"__hip_atomic_load({pointer}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)"
 
     def program_head(self, text: str) -> str:
-        """HIP's headers have the types."""
+        """Types and limits, which hiprtc lacks."""
         return _BEGIN

@@ -11,14 +11,13 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.rocm.hip import Hip
 from rlx.backends.rocm.products import multiply
-from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer
 
 __all__ = ["RocmEngine"]
 
 
 class RocmEngine(CupyEngine):
-    """A GPU of AMD's. CuPy's cooperative launches fail there; HIP has some."""
+    """An AMD GPU. CuPy's cooperative launches fail there; HIP supports them."""
 
     @cached_property
     def _hip(self) -> Hip | None:
@@ -26,21 +25,18 @@ class RocmEngine(CupyEngine):
 
     @property
     def _waits(self) -> bool:
-        """With the library."""
+        """Open the device and HIP's library."""
         return super()._waits and self._hip is not None
 
     def _resident_of_one(self, function: int, items: int) -> int:
-        assert self._hip is not None, "no kernel is made for groups that wait"
+        assert self._hip is not None, "no kernel has groups that wait"
         return self._hip.resident(function, items)
 
     def _cooperate(self, function: Any, groups: int, items: int, arguments: tuple[Any, ...]) -> None:
-        assert self._hip is not None, "no kernel is made for groups that wait"
+        assert self._hip is not None, "no kernel has groups that wait"
         self._hip.launch(function.ptr, groups, items, self._stream.ptr, arguments)
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
-        """hipBLAS, on the stream."""
+        """Call hipBLAS on the stream."""
         starts = {operand.buffer: self.address(memory[operand.buffer]) for operand in product.operands}
-        try:
-            self._checked(self._on_stream, multiply, self._cupy, product, starts)
-        except ImportError as error:  # CuPy looks for its libraries when they are asked for
-            raise DeviceError(f"hipBLAS is not installed: {error}", "Install ROCm's hipBLAS.") from None
+        self._checked(self._on_stream, multiply, self._cupy, product, starts, doing="hipBLAS")

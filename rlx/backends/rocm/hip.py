@@ -1,4 +1,4 @@
-"""What HIP's library offers and CuPy does not ask of it: launches whose groups run at the same time."""
+"""Functions of HIP's library that CuPy does not use: launches whose groups run at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = {"uint64": ctypes.c_uint64, "int64": ctypes.c_int64}
 
 
 class Hip:
-    """HIP's library, which CuPy has loaded; functions and streams are the handles that CuPy knows."""
+    """HIP's library, which CuPy has loaded; functions and streams are CuPy's handles."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -30,7 +30,7 @@ class Hip:
             raise DeviceError(f"ROCm: {words}.", "Compute on the CPU: rlx.default_device('cpu').")
 
     def resident(self, function: int, items: int) -> int:
-        """How many groups of `items` run a function at the same time on a multiprocessor."""
+        """The number of groups of `items` that run a function at the same time on a multiprocessor."""
         found = ctypes.c_int()
         self._checked(
             self._library.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -53,7 +53,7 @@ class Hip:
     @staticmethod
     @cache
     def loaded() -> Hip | None:
-        """The library; None where it is not found."""
+        """The library; None if it is not found."""
         for name in _NAMES:
             try:
                 return Hip(ctypes.CDLL(name))

@@ -1,4 +1,4 @@
-"""Matrix products by hipBLAS, which CuPy brings: it counts in columns, so that operands change places."""
+"""Matrix products by hipBLAS, which CuPy includes: it is column-major, so that the operands are swapped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def is_hipblas_product(product: LibraryProduct) -> bool:
 
 
 def multiply(cupy: Any, product: LibraryProduct, starts: Mapping[Buffer, int]) -> None:
-    """Queue a product on CuPy's current stream. starts: where buffers lie."""
+    """Queue a product on CuPy's current stream. starts: the addresses of buffers."""
     kernel = product.contract
     dtype = kernel.out.buffer.dtype
     operands = (kernel.rhs, kernel.lhs, kernel.out)
     right, left, out = matrices = [matrix_of(kernel.rhs), matrix_of(kernel.lhs), result_of(kernel)]
     places = [starts[o.buffer] + m.start * dtype.itemsize for o, m in zip(operands, matrices, strict=True)]
-    # read when the call is made: hipBLAS takes numbers of the host at once
+    # hipBLAS reads the host's numbers during the call
     one, before = np.ones(1, dtype), np.full(1, kernel.accumulate, dtype)
     getattr(cupy.cuda.cublas, f"{_LETTERS[dtype.name]}gemmStridedBatched")(
         cupy.cuda.device.get_cublas_handle(), int(right.transposed), int(left.transposed),

@@ -1,4 +1,4 @@
-"""What rlx.inspect found as a page for a browser: one file, with nothing fetched."""
+"""The page of rlx.inspect for a browser: one file, with nothing fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the equations of a program stand in its picture: layers by depth, and in a layer near what they read."""
+"""The positions of a program's equations in its picture: in layers by depth, near their operands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["layered"]
 def layered(reads: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """(column, layer) of each node of a graph whose edges lead forwards; `reads[n]` are the nodes that n reads.
 
-    A node's layer is one below the lowest that it reads. In its layer it is as near to the middle of those as the
-    nodes beside it let it be, which takes one look at each edge.
+    A node's layer is one below the lowest layer that it reads. Within its layer it is as close to the middle of its
+    operands as its neighbours allow. Each edge is visited once.
 
     >>> from rlx.call.page.layout import layered
     >>> layered([[], [], [0, 1], [2]])
@@ -37,7 +37,7 @@ def _middle(values: Sequence[float], otherwise: float) -> float:
 
 
 def _spread(nodes: Sequence[int], wanted: dict[int, float], columns: list[float]) -> None:
-    """Give each node its place, a column apart at least, and shift all by what they are off on average."""
+    """Place the nodes at least a column apart, and shift all by their average offset."""
     last = float("-inf")
     for node in nodes:
         last = columns[node] = max(wanted[node], last + 1.0)

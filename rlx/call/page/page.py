@@ -20,7 +20,7 @@ def page(title: str, contents: dict[str, Any]) -> str:
     True
     """
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    # "</" would end the element, whatever the text around it means
+    # "</" would end the element, regardless of context
     data = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'

@@ -1,4 +1,4 @@
-"""rlx.example_libraries: the small libraries for networks and optimisers that JAX's examples are written with.
+"""rlx.example_libraries: the small libraries for networks and optimisers that JAX's examples use.
 
 stax: layers as pairs of functions. optimizers: update rules as triples of functions. See rlx.nn and rlx.optim for
 new code.

@@ -4,8 +4,8 @@
 * update_fun(step, gradients, state) -> state
 * get_params(state) -> params
 
-`params` and gradients are trees of arrays; `optimizer` makes such a triple of one for single arrays. Step sizes are
-numbers, or schedules: functions of the number of the step. rlx.optim has optimisers that combine.
+`params` and gradients are trees of arrays; `optimizer` converts an optimizer for single arrays. Step sizes are
+numbers, or schedules: functions of the step number. rlx.optim has composable optimisers.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
       opt_maker: returns functions (init, update, get_params) of an array: init(x) -> state,
         update(step, gradient, state) -> state, get_params(state) -> x, where a state is a tree of arrays.
 
-    Raises: TreeMismatchError (a TypeError) where gradients have another structure than the parameters, or update
+    Raises: TreeMismatchError (a TypeError) if gradients have another structure than the parameters, or update
     changes the structure of the state.
 
     >>> from rlx.example_libraries import optimizers
@@ -152,7 +152,7 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
                 if before != after:
                     raise TreeMismatchError(
                         f"An optimizer's update took a state of structure {before} and returned one of {after}.",
-                        "Return from update what init returns: the same nesting, with the same keys.",
+                        "update must return what init returns: the same nesting, with the same keys.",
                     )
             return updated
 
@@ -166,12 +166,12 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
 
 
 def _with_zeros(count: int) -> Callable[[Any], Any]:
-    """The state of an optimizer that begins with a parameter and some arrays of zeros like it."""
+    """The state of an optimizer: a parameter, followed by arrays of zeros like it."""
     return lambda x: (x, *(jnp.zeros_like(x) for _ in range(count)))
 
 
 def _first(state: tuple[Any, ...]) -> Any:
-    """The parameter, which states that are tuples begin with."""
+    """The parameter, which is the first element of states that are tuples."""
     return state[0]
 
 
@@ -191,7 +191,7 @@ def sgd(step_size: Any) -> Any:
 
 @optimizer
 def momentum(step_size: Any, mass: Any) -> Any:
-    """Gradient descent with momentum: along the sum of all gradients, older ones decayed by `mass`.
+    """Gradient descent with momentum: along the sum of all gradients, with older ones decayed by `mass`.
 
     >>> from rlx.example_libraries import optimizers
     >>> init_fun, update_fun, get_params = optimizers.momentum(0.5, mass=0.5)
@@ -229,7 +229,7 @@ def nesterov(step_size: Any, mass: Any) -> Any:
 
 
 def _inverse_root(squares: Any) -> Array:
-    """1 / sqrt of what is positive, and 0 of the rest."""
+    """1 / sqrt of positive elements, and 0 for the others."""
     return jnp.where(squares > 0, 1.0 / jnp.sqrt(squares), 0.0)
 
 
@@ -255,7 +255,7 @@ def adagrad(step_size: Any, momentum: Any = 0.9) -> Any:
 
 @optimizer
 def rmsprop(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8) -> Any:
-    """RMSProp: gradients divided by the root of a running mean of their squares, which keeps `gamma` in a step.
+    """RMSProp: gradients divided by the root of a running mean of their squares, which decays by `gamma` per step.
 
     >>> from rlx.example_libraries import optimizers
     >>> init_fun, update_fun, get_params = optimizers.rmsprop(0.5, gamma=0.75)
@@ -293,7 +293,7 @@ def rmsprop_momentum(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8, momentum
 
 
 def _missing_part(decay: Any, i: Step, dtype: Any) -> Any:
-    """What a running mean that began at zero lacks after step i."""
+    """The bias of a running mean that started at zero, after step i."""
     return 1 - jnp.asarray(decay, dtype) ** (i + 1)
 
 
@@ -302,7 +302,7 @@ def adam(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Any
     """Adam (Kingma and Ba, 2014).
 
     Args:
-      b1, b2: how much of the running means of gradients and of their squares is kept in a step.
+      b1, b2: decay factors per step of the running means of gradients and of their squares.
       eps: added to the root.
 
     >>> from rlx.example_libraries import optimizers
@@ -373,7 +373,7 @@ def sm3(step_size: Any, momentum: Any = 0.9) -> Any:
 
 # ------------------------------------------------------------------ schedules
 def constant(step_size: Any) -> Schedule:
-    """Always the same step size.
+    """A constant step size.
 
     >>> from rlx.example_libraries import optimizers
     >>> optimizers.constant(0.1)(7)
@@ -422,7 +422,7 @@ def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, pow
 def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     """values[k] after boundaries[k - 1], until boundaries[k] inclusive.
 
-    Raises: ShapeError (a ValueError) if their lengths do not fit.
+    Raises: ShapeError (a ValueError) for incompatible lengths.
 
     >>> from rlx.example_libraries import optimizers
     >>> schedule = optimizers.piecewise_constant([2, 4], [1.0, 0.5, 0.25])
@@ -433,13 +433,13 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     if ends.ndim != 1 or sizes.shape != (ends.size + 1,):
         raise ShapeError(
             f"piecewise_constant got boundaries of shape {ends.shape} and values of shape {sizes.shape}.",
-            "Give two sequences, with one value more than boundaries.",
+            "Pass two sequences, with one value more than boundaries.",
         )
     return lambda i: sizes[jnp.sum(i > ends)]
 
 
 def make_schedule(scalar_or_schedule: Any) -> Schedule:
-    """A schedule as it is; a number as a schedule that is constant. Raises InputTypeError for anything else.
+    """A schedule unchanged; a number as a constant schedule. Raises InputTypeError for anything else.
 
     >>> from rlx.example_libraries import optimizers
     >>> optimizers.make_schedule(0.1)(3)
@@ -451,7 +451,7 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
         return constant(scalar_or_schedule)
     raise InputTypeError(
         f"A step size is an array of shape {jnp.shape(scalar_or_schedule)}.",
-        "Give a number, or a function of the step.",
+        "Pass a number, or a function of the step.",
     )
 
 
@@ -467,7 +467,7 @@ def l2_norm(tree: Any) -> Array:
 
 
 def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
-    """Gradients shrunk together where their norm is not below max_norm.
+    """Gradients scaled down together if their norm is not below max_norm.
 
     >>> from rlx.example_libraries import optimizers
     >>> [round(float(g), 3) for g in optimizers.clip_grads([3.0, 4.0], 1.0)]
@@ -477,9 +477,9 @@ def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
     return tree.map(lambda g: jnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
 
 
-# ------------------------------------------------------------------ states as trees, to be saved
+# ------------------------------------------------------------------ states as trees, for saving
 class JoinPoint:
-    """Stands for a parameter in a tree: its `subtree` is the parameter's state.
+    """Represents a parameter in a tree: its `subtree` is the parameter's state.
 
     >>> from rlx.example_libraries import optimizers
     >>> list(optimizers.JoinPoint((1.0, 2.0)))
@@ -494,7 +494,7 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
-    """The tree of parameters with a JoinPoint for each, which holds the parameter's state.
+    """The tree of parameters with a JoinPoint for each, which contains the parameter's state.
 
     >>> from rlx.example_libraries import optimizers
     >>> state = optimizers.sgd(0.1).init_fn({"w": 1.0})
@@ -505,7 +505,7 @@ def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
-    """The state that unpack_optimizer_state made a tree of JoinPoints. Raises InputTypeError for other leaves.
+    """The state from which unpack_optimizer_state built a tree of JoinPoints. Raises InputTypeError for other leaves.
 
     >>> from rlx.example_libraries import optimizers
     >>> state = optimizers.sgd(0.1).init_fn({"w": 1.0})
@@ -517,6 +517,6 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
         if not isinstance(point, JoinPoint):
             raise InputTypeError(
                 f"pack_optimizer_state got a leaf of type {type(point).__name__}.",
-                "Pass what unpack_optimizer_state returned: a tree of JoinPoints.",
+                "Pass the result of unpack_optimizer_state: a tree of JoinPoints.",
             )
     return _packed([point.subtree for point in points], treedef)

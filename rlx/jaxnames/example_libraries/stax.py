@@ -5,7 +5,7 @@ A layer is a pair (init_fun, apply_fun):
 * init_fun(rng, input_shape) -> (output_shape, params)
 * apply_fun(params, inputs, rng=None) -> outputs
 
-`serial` and `parallel` make one layer of several. Layers without options (Relu, Flatten, ...) are pairs themselves.
+`serial` and `parallel` combine several layers into one. Layers without options (Relu, Flatten, ...) are pairs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def _stateless(function: Callable[[Any], Any], shape_of: Callable[[Any], Any] = lambda shape: shape) -> Layer:
-    """A layer without parameters; `shape_of` says what becomes of the shape."""
+    """A layer without parameters; `shape_of` gives the output shape."""
 
     def init_fun(rng: Any, input_shape: Any) -> tuple[Any, tuple[()]]:
         return shape_of(input_shape), ()
@@ -143,7 +143,7 @@ def _convolution(
     shape_of: Callable[[Any, Any], Shape],
     convolve: Callable[[Any, Any], Array],
 ) -> Layer:
-    """What both convolutions share: the parameters, and the bias."""
+    """The shared part of both convolutions: the parameters, and the bias."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     W_init = W_init or glorot_normal(rhs_spec.index("I"), rhs_spec.index("O"))
 
@@ -208,7 +208,7 @@ def GeneralConvTranspose(
     W_init: Any = None,
     b_init: Any = _SMALL,
 ) -> Layer:
-    """A transposed convolution with bias; the arguments are those of GeneralConv.
+    """A transposed convolution with bias; the arguments are the same as for GeneralConv.
 
     >>> import rlx
     >>> from rlx.example_libraries import stax
@@ -275,7 +275,7 @@ def BatchNorm(
 
 
 def elementwise(fun: Callable[..., Any], **fun_kwargs: Any) -> Layer:
-    """A layer that applies a function to its inputs, whose shape it keeps.
+    """A layer that applies a function to its inputs and keeps their shape.
 
     >>> import numpy as np
     >>> from rlx.example_libraries import stax
@@ -319,7 +319,7 @@ def _pooling(
     spec: str | None,
     average: bool = False,
 ) -> Layer:
-    """A layer that reduces windows over the spatial axes; `average` divides by how many elements are in each."""
+    """A layer that reduces windows over the spatial axes; `average` divides by the number of elements in each."""
     channels = _channels(spec, len(window_shape) + 2)
     window, steps = list(window_shape), list(strides or (1,) * len(window_shape))
     for i in channels:
@@ -351,7 +351,7 @@ def MaxPool(
       window_shape: the window's size along each spatial axis.
       strides: 1 along each axis unless given.
       padding: "SAME", "VALID", or (low, high) for every axis of the inputs.
-      spec: the layout, e.g. "NCHW"; "NHWC" and its kin unless given.
+      spec: the layout, e.g. "NCHW"; by default "NHWC" or the equivalent for other ranks.
 
     >>> import numpy as np
     >>> from rlx.example_libraries import stax
@@ -365,7 +365,7 @@ def MaxPool(
 def SumPool(
     window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID", spec: str | None = None
 ) -> Layer:
-    """The sum of each window; the arguments are those of MaxPool.
+    """The sum of each window; the arguments are the same as for MaxPool.
 
     >>> import numpy as np
     >>> from rlx.example_libraries import stax
@@ -379,7 +379,7 @@ def SumPool(
 def AvgPool(
     window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID", spec: str | None = None
 ) -> Layer:
-    """The mean of the elements in each window, padding aside; the arguments are those of MaxPool.
+    """The mean of the elements in each window without padding; the arguments are the same as for MaxPool.
 
     >>> import numpy as np
     >>> from rlx.example_libraries import stax
@@ -421,7 +421,7 @@ def FanInConcat(axis: int = -1) -> Layer:
 
 
 def Dropout(rate: Any, mode: str = "train") -> Layer:
-    """Keep each element with probability `rate`, divided by it; with another mode than "train" keep all as they are.
+    """Keep each element with probability `rate`, divided by it; in modes other than "train" keep all unchanged.
 
     apply_fun takes a key as `rng`; it raises OptionError (a ValueError) without one.
 
@@ -452,12 +452,12 @@ def Dropout(rate: Any, mode: str = "train") -> Layer:
 
 # ------------------------------------------------------------------ combinators
 def _keys(rng: Any, count: int) -> Any:
-    """A key for each of `count` layers; None for each where there is no key."""
+    """A key for each of `count` layers; None for each if there is no key."""
     return [None] * count if rng is None else random.split(rng, count)
 
 
 def serial(*layers: Layer) -> Layer:
-    """One layer after another, as one layer. Its parameters are a list of theirs.
+    """Layers applied one after another, as one layer. Its parameters are a list of theirs.
 
     >>> import rlx
     >>> from rlx.example_libraries import stax
@@ -507,7 +507,7 @@ def parallel(*layers: Layer) -> Layer:
 
 
 def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
-    """A layer that is made when the shape of its inputs is known.
+    """A layer that is built when the shape of its inputs is known.
 
     Args:
       make_layer: takes the shape of the inputs, returns a layer.

@@ -3,12 +3,11 @@
 Where LAPACK fails (a singular matrix, one that is not positive definite) results are NaN or infinite:
 nothing is raised. Repeated eigenvalues: eigenvalues and singular values keep their derivatives;
 eigenvectors of a repeated eigenvalue have none, and their derivative is NaN (eigh, eig) or leaves the
-arbitrary turn out (svd). float16 and bfloat16 are computed in float32, and results rounded to them.
+arbitrary rotation out (svd). float16 and bfloat16 are computed in float32, and results rounded to them.
 """
 
 from __future__ import annotations
 
-from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.numpy.linalg.factorisations import (
     EighResult,
     EigResult,
@@ -47,6 +46,7 @@ from rlx.numpy.linalg.solves import (
     tensorinv,
     tensorsolve,
 )
+from rlx.offered_names import offer_names as _offer_names
 
 __all__ = [
     "EigResult",
@@ -87,4 +87,4 @@ __all__ = [
     "vector_norm",
 ]
 
-_refuse_unknown(globals())
+_offer_names(globals())

@@ -1,4 +1,4 @@
-"""What the functions of rlx.numpy.linalg share: operands, batches, Hermitian matrices."""
+"""Helpers of the functions of rlx.numpy.linalg: operands, batches, Hermitian matrices."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ _from_lower.defjvp(_from_lower_tangent)
 
 
 def read_triangle(x: Any, lower: bool) -> Any:
-    """The Hermitian matrices one triangle of which is given.
+    """Hermitian matrices from one of their triangles.
 
-    The derivative is that of Hermitian matrices as a whole: it is shared by both triangles.
+    The derivative is the derivative by a whole Hermitian matrix: both triangles share it.
     """
     return _from_lower(x if lower else adjoint(x))

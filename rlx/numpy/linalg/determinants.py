@@ -8,11 +8,11 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.ir.types import is_complex
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import square
 from rlx.numpy.promotion import convert_to, fill
 from rlx.numpy.reductions import prod
 from rlx.numpy.reductions import sum as sum_
-from rlx.numpy.single import in_single
 from rlx.ops.arithmetic import absolute, multiply, select, sign, subtract
 from rlx.ops.comparison import bitwise_and, not_equal
 from rlx.ops.contract import cast
@@ -53,7 +53,7 @@ def _parity(pivots: Any, dtype: np.dtype) -> Any:
 def det(a: Any) -> Array:
     """The determinant.
 
-    Args: a: (..., n, n). Returns: (...). The derivative is finite for matrices of rank n - 1, too.
+    Args: a: (..., n, n). Returns: (...). The derivative is also finite for matrices of rank n - 1.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 5.0]])).item()

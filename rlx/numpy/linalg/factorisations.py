@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from rlx.array import Array
 from rlx.errors import UnsupportedError
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import hermitian as hermitian_part
 from rlx.numpy.linalg.common import matrices, read_triangle, square
 from rlx.numpy.lookups import take_along_axis
-from rlx.numpy.single import in_single
 from rlx.numpy.sorting import argsort
 from rlx.ops import factorisations, spectral
 from rlx.ops.arithmetic import absolute, multiply, sign
@@ -101,11 +101,17 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     return adjoint(factor) if upper else factor
 
 
+@overload
+def qr(a: Any, mode: Literal["reduced", "complete", "full"] = ...) -> QRResult: ...
+@overload
+def qr(a: Any, mode: Literal["r"]) -> Array: ...
+@overload
+def qr(a: Any, mode: str) -> Any: ...
 @in_single
 def qr(a: Any, mode: str = "reduced") -> Any:
     """Orthonormal columns and an upper triangle whose product is the matrix.
 
-    Args: a: (..., m, n); mode: "reduced", "complete" (a square Q), "r" (only R), or "raw" (what LAPACK makes of the
+    Args: a: (..., m, n); mode: "reduced", "complete" (a square Q), "r" (only R), or "raw" (LAPACK's result for the
     matrix's transpose: (h, tau), with R in h's lower triangle, and reflectors and their factors; without a derivative).
     Returns: QRResult(Q, R), R, or (h, tau). Raises: UnsupportedError for another mode.
 
@@ -123,6 +129,22 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+@overload
+def svd(
+    a: Any,
+    full_matrices: bool = ...,
+    compute_uv: Literal[True] = ...,
+    hermitian: bool = ...,
+    subset_by_index: tuple[int, int] | None = ...,
+) -> SVDResult: ...
+@overload
+def svd(
+    a: Any,
+    full_matrices: bool = ...,
+    compute_uv: bool = ...,
+    hermitian: bool = ...,
+    subset_by_index: tuple[int, int] | None = ...,
+) -> Any: ...
 @in_single
 def svd(
     a: Any,

@@ -10,6 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.ir.types import is_complex
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import matrices
 from rlx.numpy.linalg.factorisations import eigvalsh, svd
 from rlx.numpy.linalg.solves import inv
@@ -18,7 +19,6 @@ from rlx.numpy.promotion import canonical_axes, convert_to, float_of, inexact, o
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.reductions import sum as sum_
-from rlx.numpy.single import in_single
 from rlx.ops.arithmetic import absolute, add, imag, multiply, real, select
 from rlx.ops.comparison import greater, not_equal
 from rlx.ops.transcendental import sqrt
@@ -158,7 +158,7 @@ def cond(x: Any, p: Any = None) -> Array:
 
 @in_single
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """How many singular values count as nonzero.
+    """The number of singular values that count as nonzero.
 
     Args: M: (..., m, n) (a 1-d array: whether it is nonzero); rtol: relative to the largest one (None:
     max(m, n) times the machine epsilon); hermitian: use eigenvalues; tol: an older name of rtol.

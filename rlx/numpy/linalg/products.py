@@ -10,12 +10,12 @@ from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy import manipulation, products
 from rlx.numpy import matrices as constructions
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import square
 from rlx.numpy.linalg.solves import inv
 from rlx.numpy.manipulation import matrix_transpose
 from rlx.numpy.products import matmul, tensordot, vecdot
 from rlx.numpy.promotion import broadcast_array, canonical_axis, inexact, operand, promote
-from rlx.numpy.single import in_single
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -123,7 +123,7 @@ def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Array:
     """The product of several matrices, in the order of multiplication that costs least.
 
     Args: arrays: two or more; the first and the last may be vectors. Returns: their product.
-    Raises: ShapeError if the shapes do not fit.
+    Raises: ShapeError if the shapes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.multi_dot([jnp.ones((2, 3)), jnp.ones((3, 1)), jnp.ones((1, 4))]).shape

@@ -10,13 +10,13 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import aligned, hermitian, matrices, square
 from rlx.numpy.linalg.determinants import SlogdetResult, det, slogdet
 from rlx.numpy.manipulation import moveaxis, reshape
 from rlx.numpy.promotion import broadcast_array, convert_to, fill, inexact, operand, promote_inexact
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import sum as sum_
-from rlx.numpy.single import in_single
 from rlx.ops import spectral
 from rlx.ops.arithmetic import absolute, add, divide, multiply, negative, select, subtract
 from rlx.ops.comparison import bitwise_and, greater, greater_equal
@@ -34,9 +34,9 @@ __all__ = ["SlogdetResult", "det", "inv", "lstsq", "pinv", "slogdet", "solve", "
 def solve(a: Any, b: Any) -> Array:
     """The solutions of linear systems a x = b.
 
-    Args: a: (..., n, n); b: (n,), one right side for all systems, or (..., n, k), columns of them.
-    Returns: x, shaped as b over the common batch. Infinite or NaN where a is singular.
-    Raises: ShapeError if the shapes do not fit.
+    Args: a: (..., n, n); b: (n,), one right side for all systems, or (..., n, k), columns of right sides.
+    Returns: x, shaped as b over the common batch. Infinite or NaN if a is singular.
+    Raises: ShapeError if the shapes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
@@ -93,7 +93,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
     Args: a: (..., m, n); rtol: singular values up to rtol times the largest count as 0 (None: 10 max(m, n)
     times the machine epsilon); hermitian: a is Hermitian; rcond: another name of rtol.
-    Returns: (..., n, m). The derivative is that at constant rank.
+    Returns: (..., n, m). The derivative holds the rank constant.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]]))
@@ -154,11 +154,11 @@ def _hermitian_pinv(x: Any, limit: Any) -> Any:
 def lstsq(
     a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """The shortest x of those for which a x is nearest to b.
+    """The shortest x that minimises the distance of a x from b.
 
     Args: a: (m, n); b: (m,) or (m, k); rcond: singular values up to rcond times the largest count as 0
     (None: max(m, n) times the machine epsilon); numpy_resid: no residuals where NumPy gives none.
-    Returns: (x, squared residuals, rank, singular values). Raises: ShapeError if the shapes do not fit.
+    Returns: (x, squared residuals, rank, singular values). Raises: ShapeError if the shapes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.lstsq(2 * jnp.eye(2), jnp.ones(2))[0]
@@ -216,7 +216,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     """The solution of tensordot(a, x, x.ndim) = b.
 
     Args: a: array whose first axes are b's; b: array; axes: axes of a to be moved to the end first.
-    Returns: x, with the last axes of a. Raises: ShapeError if the sizes do not fit.
+    Returns: x, with the last axes of a. Raises: ShapeError if the sizes are incompatible.
 
     >>> import rlx.numpy as jnp
     >>> jnp.linalg.tensorsolve(2 * jnp.eye(4).reshape(2, 2, 4), jnp.ones((2, 2)))

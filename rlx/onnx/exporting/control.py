@@ -16,7 +16,7 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _graph(
@@ -37,7 +37,7 @@ def _scan(w: Writer, e: Equation, xs: Names) -> Names:
     p = e.params
     constants, carries = p["constants"], p["carries"]
     body: Program = p["body"]
-    if len(xs) == constants + carries:  # ONNX counts steps by what it scans
+    if len(xs) == constants + carries:  # ONNX takes the number of steps from the scanned inputs
         return _counted(w, e, xs)
     graph = _graph(w, "body", body, xs[:constants])
     scanned, stacked = len(xs) - constants - carries, len(body.outputs) - carries
@@ -49,11 +49,11 @@ def _scan(w: Writer, e: Equation, xs: Names) -> Names:
 
 
 def _counted(w: Writer, e: Equation, xs: Names) -> Names:
-    """A scan over nothing: a loop of so many steps."""
+    """A scan without inputs: a loop with a given number of steps."""
     p = e.params
     body: Program = p["body"]
     if p["reverse"] and len(body.outputs) > p["carries"]:
-        raise refused(e, FORMAT, "it stacks results backwards over nothing")
+        raise refused(e, FORMAT, "it stacks results backwards without scanned inputs")
     condition = w.fresh()
     extra = [
         helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.INT64, ()),
@@ -91,7 +91,7 @@ def _cond(w: Writer, e: Equation, xs: Names) -> Names:
 
 
 def _choose(w: Writer, index: str, branches: Mapping[int, Program], xs: Names, first: int, last: int) -> Names:
-    """The results of one of several branches, found by halving."""
+    """The results of one of several branches, selected by binary search."""
     if first == last:
         return w.program(branches[first], xs)
     middle = (first + last) // 2

@@ -30,7 +30,7 @@ _SHIFTS = {"shift_left": "LEFT", "shift_right_logical": "RIGHT"}
 
 
 def elementwise(w: Writer, equation: Equation, inputs: Names) -> Names:
-    """Step by step; bool and narrow integers by way of int64, which operators take."""
+    """Write each step; bool and narrow integers are computed in int64, which the operators support."""
     code = scalar_code(equation)
     found: Names = []
     dtypes = [step.dtype for step in code.steps]
@@ -112,7 +112,7 @@ def _step(w: Writer, equation: Equation, step: Any, args: Names, operands: list[
 
 
 def _converted(w: Writer, x: str, given: np.dtype, wanted: np.dtype) -> str:
-    """Floats to integers saturate, and NaN is zero, which ONNX leaves open."""
+    """Float to integer conversion saturates, and NaN becomes 0; ONNX leaves both undefined."""
     if given.kind == "f" and wanted.kind in "iu":
         limits = np.iinfo(wanted)
         high = np.nextafter(given.type(2.0 ** (limits.bits - (wanted.kind == "i"))), given.type(0))
@@ -154,7 +154,7 @@ def _shift(w: Writer, op: str, args: Names, dtype: np.dtype) -> str:
 
 
 def log1p(w: Writer, x: str, dtype: np.dtype) -> str:
-    """log(u) x / (u - 1) with u = 1 + x, whose errors cancel; x where u is 1."""
+    """log(u) x / (u - 1) with u = 1 + x, whose errors cancel; x if u is 1."""
     one = w.constant(1, dtype)
     u = w.node("Add", x, one)
     past = w.node("Sub", u, one)

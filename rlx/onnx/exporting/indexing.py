@@ -1,4 +1,4 @@
-"""Gathers, scatters and slices at places that are computed, as ONNX."""
+"""Gathers, scatters and slices at computed positions, as ONNX."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _places(w: Writer, e: Equation, indices: str, numbers: Any, shape: Sequence[int], clamp: bool) -> tuple[str, str]:
-    """For each element of a gather's result (or of a scatter's updates, of that shape) its place in the operand, and
-    whether the window that it belongs to lies inside. numbers: those of the gather."""
+    """For each element of a gather's result (or of a scatter's updates, of that shape) its position in the operand, and
+    whether its window is inside. numbers: the gather's dimension numbers."""
     operand, given = e.inputs[0].type.shape, e.inputs[1].type.shape
     offset = list(numbers.offset_dims)
     batch = [a for a in range(len(shape)) if a not in offset]
@@ -83,7 +83,7 @@ _SCATTERS = {"scatter": "none", "scatter_add": "add", "scatter_mul": "mul", "sca
 
 @rule(*_SCATTERS)
 def _scatter(w: Writer, e: Equation, xs: Names) -> Names:
-    """Updates that lie outside go to one more row, which is cut off."""
+    """Updates outside the operand go to an extra row, which is cut off."""
     numbers = e.params["dimension_numbers"].gather()
     operand, updates = e.inputs[0].type, e.inputs[2].type
     if not operand.shape:
@@ -112,7 +112,7 @@ def _dynamic_slice(w: Writer, e: Equation, xs: Names) -> Names:
 
 
 def _bounds(w: Writer, e: Equation, starts: Names, sizes: Sequence[int]) -> tuple[str, str]:
-    """First and last places of a slice, moved inside."""
+    """The first and last positions of a slice, clamped to the operand."""
     columns = [w.node("Reshape", w.cast(s, np.int64), w.integers([1])) for s in starts]
     if not columns:
         return "", ""

@@ -48,7 +48,7 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
 
 
 def _without_detours(nodes: list[Any], results: Sequence[str]) -> list[Any]:
-    """Nodes whose result is renamed only take the name themselves."""
+    """Merge renaming nodes into the nodes that compute their inputs."""
     users: dict[str, int] = {}
     for name in (name for node in nodes for name in node.input):
         users[name] = users.get(name, 0) + 1
@@ -70,7 +70,7 @@ def _names_in(graph: Any) -> set[str]:
 
 
 def _rule_of(equation: Equation) -> Rule:
-    """How an equation is written. Raises UnsupportedError."""
+    """The writer of an equation. Raises UnsupportedError."""
     if equation.primitive.name in RULES:
         return RULES[equation.primitive.name]
     if is_elementwise(equation):

@@ -12,7 +12,7 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 @rule("dot_general")
@@ -46,7 +46,7 @@ def _convolution(w: Writer, e: Equation, xs: Names) -> Names:
     dtype = e.inputs[0].type.dtype
     shape = [e.inputs[0].type.shape[a] for a in spec.lhs_spec]
     between = [(0, 0, 0), (0, 0, 0)]
-    # negative padding cuts before, and what is put between elements is there before, too
+    # first cut negative padding and insert zeros between elements
     between += [(min(a, 0), min(b, 0), d - 1) for (a, b), d in zip(p["padding"], p["lhs_dilation"], strict=True)]
     x = padded(w, x, w.constant(0, dtype), between, shape, dtype)
     pads = [max(a, 0) for a, _ in p["padding"]] + [max(b, 0) for _, b in p["padding"]]

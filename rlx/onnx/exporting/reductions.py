@@ -1,4 +1,4 @@
-"""Reductions, running ones, sorting and windows as ONNX."""
+"""Reductions, cumulative reductions, sorting and windows as ONNX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 _REDUCTIONS = {
     "reduce_sum": "ReduceSum", "reduce_prod": "ReduceProd", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
@@ -73,7 +73,7 @@ def _top(w: Writer, e: Equation, xs: Names) -> Names:
 
 @rule("reduce_window")
 def _reduce_window(w: Writer, e: Equation, xs: Names) -> Names:
-    """Slices, one for each place of a window, combined."""
+    """Combine slices, one for each position in the window."""
     p, kind = e.params, e.inputs[0].type
     combine = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[p["op"]]
     start = {"add": 0, "mul": 1, "max": -np.inf, "min": np.inf}[p["op"]]

@@ -16,12 +16,12 @@ from rlx.standalone.spelling import entering
 __all__ = ["RULES", "padded", "plain_pad", "sliced"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 @rule("portable_log", "portable_log1p", "portable_erf_inv")
 def _portable(w: Writer, e: Equation, xs: Names) -> Names:
-    """To rounding what rlx computes to the same bits everywhere."""
+    """Equal up to rounding; rlx itself computes the same bits everywhere."""
     dtype, (x,) = e.inputs[0].type.dtype, xs
     if e.primitive.name == "portable_log":
         return [w.node("Log", x)]
@@ -115,7 +115,7 @@ def _pad(w: Writer, e: Equation, xs: Names) -> Names:
 
 
 def padded(w: Writer, x: str, value: str, config: Any, shape: Sequence[int], dtype: np.dtype) -> str:
-    """Padding before, behind and between; what is negative cuts."""
+    """Padding before, after and between elements; negative amounts cut."""
     sizes = list(shape)
     for axis, (_, _, between) in enumerate(config):
         if between and sizes[axis]:
@@ -139,7 +139,7 @@ def padded(w: Writer, x: str, value: str, config: Any, shape: Sequence[int], dty
 
 
 def plain_pad(w: Writer, x: str, amounts: Sequence[int], value: str, dtype: np.dtype) -> str:
-    """Padding before and behind."""
+    """Padding before and after."""
     if dtype.name in ("bool", "int16", "uint16"):
         wide = w.node("Pad", w.cast(x, np.int32), w.integers(amounts), w.cast(value, np.int32))
         return w.cast(wide, dtype)

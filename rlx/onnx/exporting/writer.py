@@ -1,4 +1,4 @@
-"""What is written: the nodes and tensors of a graph, and how its values are read."""
+"""The writer of the nodes and tensors of a graph."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def number_of(dtype: Any) -> int:
 
 
 def value_info(name: str, type: Any) -> Any:
-    """A name and its type, as inputs and outputs have them."""
+    """A name and its type, for inputs and outputs."""
     return helper.make_tensor_value_info(name, number_of(type.dtype), type.shape)
 
 
 class Writer:
-    """Nodes and tensors of a graph; the graphs in it share names and tensors.
+    """Nodes and tensors of a graph; subgraphs share names and tensors.
 
-    `rule_of` says how an equation is written, or raises UnsupportedError.
+    `rule_of` returns the writer of an equation, or raises UnsupportedError.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Writer:
         return results
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """The name of an array that is known."""
+        """The name of a constant."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str + array.dtype.name, array.shape, array.tobytes() if array.size < 1 << 12 else id(value))
         if key not in self.tensors:
@@ -70,11 +70,11 @@ class Writer:
         return self.tensors[key].name
 
     def integers(self, values: Sequence[int]) -> str:
-        """A list of numbers as the inputs of operators want it."""
+        """A list of integers as an operator's input."""
         return self.constant(np.asarray(list(values), np.int64))
 
     def cast(self, x: str, dtype: Any) -> str:
-        """Another dtype."""
+        """Convert to another dtype."""
         return self.node("Cast", x, to=number_of(dtype))
 
     def program(self, program: Program, inputs: Sequence[str]) -> Names:
@@ -92,12 +92,12 @@ class Writer:
         return list(map(read, program.outputs))
 
     def inner(self) -> Writer:
-        """The writer of a graph in a node."""
+        """The writer of a node's subgraph."""
         return Writer(self.rule_of, self.numbers, self.tensors)
 
     def graph(self, program: Program, prefix: Sequence[str] = (), extra: Sequence[Any] = ()) -> Any:
-        """A program in a node: its writer, inputs and outputs. Its first inputs are `prefix`, names around it; `extra`
-        come before its own."""
+        """A program as a node's subgraph: its writer, inputs and outputs. Its first inputs are `prefix`, names of the
+        outer graph; `extra` precedes its own inputs."""
         inner = self.inner()
         own = program.inputs[len(prefix) :]
         names = [self.fresh() for _ in own]

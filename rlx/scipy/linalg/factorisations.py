@@ -12,10 +12,10 @@ from rlx import lax
 from rlx.array import Array
 from rlx.errors import UnsupportedError
 from rlx.lax import linalg as lax_linalg
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg import svd as numpy_svd
 from rlx.numpy.linalg.common import aligned, hermitian, matrices, read_triangle, square
 from rlx.numpy.promotion import promote_inexact
-from rlx.numpy.single import in_single
 from rlx.ops import factorisations, spectral
 from rlx.ops.factorisations import split_factors
 from rlx.ops.matrices import adjoint, product, real_dtype, take_rows
@@ -42,8 +42,8 @@ __all__ = [
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The triangular factor of positive definite matrices: u^H u, or l l^H if lower.
 
-    Args: a: (..., n, n), of which the triangle of the result is read; lower. Returns: (..., n, n), NaN
-    where a matrix is not positive definite.
+    Args: a: (..., n, n); only the triangle of the result is read; lower. Returns: (..., n, n), NaN
+    for a matrix that is not positive definite.
 
     >>> import rlx
     >>> rlx.scipy.linalg.cholesky(4 * rlx.numpy.eye(1))
@@ -113,7 +113,7 @@ def qr(
 ) -> Any:
     """Orthonormal columns and an upper triangle.
 
-    Args: a: (..., m, n); mode: "full", "economic" or "r"; pivoting: order the columns, too.
+    Args: a: (..., m, n); mode: "full", "economic" or "r"; pivoting: also order the columns.
     Returns: a tuple of q, r and (if pivoting) the order, without q in mode "r".
 
     >>> import rlx
@@ -276,7 +276,7 @@ def eigh_tridiagonal(
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     """The Schur form: a = z t z^H. It has no derivative.
 
-    Args: a: (..., n, n); output: "complex" for a triangular t of real matrices, too. Returns: (t, z).
+    Args: a: (..., n, n); output: "complex": a triangular t also for real matrices. Returns: (t, z).
 
     >>> import rlx
     >>> rlx.scipy.linalg.schur(rlx.numpy.eye(1))[0]
@@ -340,7 +340,7 @@ def _rotated(m: Any, form: Any, vectors: Any) -> tuple[Any, Any]:
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """The Hessenberg form: a = q h q^H. It has no derivative.
 
-    Args: a: (..., n, n); calc_q: give q, too. Returns: h, or (h, q).
+    Args: a: (..., n, n); calc_q: also return q. Returns: h, or (h, q).
 
     >>> import rlx
     >>> rlx.scipy.linalg.hessenberg(rlx.numpy.eye(3)).shape

@@ -11,8 +11,8 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.lax.conditional import cond
 from rlx.lax.loops import fori_loop
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import aligned, square
-from rlx.numpy.single import in_single
 from rlx.ops import spectral
 from rlx.ops.matrices import adjoint, product
 from rlx.ops.stop_gradient import stop_gradient
@@ -102,7 +102,7 @@ def _polynomial(powers: list[Any], coefficients: tuple[float, ...]) -> Any:
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """The derivative of the exponential at A in the direction E.
 
-    Args: A, E: (..., n, n); method: accepted and not needed; compute_expm: give the exponential, too.
+    Args: A, E: (..., n, n); method: accepted and not needed; compute_expm: also return the exponential.
     Returns: (exponential, derivative), or the derivative.
 
     >>> import rlx
@@ -134,8 +134,8 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
 def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
     """A function of a matrix, by Parlett's recurrence on its Schur form. It has no derivative.
 
-    Args: A: (n, n); func: an elementwise function of the eigenvalues; disp: False for an estimate of the
-    error, too. Returns: (n, n) complex, or (result, error). Repeated eigenvalues lose accuracy.
+    Args: A: (n, n); func: an elementwise function of the eigenvalues; disp: False: also return an
+    estimate of the error. Returns: (n, n) complex, or (result, error). Repeated eigenvalues lose accuracy.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""Special matrices: hilbert, toeplitz, block_diag and their kin."""
+"""Special matrices: hilbert, toeplitz, block_diag and others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 
 
 def circulant(c: Any) -> Array:
-    """The matrix each column of which is the one before, turned by one place.
+    """The matrix whose columns are cyclic shifts of c.
 
     Args: c: (..., n). Returns: (..., n, n).
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.numpy.halves import in_single
 from rlx.numpy.linalg import det as numpy_det
 from rlx.numpy.linalg import inv as numpy_inv
 from rlx.numpy.linalg import solve as numpy_solve
 from rlx.numpy.linalg.common import aligned, square
 from rlx.numpy.manipulation import reshape
 from rlx.numpy.promotion import broadcast_array, inexact, promote_inexact
-from rlx.numpy.single import in_single
 from rlx.ops import factorisations
 from rlx.ops import solves as primitives
 from rlx.ops.matrices import take_rows
@@ -172,7 +172,7 @@ def solve(
     """The solution of linear systems a x = b.
 
     Args: a: (..., n, n); b: (n,) or (..., n, k); assume_a: "gen", "sym", "her", or "pos" for positive
-    definite matrices, of which the triangle named by lower is read. Returns: an array like b.
+    definite matrices (only the triangle named by lower is read). Returns: an array like b.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

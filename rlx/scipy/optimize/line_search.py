@@ -13,7 +13,7 @@ from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
 from rlx.trees import tree
 
-__all__ = ["FOUND", "INTERVAL_TOO_SMALL", "TOO_MANY_STEPS", "LineSearch", "Point", "search"]
+__all__ = ["FOUND", "INTERVAL_TOO_SMALL", "TOO_MANY_STEPS", "LineSearch", "Point", "choose", "division", "search"]
 
 FOUND, INTERVAL_TOO_SMALL, TOO_MANY_STEPS = 0, 1, 3
 
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
 
 class LineSearch(NamedTuple):
-    """What the search has found; `low` is the best point yet that the value decreased enough at.
+    """The result of the search; `low` is the best point so far with a sufficient decrease.
 
     The wanted step is between low and high, or, before `bracketed`, beyond low. `last` is the step and
     the value of the end that was replaced last, for interpolation.
@@ -53,7 +53,7 @@ class LineSearch(NamedTuple):
     evaluations: Array
 
 
-def _choose(condition: Array, first: Any, second: Any) -> Any:
+def choose(condition: Array, first: Any, second: Any) -> Any:
     return tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
@@ -83,12 +83,11 @@ def _within(step: Array, low: Point, high: Point, margin: float) -> Array:
     return (step > bottom + edge) & (step < top - edge)
 
 
-def _division(search: LineSearch) -> Array:
+def division(low: Point, high: Point, last: tuple[Array, Array], with_cubic: Any = True) -> Array:
     """Where to divide the interval: at a cubic's minimum, else a parabola's, else in the middle."""
-    low, high = search.low, search.high
-    cubic, quadratic = _cubic_minimum(low, high, search.last), _quadratic_minimum(low, high)
+    cubic, quadratic = _cubic_minimum(low, high, last), _quadratic_minimum(low, high)
     step = jnp.where(_within(quadratic, low, high, _QUADRATIC_MARGIN), quadratic, (low.step + high.step) / 2)
-    return jnp.where((search.divisions > 0) & _within(cubic, low, high, _CUBIC_MARGIN), cubic, step)
+    return jnp.where(with_cubic & _within(cubic, low, high, _CUBIC_MARGIN), cubic, step)
 
 
 # ------------------------------------------------------------------ one step of the search
@@ -102,15 +101,15 @@ def _narrowed(search: LineSearch, point: Point, start: Point) -> LineSearch:
     rising = point.slope * jnp.where(search.bracketed, high.step - low.step, 1) >= 0
     turns = ~too_high & ~found & rising
     moved = search._replace(
-        low=_choose(too_high, low, point),
-        high=_choose(too_high, point, _choose(turns, low, high)),
-        last=_choose(too_high | turns, (high.step, high.value), (low.step, low.value)),
+        low=choose(too_high, low, point),
+        high=choose(too_high, point, choose(turns, low, high)),
+        last=choose(too_high | turns, (high.step, high.value), (low.step, low.value)),
         bracketed=search.bracketed | too_high | turns,
         done=found,
         divisions=search.divisions + search.bracketed,
         evaluations=search.evaluations + 1,
     )
-    trial = jnp.where(moved.bracketed, _division(moved), 2 * point.step)
+    trial = jnp.where(moved.bracketed, division(moved.low, moved.high, moved.last, moved.divisions > 0), 2 * point.step)
     return moved._replace(trial=convert_to(trial, search.trial.dtype))
 
 
@@ -135,8 +134,8 @@ def search(
       x, direction: (n,); value, gradient: the function at x.
       first_trial: the first step to try; maxiter: how often it is doubled at most.
 
-    Returns: a LineSearch, `low` of which is the point to go to, also where the status tells of a failure:
-    then it is the best point seen at which the function decreased enough, or x itself.
+    Returns: a LineSearch. `low` is the point to move to, also if the status is a failure:
+    then it is the best point seen with a sufficient decrease, or x.
     """
     real = float_of(x.dtype)
     value = convert_to(value, real)

@@ -19,7 +19,7 @@ _LIMITED = ("l-bfgs", "l-bfgs-experimental-do-not-rely-on-this")
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` returns.
+    """The result of `minimize`.
 
     x: where the minimum is; success; status: 0 for success, else the method's reason; fun, jac: value and
     gradient at x; hess_inv: approximate inverse Hessian (None for L-BFGS); nfev, njev: numbers of
@@ -62,14 +62,14 @@ def minimize(
       method: "BFGS", which holds an (n, n) matrix, or "L-BFGS", which holds the last steps (also under
         JAX's name "l-bfgs-experimental-do-not-rely-on-this").
       tol: the same as the option gtol.
-      options: gtol: it ends where the gradient's norm is less (1e-5); norm: which one, as in
-        numpy.linalg.norm (largest component); maxiter: at most so many iterations (200 n). For BFGS
+      options: gtol: stop if the gradient's norm is less (1e-5); norm: its order, as in
+        numpy.linalg.norm (largest component); maxiter: the maximum number of iterations (200 n). For BFGS
         line_search_maxiter (10); for L-BFGS maxcor: steps in memory (10), ftol: least decrease of a
         step, maxfun, maxgrad: evaluations, maxls: doublings of a step (20).
 
     Returns: OptimizeResults. Status: 1: too many iterations; of BFGS 3, 5: no step was found; of L-BFGS
     2, 3: too many evaluations, 4: no decrease, 5: no step was found.
-    Raises: InputTypeError where args is no tuple, ShapeError where x0 is no vector.
+    Raises: InputTypeError if args is not a tuple, ShapeError if x0 is not a vector.
 
     >>> import rlx, rlx.numpy as jnp
     >>> parabola = lambda x, centre: jnp.sum((x - centre) ** 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,15 @@ from rlx import lax
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
 from rlx.scipy.optimize.line_search import FOUND, LineSearch, ValueAndGradient, search
+from rlx.trees import tree
 
-__all__ = ["Minimum", "minimize_with_limited_memory", "minimize_with_matrix"]
+__all__ = [
+    "Minimum",
+    "inverse_hessian_product",
+    "minimize_with_limited_memory",
+    "minimize_with_matrix",
+    "real_dot",
+]
 
 _INT32 = np.dtype("i4")
 _CONVERGED, _TOO_MANY_ITERATIONS, _FAILED_SEARCH = 0, 1, 2
@@ -20,7 +28,7 @@ _TOO_MANY_VALUES, _TOO_MANY_GRADIENTS, _NO_DECREASE, _NO_STEP = 2, 3, 4, 5
 
 
 class Minimum(NamedTuple):
-    """Where the search is: the point, what is known of it, how it came there, and the method's memory."""
+    """The state of the search: the point, its value and gradient, the status, and the method's memory."""
 
     x: Array
     value: Array
@@ -45,7 +53,7 @@ def _start(function: ValueAndGradient, x: Array, norm: Any, gtol: Any, memory: A
 
 
 def _moved(state: Minimum, found: LineSearch, direction: Array) -> tuple[Minimum, Array, Array]:
-    """The state at the point that a line search found, and by what the point and the gradient changed."""
+    """The state at the point that a line search found, and the changes of the point and the gradient."""
     change = convert_to(found.low.step, direction.dtype) * direction
     moved = state._replace(
         x=state.x + change,
@@ -102,6 +110,38 @@ def minimize_with_matrix(
 
 
 # ------------------------------------------------------------------ with limited memory
+def real_dot(first: Any, second: Any) -> Array:
+    """The real part of the product of two trees, summed over all elements; the first one is conjugated."""
+    parts = tree.map(lambda a, b: jnp.real(jnp.sum(jnp.conj(a) * b)), first, second)
+    return tree.reduce(operator.add, parts)
+
+
+def inverse_hessian_product(vector: Any, changes: Any, turns: Any, weights: Array, scale: Any) -> Any:
+    """The approximate inverse Hessian times a vector (Nocedal and Wright 2006, algorithm 7.4).
+
+    vector: a tree of arrays; changes, turns: trees with a further first axis, for changes of the point and of the
+    gradient, the latest one last; weights: (rows,), 1 / (change . turn), or 0 for rows that do nothing; scale: the
+    initial inverse Hessian, a number.
+    """
+
+    def plus(vector: Any, factor: Array, row: Any) -> Any:
+        return tree.map(lambda v, r: convert_to(v + convert_to(factor, float_of(v.dtype)) * r, v.dtype), vector, row)
+
+    def descend(vector: Any, row: Any) -> tuple[Any, Array]:
+        change, turn, weight = row
+        share = weight * real_dot(change, vector)
+        return plus(vector, -share, turn), share
+
+    def ascend(vector: Any, row: Any) -> tuple[Any, None]:
+        change, turn, weight, share = row
+        return plus(vector, share - weight * real_dot(turn, vector), change), None
+
+    rows = (changes, turns, weights)
+    vector, shares = lax.scan(descend, vector, rows, reverse=True)
+    scaled = tree.map(lambda v: convert_to(scale * v, v.dtype), vector)
+    return lax.scan(ascend, scaled, (*rows, shares))[0]
+
+
 class _History(NamedTuple):
     """The last changes of the point and of the gradient, the latest one last, and their weights."""
 
@@ -113,18 +153,8 @@ class _History(NamedTuple):
     def direction(self, gradient: Array) -> Array:
         """Minus the approximate inverse Hessian times the gradient; rows of weight zero do nothing."""
 
-        def descend(vector: Array, row: Any) -> tuple[Array, Array]:
-            change, turn, weight = row
-            share = weight * jnp.real(jnp.sum(change.conj() * vector))
-            return vector - share * turn.conj(), share
-
-        def ascend(vector: Array, row: Any) -> tuple[Array, None]:
-            change, turn, weight, share = row
-            return vector + (share - weight * jnp.real(jnp.sum(turn * vector))) * change, None
-
-        rows = (self.changes, self.turns, self.weights)
-        vector, shares = lax.scan(descend, -gradient.conj(), rows, reverse=True)
-        return lax.scan(ascend, self.scale * vector, (*rows, shares))[0]
+        rows = (self.changes, self.turns.conj(), self.weights)
+        return inverse_hessian_product(-gradient.conj(), *rows, self.scale)
 
     def with_row(self, change: Array, turn: Array) -> _History:
         """The history with one more row and without the oldest one."""
@@ -160,7 +190,7 @@ def minimize_with_limited_memory(
     ftol: Any = 2.220446049250313e-09, gtol: Any = 1e-5, maxfun: float | None = None, maxgrad: float | None = None,
     maxls: int = 20,
 ) -> Minimum:  # fmt: skip
-    """The L-BFGS method; its memory is that of the last `maxcor` steps. x may be complex."""
+    """The L-BFGS method; it stores the last `maxcor` steps. x may be complex."""
     size, real = x.shape[0], float_of(x.dtype)
     if maxiter is None and maxfun is None and maxgrad is None:
         maxiter = 200 * size

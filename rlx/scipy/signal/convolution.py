@@ -19,7 +19,7 @@ _METHODS = ("auto", "direct", "fft")
 Shape = tuple[int, ...]
 
 
-# ------------------------------------------------------------------ what part of the full result
+# ------------------------------------------------------------------ the part of the full result
 def _check_mode(name: str, mode: str) -> None:
     if mode not in _MODES:
         raise ValueError(f"{name} has no mode {mode!r}: use 'full', 'same' or 'valid'.")
@@ -75,7 +75,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     Args:
       in1, in2: arrays of equal rank, not empty.
       mode: "full"; "same": of in1's shape, from the middle of the full one; "valid": only where the
-        smaller array lies within the larger one.
+        smaller array is inside the larger one.
       method: "direct" (also "auto"), or "fft": by Fourier transforms, see `fftconvolve`.
       precision: of products, as in lax.conv_general_dilated.
 

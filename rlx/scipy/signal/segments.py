@@ -26,7 +26,7 @@ class Segmentation(NamedTuple):
 
     @property
     def step(self) -> int:
-        """From the start of a segment to that of the next one."""
+        """The distance between the starts of two segments."""
         return self.length - self.overlap
 
 
@@ -55,8 +55,8 @@ def _named_window(window: str | tuple[Any, ...], length: int) -> np.ndarray:
 def window_of(window: Any, length: int | None, size: int | None, dtype: np.dtype) -> tuple[Array, int]:
     """A window as an array, and the length of segments.
 
-    window: a name or a tuple as scipy.signal.get_window takes them, or an array; length: of segments,
-    None for that of the array or the signal; size: of the signal, None where any will do.
+    window: a name or a tuple as scipy.signal.get_window takes them, or an array; length: of the
+    segments, None for the length of the array or the signal; size: of the signal, None for any size.
     """
     if isinstance(window, (str, tuple)):
         if length is not None and size is not None and length > size:

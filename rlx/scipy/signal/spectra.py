@@ -36,7 +36,7 @@ def _extended(signal: Array, boundary: str | None, count: int) -> Array:
 
 
 def _filled(signal: Array, size: int) -> Array:
-    """The signal with zeros behind it, up to a length."""
+    """The signal, padded with zeros to a length."""
     return jnp.pad(signal, [(0, 0)] * (signal.ndim - 1) + [(0, size - signal.shape[-1])])
 
 
@@ -51,7 +51,7 @@ def _trend_remover(detrend: Any) -> Callable[[Array], Array]:
 
 
 class _Analysis:
-    """What signals of one length share: window, segments, frequencies, and the scale of results."""
+    """The parameters for signals of one length: window, segments, frequencies, and the scale of the results."""
 
     def __init__(
         self, size: int, dtype: np.dtype, fs: Any, window: Any, nperseg: int | None, noverlap: int | None,
@@ -70,7 +70,7 @@ class _Analysis:
         self.complex = complex_dtype(dtype)
 
     def frequencies(self) -> Array:
-        """Those of the spectra, in the unit of fs."""
+        """The frequencies of the spectra, in the unit of fs."""
         function = jnp.fft.rfftfreq if self.onesided else jnp.fft.fftfreq
         return convert_to(function(self.parts.transform, dtype=self.real) * self.fs, self.real)
 
@@ -88,7 +88,7 @@ class _Analysis:
         return convert_to(jnp.fft.fft(segments, self.parts.transform), self.complex)
 
     def scale(self, scaling: str) -> Array:
-        """What squares of amplitudes are multiplied by."""
+        """The factor of squared amplitudes."""
         if scaling == "density":
             return 1 / (self.fs * jnp.sum(self.window * self.window))
         if scaling == "spectrum":
@@ -112,7 +112,7 @@ def stft(
       nfft: length of the Fourier transforms (None: nperseg).
       detrend: "constant", "linear", a function of (..., segments, nperseg), or False.
       return_onesided: frequencies of 0 and more only; complex signals have two-sided spectra.
-      boundary: what is before and behind the signal: "zeros", "even", "odd", "constant"; None: nothing.
+      boundary: the extension at both ends: "zeros", "even", "odd", "constant"; None: no extension.
       padded: fill the last segment with zeros instead of leaving it out.
 
     Returns: (frequencies, times, spectra) with the frequencies where `axis` was, and times last.
@@ -155,7 +155,7 @@ def istft(
 
     Args:
       Zxx: spectra, frequencies along freq_axis, segments along time_axis.
-      fs, window, nperseg, noverlap, nfft: as in `stft`; nperseg None: what the number of frequencies says.
+      fs, window, nperseg, noverlap, nfft: as in `stft`; nperseg None: derived from the number of frequencies.
       input_onesided: the spectra have frequencies of 0 and more only; the signal is real.
       boundary: the signal was extended on both sides.
 
@@ -221,7 +221,7 @@ def csd(
     Args:
       x, y: arrays of signals along `axis`; the shorter ones are filled with zeros. y None: x itself.
       fs, window, noverlap, nfft, return_onesided: as in `stft`.
-      nperseg: points of a segment (None: those of the window, or all of x).
+      nperseg: points per segment (None: the length of the window, or of x).
       detrend: as in `stft`.
       scaling: "density": per unit of frequency, or "spectrum".
       average: over segments: "mean" or "median".

@@ -39,7 +39,7 @@ def without_trend(signal: Array, type: str, breaks: Sequence[int] = ()) -> Array
     size = signal.shape[-1]
     ends = sorted({0, *breaks, size})
     if ends[0] < 0 or ends[-1] > size:
-        raise ValueError(f"detrend got breakpoints {list(breaks)}: they must lie between 0 and {size}.")
+        raise ValueError(f"detrend got breakpoints {list(breaks)}: they must be between 0 and {size}.")
     pieces = [_without_line(signal[..., a:b]) for a, b in zip(ends, ends[1:], strict=False)]
     return jnp.concatenate(pieces, axis=-1) if pieces else signal
 

@@ -1,4 +1,4 @@
-"""Quaternions (x, y, z, w) along the last axis, and what else describes a rotation."""
+"""Quaternions (x, y, z, w) along the last axis, and other representations of rotations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def length(x: Array) -> Array:
 
 
 def normalised(x: Array) -> Array:
-    """Quaternions of norm one; NaN for those of norm zero."""
+    """Quaternions of norm one; NaN for norm zero."""
     return x / jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True))
 
 
@@ -88,7 +88,7 @@ def about_axis(axis: int, angle: Array) -> Array:
 
 
 def to_euler(x: Array, axes: Sequence[int], extrinsic: bool) -> Array:
-    """Angles about three axes in turn (Bernardes and Viollet 2022); the third is zero where they are not unique."""
+    """Angles about three successive axes (Bernardes and Viollet 2022); the third is zero where they are not unique."""
     first, second, third = axes if extrinsic else tuple(reversed(axes))
     symmetric = first == third
     third = 3 - first - second if symmetric else third

@@ -23,7 +23,7 @@ def _axes(seq: str, wanted: str) -> tuple[list[int], bool]:
     """The axes of an Euler sequence as numbers, and whether they stay fixed (lower case)."""
     if not re.fullmatch(f"[xyz]{wanted}|[XYZ]{wanted}", seq) or any(a == b for a, b in zip(seq, seq[1:], strict=False)):
         raise ValueError(
-            f"{seq!r} is no sequence of axes: write letters of 'xyz' (fixed axes) or 'XYZ' (axes that rotate"
+            f"{seq!r} is not a sequence of axes: write letters of 'xyz' (fixed axes) or 'XYZ' (axes that rotate"
             " along), never twice the same in a row; as_euler takes three of them, from_euler up to three."
         )
     return ["xyz".index(a) for a in seq.lower()], seq.islower()
@@ -37,7 +37,7 @@ def _vectors(name: str, x: Any, *shape: int) -> Array:
 
 
 class Rotation:
-    """One rotation, or an array of them, as unit quaternions.
+    """A rotation, or an array of rotations, as unit quaternions.
 
     Make it by `from_quat`, `from_matrix`, `from_rotvec`, `from_euler`, `from_mrp`, `identity` or `random`.
     It is a pytree with one leaf, `quat`: (..., 4), in the order x, y, z, w.
@@ -64,7 +64,7 @@ class Rotation:
 
     @classmethod
     def from_euler(cls, seq: str, angles: Any, degrees: bool = False) -> Rotation:
-        """From angles about up to three axes in turn.
+        """From angles about up to three successive axes.
 
         Args: seq: letters of "xyz" for fixed axes, of "XYZ" for axes that rotate along; angles: (..., n) for
         n letters, for one letter also a number; degrees: instead of radians.
@@ -101,19 +101,19 @@ class Rotation:
 
     @classmethod
     def identity(cls, num: int | None = None, dtype: Any = float) -> Rotation:
-        """The rotation that changes nothing, or an array of `num` of them."""
+        """The identity rotation, or an array of `num` identity rotations."""
         row = np.array([0, 0, 0, 1]).astype(to_dtype(dtype))
         return cls(jnp.asarray(row if num is None else np.tile(row, (num, 1))))
 
     @classmethod
     def random(cls, random_key: Any, num: int | None = None) -> Rotation:
-        """A uniformly distributed rotation, or an array of `num` of them."""
+        """A uniformly distributed rotation, or an array of `num` rotations."""
         return cls.from_quat(random.normal(random_key, (4,) if num is None else (num, 4)))
 
     # --------------------------------------------------------- as a sequence
     @property
     def single(self) -> bool:
-        """Whether this is one rotation, not an array of them."""
+        """Whether this is one rotation, not an array."""
         return self.quat.ndim == 1
 
     def _check_sequence(self) -> None:
@@ -159,7 +159,7 @@ class Rotation:
 
     # --------------------------------------------------------- reading them
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
-        """Angles about three axes in turn, (..., 3): see `from_euler`."""
+        """Angles about three successive axes, (..., 3): see `from_euler`."""
         axes, extrinsic = _axes(seq, "{3}")
         angles = quaternions.to_euler(self.quat, axes, extrinsic)
         return jnp.rad2deg(angles) if degrees else angles
@@ -178,7 +178,7 @@ class Rotation:
         return jnp.rad2deg(vectors) if degrees else vectors
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
-        """Quaternions, (..., 4); canonical: the real part is not negative; scalar_first: it comes first."""
+        """Quaternions, (..., 4); canonical: the real part is not negative; scalar_first: the real part is first."""
         values = quaternions.canonical(self.quat) if canonical else self.quat
         return jnp.roll(values, 1, axis=-1) if scalar_first else values
 
@@ -217,7 +217,7 @@ class Slerp(NamedTuple):
         return cls(moments, jnp.diff(moments), before, (before.inv() * rotations[1:]).as_rotvec())
 
     def __call__(self, times: Any) -> Rotation:
-        """The rotations at times, a number or (m,); the first and the last movement go on outside of them."""
+        """The rotations at times, a number or (m,); the first and last movements are extrapolated."""
         moments = jnp.asarray(times, self.times.dtype)
         if moments.ndim > 1:
             raise ShapeError(f"Slerp got times of shape {moments.shape}.", "Pass a number or a 1-d array.")

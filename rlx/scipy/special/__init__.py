@@ -42,6 +42,7 @@ from rlx.scipy.special.gamma_functions import (
     zeta,
 )
 from rlx.scipy.special.integrals import exp1, expi, expn, fresnel, hyp1f1, hyp2f1, sici, spence
+from rlx.scipy.special.legendre import lpmn, lpmn_values
 from rlx.scipy.special.waves import bessel_jn, i0, i0e, i1, i1e, sph_harm_y
 
 __all__ = [
@@ -83,6 +84,8 @@ __all__ = [
     "loggamma",
     "logit",
     "logsumexp",
+    "lpmn",
+    "lpmn_values",
     "multigammaln",
     "ndtr",
     "ndtri",

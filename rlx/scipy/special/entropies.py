@@ -77,7 +77,7 @@ def rel_entr(p: Any, q: Any) -> Array:
     """
     left, right = real_operands("rel_entr", p, q)
     both = (left > 0) & (right > 0)
-    # where the logarithm is not wanted, it is that of 1, whose derivative is finite
+    # an unused logarithm is computed at 1, where its derivative is finite
     safe_p, safe_q = jnp.where(both, left, 1), jnp.where(both, right, 1)
     ratio = safe_p / safe_q
     is_normal = (ratio > 0) & jnp.isfinite(ratio)

@@ -107,7 +107,7 @@ def ndtr(x: Any) -> Array:
 
 
 def ndtri(p: Any) -> Array:
-    """The x below which a normal variable lies with probability p: the inverse of ndtr.
+    """The quantile function of the standard normal distribution: the inverse of ndtr.
 
     Args: p: real; NaN outside of 0..1. Returns: an array of p's shape.
 

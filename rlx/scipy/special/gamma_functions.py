@@ -1,4 +1,4 @@
-"""Gamma, beta and zeta functions, and the counts that are made of them."""
+"""Gamma, beta and zeta functions, and combinatorial functions."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _normalised_legendre(degree: Array, order: Array, theta: Array, last: int) -
         level = lax.convert_element_type(number, theta.dtype)
         is_diagonal, is_above = level <= order, (level > order) & (level <= degree)
         diagonal = jnp.where(is_diagonal, -diagonal * sine * jnp.sqrt(1 + 0.5 / level), diagonal)
-        # below the order the factors are those of order 0, and unused
+        # below the order, the factors of order 0 are computed but not used
         squares = jnp.where(is_above, jnp.square(order), 0)
         across = jnp.square(level) - squares
         lower = jnp.maximum(jnp.square(level - 1) - squares, 0) / jnp.maximum(4 * jnp.square(level - 1) - 1, 1)

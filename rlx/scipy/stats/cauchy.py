@@ -1,4 +1,4 @@
-"""The Cauchy distribution with its median at loc and its quartiles scale beside it.
+"""The Cauchy distribution with median loc and quartiles loc - scale and loc + scale.
 
 All arguments broadcast.
 """

@@ -1,4 +1,4 @@
-"""What distributions share: standardised arguments, and logarithms of probabilities near 1."""
+"""Common parts of the distributions: standardised arguments, and logarithms of probabilities near 1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def only_where(valid: Array, result: Any) -> Array:
 def log_probability(probability: Array, complement: Array) -> Array:
     """The logarithm of a probability, from its complement where that has more digits."""
     near_one, is_zero = probability > 0.5, probability <= 0
-    # of each case only what is wanted is computed, so that derivatives stay finite
+    # each case is computed only for its own arguments, so that derivatives stay finite
     far = jnp.where(is_zero, -jnp.inf, jnp.log(jnp.where(near_one | is_zero, 1, probability)))
     return jnp.where(near_one, jnp.log1p(-jnp.where(near_one, complement, 0)), far)
 

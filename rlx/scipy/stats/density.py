@@ -139,12 +139,12 @@ class gaussian_kde:
             return jnp.reshape(points, (self.d, 1))
         raise ShapeError(
             f"gaussian_kde got points of shape {points.shape} for samples of {self.d} components.",
-            "A point is a column: their first axis is that of the components.",
+            "A point is a column: the first axis contains the components.",
         )
 
     # --------------------------------------------------------- integrals
     def integrate_gaussian(self, mean: Any, cov: Any) -> Array:
-        """The integral of the density times that of a normal distribution of a mean (d,) and covariance (d, d)."""
+        """The integral of the density times a normal density with mean (d,) and covariance (d, d)."""
         centre = jnp.atleast_1d(jnp.squeeze(as_array(operand(mean, "integrate_gaussian"))))
         spread = jnp.atleast_2d(as_array(operand(cov, "integrate_gaussian")))
         if centre.shape != (self.d,) or spread.shape != (self.d, self.d):

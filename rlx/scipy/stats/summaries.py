@@ -126,7 +126,7 @@ def _ranks(x: Array, method: str) -> Array:
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
     """The standard error of the mean: the standard deviation over the root of the number of elements.
 
-    Args: a: array; axis: int (None: all); ddof: what is taken from the number in the deviation;
+    Args: a: array; axis: int (None: all); ddof: delta degrees of freedom of the deviation;
     nan_policy: "propagate", or "omit" to leave NaN out; keepdims: keep the axis with size 1. Returns: a
     floating array. Raises: ValueError for another nan_policy.
 

@@ -14,7 +14,7 @@ from rlx.standalone.spelling import entering
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 @rule("while_loop")
@@ -34,7 +34,7 @@ def _while(w: Writer, e: Equation, xs: Values) -> Values:
 
 @rule("scan")
 def _scan(w: Writer, e: Equation, xs: Values) -> Values:
-    """A loop with a counter; stacked results are written place by place."""
+    """A loop with a counter; stacked results are written one by one."""
     p = e.params
     n, k, length = p["constants"], p["carries"], p["length"]
     stacks = e.outputs[k:]

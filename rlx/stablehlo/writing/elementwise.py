@@ -1,4 +1,4 @@
-"""Elementwise operations as StableHLO, by the scalar alphabet; those of complex numbers by CHLO."""
+"""Elementwise operations as StableHLO, by the scalar alphabet; operations on complex numbers use CHLO."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "
 
 
 def elementwise(w: Writer, equation: Equation, inputs: Values) -> Values:
-    """Step by step."""
+    """Write each step."""
     code = scalar_code(equation)
     shape = np.broadcast_shapes(*(x.shape for x in inputs)) if inputs else equation.outputs[0].type.shape
     found: dict[int, Value] = {}
@@ -98,7 +98,7 @@ def elementwise(w: Writer, equation: Equation, inputs: Values) -> Values:
 
 
 def _special(w: Writer, name: str, calls: Sequence[Values]) -> Values:
-    """The results of all calls of a special function at once: its program is long."""
+    """The results of all calls of a special function in one program, as it is long."""
     (shape, dtype), count = (calls[0][0].shape, calls[0][0].dtype), len(calls)
     operands = []
     for parts in zip(*calls, strict=True):
@@ -149,7 +149,7 @@ def _of_size(w: Writer, name: str, x: Value) -> Value:
 
 
 def _copysign(w: Writer, x: Value, sign: Value) -> Value:
-    """By the bits, as zeros and NaN have signs."""
+    """Copy the sign bit, as zeros and NaN have signs."""
     bits = np.dtype(f"u{x.dtype.itemsize}")
     top = w.spread(w.constant(1 << (8 * bits.itemsize - 1), bits), x.shape)
     rest = w.spread(w.constant((1 << (8 * bits.itemsize - 1)) - 1, bits), x.shape)
@@ -193,7 +193,7 @@ _COMPLEX_CHLO = "asin acos atan sinh cosh asinh acosh atanh".split()
 
 
 def is_complex_function(equation: Equation) -> bool:
-    """Whether complex numbers are in an equation that StableHLO or CHLO has an operation for."""
+    """Whether an equation uses complex numbers and has an operation in StableHLO or CHLO."""
     types = [*(a.type for a in equation.inputs), *(v.type for v in equation.outputs)]
     name = equation.primitive.name
     return any(is_complex(t.dtype) for t in types) and (name in _COMPLEX or name in _COMPLEX_CHLO)

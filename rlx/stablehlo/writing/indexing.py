@@ -1,4 +1,4 @@
-"""Gathers, scatters and slices at places that are computed, as StableHLO."""
+"""Gathers, scatters and slices at computed positions, as StableHLO."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _fits(w: Writer, indices: Value, limits: Sequence[int]) -> Value:
-    """For each index whether a window that begins there lies inside."""
+    """For each index, whether a window that starts there is inside the operand."""
     most = w.constant(np.asarray(limits), indices.dtype)
     zero = w.spread(w.constant(0, indices.dtype), indices.shape)
     inside = w.op(
@@ -129,5 +129,5 @@ def _dynamic_update(w: Writer, e: Equation, xs: Values) -> Values:
 
 
 def _starts(w: Writer, xs: Values, count: int) -> Values:
-    """Operands with starts of one dtype."""
+    """Operands with all starts in one dtype."""
     return [*xs[:count], *(w.convert(x, INT64) for x in xs[count:])]

@@ -13,7 +13,7 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 @rule("dot_general")
@@ -30,7 +30,7 @@ def _dot(w: Writer, e: Equation, xs: Values) -> Values:
 
 
 def _precision(e: Equation) -> dict[str, str]:
-    """For both operands, where float32 may be rounded."""
+    """The precision attribute for both operands, if float32 may be rounded."""
     return {"precision_config": f"[{', '.join(['#stablehlo<precision HIGH>'] * 2)}]"} if e.params.get("tf32") else {}
 
 

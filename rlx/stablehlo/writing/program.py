@@ -1,4 +1,4 @@
-"""A program as StableHLO text: elementwise operations by the scalar alphabet, a rule for each of the others."""
+"""A program as StableHLO text: elementwise operations by the scalar alphabet, all others by a rule each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_program(program: Program, name: str) -> str:
 
 
 def _rule_of(equation: Equation) -> Rule:
-    """How an equation is written. Raises UnsupportedError."""
+    """The writer of an equation. Raises UnsupportedError."""
     if equation.primitive.name in RULES:
         return RULES[equation.primitive.name]
     if is_complex_function(equation):
@@ -45,5 +45,5 @@ def _rule_of(equation: Equation) -> Rule:
 
 
 def _without_elements(w: Writer, e: Equation, xs: Values) -> Values:
-    """The results of a routine that has none to compute; the others are decomposed."""
+    """The results of a routine whose results are empty; other routines are decomposed."""
     return [w.constant(np.zeros(shape), dtype) for shape, dtype in types_of(e.outputs)]

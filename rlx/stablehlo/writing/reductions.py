@@ -1,4 +1,4 @@
-"""Reductions, running ones, sorting and windows as StableHLO."""
+"""Reductions, cumulative reductions, sorting and windows as StableHLO."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlx.standalone.spelling import entering, refused
 __all__ = ["RULES", "limits_of"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _lowest(dtype: np.dtype) -> Any:
@@ -95,7 +95,7 @@ _CUMULATED = {
 
 @rule(*_CUMULATED, "cumlogsumexp")
 def _cumulate(w: Writer, e: Equation, xs: Values) -> Values:
-    """In steps of 1, 2, 4, ... places."""
+    """A parallel scan in steps of 1, 2, 4, ... elements."""
     x, axis = xs[0], e.params["axis"]
     name = e.primitive.name
     kind, neutral = _CUMULATED.get(name, ("", -np.inf))
@@ -122,7 +122,7 @@ def _log_add(w: Writer, x: Value, y: Value) -> Value:
 
 
 def _before(w: Writer, x: Value, y: Value) -> Value:
-    """Whether x comes before y: ascending, NaN last; complex numbers by their real part, then the imaginary one."""
+    """Whether x sorts before y: ascending, NaN last; complex numbers by real part, then imaginary part."""
     if is_complex(x.dtype):
         part = np.dtype(f"f{x.dtype.itemsize // 2}")
         (a, b), (c, d) = ([w.op(f"stablehlo.{n}", [v], v.shape, part) for n in ("real", "imag")] for v in (x, y))
@@ -210,7 +210,7 @@ def _reduce_window(w: Writer, e: Equation, xs: Values) -> Values:
 
 @rule("select_and_scatter_add")
 def _select_and_scatter(w: Writer, e: Equation, xs: Values) -> Values:
-    """Over an operand that is padded with what no window chooses; the padding of the result is cut off."""
+    """Pad the operand with values that no window selects; cut the padding of the result off."""
     p, (source, operand) = e.params, xs
     if {*p["base_dilation"], *p["window_dilation"]} - {1}:
         raise refused(e, FORMAT, "its windows are dilated")
@@ -235,7 +235,7 @@ def _select_and_scatter(w: Writer, e: Equation, xs: Values) -> Values:
 
 @rule("select_and_gather_add")
 def _select_and_gather(w: Writer, e: Equation, xs: Values) -> Values:
-    """The tangent beside each window's first extreme element: NaN is the most extreme, padding never is."""
+    """The tangent of each window's first extreme element: NaN is the most extreme, padding never is."""
     p, (tangents, operand) = e.params, xs
     direction = "GT" if p["select"] == ">=" else "LT"
     edge = _lowest(operand.dtype) if p["select"] == ">=" else _highest(operand.dtype)
@@ -245,7 +245,7 @@ def _select_and_gather(w: Writer, e: Equation, xs: Values) -> Values:
     numbers = [((), x.dtype) for x in arrays]
 
     def first(a: Values) -> Values:
-        """The one of two (value, tangent, place) that comes before the other."""
+        """Of two (value, tangent, position), the one that sorts first."""
         left, right = a[:3], a[3:]
         more = w.compare(direction, left[0], right[0])
         same = w.compare("EQ", left[0], right[0])
@@ -266,7 +266,7 @@ def _select_and_gather(w: Writer, e: Equation, xs: Values) -> Values:
 
 @rule("windows")
 def _windows(w: Writer, e: Equation, xs: Values) -> Values:
-    """Slices, one for each place of a window, side by side."""
+    """Slices, one for each position in a window, concatenated."""
     p, out = e.params, e.outputs[0].type
     rank = len(p["window"])
     counts = out.shape[:rank]
@@ -284,7 +284,7 @@ def _windows(w: Writer, e: Equation, xs: Values) -> Values:
 
 @rule("overlap_add")
 def _overlap_add(w: Writer, e: Equation, xs: Values) -> Values:
-    """Each place of a window spread out over the whole array, and all added."""
+    """Spread each position of a window over the whole array, and sum."""
     p, out, x = e.params, e.outputs[0].type, xs[0]
     rank = len(p["shape"])
     counts, window = x.shape[:rank], x.shape[rank:]

@@ -10,7 +10,7 @@ from rlx.standalone.spelling import entering
 __all__ = ["RULES"]
 
 RULES: dict[str, Rule] = {}
-rule = entering(RULES)  # how primitives of these names are written
+rule = entering(RULES)  # registers the writer of primitives by name
 
 
 @rule("stop_gradient", "copy", "checkpoint_name", "random_wrap", "random_unwrap")

@@ -1,4 +1,4 @@
-"""What is written: the lines of a function, and how its values are read."""
+"""The writer of the lines of a function."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Values = list[Value]
 Rule = Callable[["Writer", Equation, Values], Values]
 INT32, INT64, BOOL = np.dtype(np.int32), np.dtype(np.int64), np.dtype(bool)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-# the other factorisations and solutions become loops and products
+# the other factorisations and solves become loops and products
 ROUTINES = Claims(routines=frozenset({"cholesky", "triangular_solve", "fft"}))
 
 
 def shape_of(type: TensorType) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype; keys are their words."""
+    """Shape and dtype; keys are represented by their words."""
     if is_key(type.dtype):
         key: Any = type.dtype
         return (*type.shape, key.words), np.dtype(np.uint32)
@@ -35,14 +35,14 @@ def shape_of(type: TensorType) -> tuple[tuple[int, ...], np.dtype]:
 
 
 class Writer:
-    """Lines of a function; `rule_of` says how an equation is written, or raises UnsupportedError."""
+    """Lines of a function; `rule_of` returns the writer of an equation, or raises UnsupportedError."""
 
     def __init__(self, rule_of: Callable[[Equation], Rule]) -> None:
         self.rule_of = rule_of
         self.lines: list[str] = []
         self.depth = 0
         self.numbers = itertools.count()
-        self.known: list[dict[Any, Value]] = [{}]  # constants, for each region
+        self.known: list[dict[Any, Value]] = [{}]  # constants per region
 
     def put(self, line: str) -> None:
         """Add a line."""
@@ -77,7 +77,7 @@ class Writer:
         regions: Sequence[tuple[Sequence[Any], Callable[[Values], Values]]],
         **values: str,
     ) -> Values:
-        """The results of an operation with regions: for each types of its arguments, and what it computes of them."""
+        """The results of an operation with regions, each given as argument types and a function of the arguments."""
         found = [self.fresh(*r) for r in results]
         self.put(self._head(name, inputs, found) + attributes(values) + " ({")
         for number, (types, body) in enumerate(regions):
@@ -94,7 +94,7 @@ class Writer:
 
     @contextmanager
     def region(self) -> Generator[None]:
-        """Constants of a region are its own."""
+        """Start a region with a separate table of constants."""
         self.depth += 1
         self.known.append({})
         yield
@@ -102,7 +102,7 @@ class Writer:
         self.depth -= 1
 
     def constant(self, value: Any, dtype: Any) -> Value:
-        """An array that is known."""
+        """A constant array."""
         array = np.asarray(value).astype(dtype)
         key = (array.dtype, array.shape, array.tobytes())
         found = self.known[-1].get(key)
@@ -114,17 +114,17 @@ class Writer:
         return found
 
     def spread(self, x: Value, shape: Sequence[int]) -> Value:
-        """An operand broadcast as NumPy does."""
+        """Broadcast an operand by NumPy's rules."""
         if x.shape == tuple(shape):
             return x
         return self.broadcast(x, shape, range(len(shape) - len(x.shape), len(shape)))
 
     def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-        """An array with more axes or larger ones."""
+        """Broadcast to more or larger axes."""
         return self.op("stablehlo.broadcast_in_dim", [x], shape, x.dtype, broadcast_dimensions=array_attribute(dims))
 
     def convert(self, x: Value, dtype: Any) -> Value:
-        """Another dtype."""
+        """Convert to another dtype."""
         return x if x.dtype == dtype else self.op("stablehlo.convert", [x], x.shape, dtype)
 
     def binary(self, name: str, x: Value, y: Value) -> Value:
@@ -144,11 +144,11 @@ class Writer:
         )
 
     def select(self, test: Value, x: Value, y: Value) -> Value:
-        """x where the test holds, else y."""
+        """x where the test is true, else y."""
         return self.op("stablehlo.select", [self.spread(test, x.shape), x, self.spread(y, x.shape)], x.shape, x.dtype)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """Other axes."""
+        """Reshape."""
         return x if x.shape == tuple(shape) else self.op("stablehlo.reshape", [x], shape, x.dtype)
 
     def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] = ()) -> Value:
@@ -166,7 +166,7 @@ class Writer:
         )
 
     def pad(self, x: Value, value: Value, config: Sequence[tuple[int, int, int]]) -> Value:
-        """Padding before, behind and between."""
+        """Pad before, after and between elements."""
         shape = [low + high + n + max(n - 1, 0) * d for n, (low, high, d) in zip(x.shape, config, strict=True)]
         lows, highs, between = zip(*config, strict=True) if config else ((), (), ())
         return self.op(
@@ -180,7 +180,7 @@ class Writer:
         )
 
     def reduce(self, kind: str, x: Value, axes: Sequence[int], start: Any) -> Value:
-        """A reduction by an operation of StableHLO; of small floats in float32."""
+        """A reduction by an operation of StableHLO; small floats are reduced in float32."""
         if not axes:
             return x
         wide = self.convert(x, FLOAT32) if is_float(x.dtype) and is_narrow(x.dtype) else x
@@ -197,7 +197,7 @@ class Writer:
         return self.convert(found, x.dtype)
 
     def iota(self, shape: Sequence[int], dtype: Any, axis: int) -> Value:
-        """The place along an axis."""
+        """The index along an axis."""
         return self.op("stablehlo.iota", [], shape, dtype, iota_dimension=f"{axis} : i64")
 
     # -------------------------------------------------------------- programs

@@ -1,7 +1,7 @@
 """Sine and cosine for loops that run one element at a time.
 
-There the time from argument to result counts, not the number of instructions: small arguments, which
-need no reduction, take a branch of their own, which the processor predicts, and float32 is reduced and
+The latency from argument to result counts there, not the number of instructions. Small arguments, which
+need no reduction, take a separate branch that the processor predicts. float32 is reduced and
 evaluated in float64, by two fused multiply-adds.
 """
 
@@ -20,7 +20,7 @@ _SHIFTER = 6755399441055744.0
 
 
 def _polynomial(z: Value, coefficients: Sequence[float]) -> Value:
-    """By Estrin's scheme where it is short: half the steps one after the other."""
+    """By Estrin's scheme for short polynomials: half the dependent steps."""
     if len(coefficients) != 3:
         return horner(z, coefficients)
     first, second, third = coefficients

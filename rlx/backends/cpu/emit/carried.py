@@ -4,7 +4,7 @@ The function is `i64 symbol(i64* slots, i64* row, i64 begin, i64 end, i64 chunk)
 [begin, end) and returns the number of the next step; a while loop that stops early returns less
 than `end`. With begin 0 the carries start from the initial buffers, else from the final ones;
 they are left in the final ones. So a loop can run in slices: one call with [0, 0) at least.
-Carries in place are in memory, where the first call copies them to, and steps load and store.
+Carries in place are in memory: the first call copies them there, and steps load and store them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONSTANT = ", !invariant.load !0"
 
 
 def carried_code(kernel: Scan | While) -> KernelCode | None:
-    """The loop's code, or None where its body is not small enough."""
+    """The loop's code, or None if its body is not small enough."""
     if not _is_small(kernel):
         return None
     external: set[str] = set()
@@ -113,7 +113,7 @@ def _in_memory(kernel: Scan | While) -> list[Buffer]:
 def _signature(kernel: Scan | While) -> tuple[object, ...]:
     plans = tuple(_plan_signature(plan) for plan in _plans(kernel))
     sizes = tuple(kernel.final[k].nbytes for k in kernel.in_place)
-    numbers: dict[int, int] = {}  # code has one pointer for a buffer that is there twice
+    numbers: dict[int, int] = {}  # code has one pointer for a buffer that occurs twice
     same = tuple(numbers.setdefault(id(buffer), len(numbers)) for buffer in _in_memory(kernel))
     if isinstance(kernel, Scan):
         groups = tuple(map(len, (kernel.constants, kernel.initial, kernel.xs, kernel.ys)))
@@ -182,7 +182,7 @@ class _Emitter:
             self.pointers[id(buffer)] = address.convert("inttoptr", "ptr").name
 
     def _copy_in_place(self) -> None:
-        """The first call brings carries in place to where they stay."""
+        """Copy carries in place to their memory, in the first call."""
         code = self.code
         pairs = [(self.kernel.initial[k], self.kernel.final[k]) for k in self.kernel.in_place]
         copied = [(first, last) for first, last in pairs if first is not last]
@@ -259,7 +259,7 @@ class _Emitter:
         return phis
 
     def _close(self, memory: Memory, outputs: Sequence[Buffer], carries: list[Cells]) -> None:
-        """Go on with the next step; at the end leave the carries in the final buffers."""
+        """Continue with the next step; at the end leave the carries in the final buffers."""
         code = self.code
         after = [
             [memory.read(outputs[number], n) for n in range(len(cells))]

@@ -27,7 +27,7 @@ def bit_width(kind: str) -> int:
 
 
 def literal(kind: str, number: float | int | bool) -> str:
-    """The spelling of a constant: floats as the bits of a double, which LLVM reads exactly."""
+    """A constant as IR: floats as the bits of a double, which LLVM reads exactly."""
     if not is_real(kind):
         return str(int(number))
     rounded = float(number)
@@ -49,7 +49,7 @@ Number = float | int
 class Value:
     """An SSA value. Operators need equal types; Python numbers become constants of the type.
 
-    Arithmetic carries no fast-math flags: what is written is what is computed.
+    Arithmetic has no fast-math flags, so operations are not reordered.
     """
 
     __slots__ = ("code", "kind", "name")
@@ -195,7 +195,7 @@ class Value:
 class Module:
     """Declarations and internal functions that a text needs besides its entry.
 
-    scalar: the code is not for vectors: functions that stand apart for their sake become part of it.
+    scalar: the code is not for vectors: functions that are separate for the sake of vectors are inlined.
     """
 
     def __init__(self, scalar: bool = False) -> None:
@@ -281,7 +281,7 @@ class Code:
         return Value(self, literal(kind, number), kind)
 
     def binary(self, name: str, left: Value, right: Value, flags: str = "") -> Value:
-        """Arithmetic by its integer name; `flags` as LLVM spells them."""
+        """Arithmetic by its integer name; `flags` in LLVM's syntax."""
         command = "f" + name if is_real(left.kind) else name
         command = {"fand": "and", "for": "or", "fxor": "xor", "div": "sdiv"}.get(command, command)
         flag = f" {flags}" if flags else ""
@@ -334,12 +334,12 @@ class Code:
         return self.emit("ptr", f"getelementptr inbounds {kind}, ptr {pointer}, i64 {shown}").name
 
     def start_block(self, label: str) -> None:
-        """End the current block with a jump to a new one, and go on there."""
+        """End the current block with a jump to a new one, and continue there."""
         self.line(f"br label %{label}")
         self.enter_block(label)
 
     def enter_block(self, label: str) -> None:
-        """Go on in a block that others jump to."""
+        """Continue in a block that others jump to."""
         self.lines.append(f"{label}:")
         self.block = label
 
@@ -364,7 +364,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value) -> Generator[None]:
-        """Run what is emitted inside only where `condition` holds."""
+        """Run code emitted inside only if `condition` holds."""
         number = self.fresh("")
         self.line(f"br i1 {condition.name}, label %then{number}, label %join{number}")
         self.enter_block(f"then{number}")

@@ -1,4 +1,4 @@
-"""Loops kernels spelled as LLVM IR, with sizes, strides and offsets as run-time arguments.
+"""Loops kernels as LLVM IR, with sizes, strides and offsets as run-time arguments.
 
 The function is `void symbol(i64* slots, i64* row, i64 begin, i64 end, i64 chunk)`: `slots` holds
 addresses of buffers, `row` the numbers of `loops_row`, [begin, end) the iterations to run.
@@ -25,7 +25,7 @@ TO_HALF = "__truncdfhf2"
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """What is compiled once for all kernels of equal `key`; the IR text is made on demand."""
+    """Code that is compiled once for all kernels of equal `key`; the IR is generated on demand."""
 
     key: bytes
     symbol: str
@@ -47,7 +47,7 @@ def kernel_code(
 
 
 def external_symbols(kernel: Loops) -> tuple[str, ...]:
-    """External functions that the run time binds: special ones, and what LLVM may call beside float16."""
+    """External functions that the run time binds: special functions, and float16 conversions that LLVM may call."""
     found = {f"rlx_special_{i.attribute}" for i in kernel.instructions if i.op == "special"}
     dtypes = (i.dtype for i in (*kernel.operands, *kernel.instructions))
     return tuple(sorted(found | {TO_HALF for dtype in dtypes if dtype.name == "float16"}))
@@ -81,7 +81,7 @@ def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:
 
 
 def loops_extent(kernel: Loops, layout: Layout | None = None) -> int:
-    """How many iterations [begin, end) of the compiled function run over."""
+    """The number of iterations that [begin, end) of the compiled function counts."""
     kernel = (layout.tiling if layout else tiled(kernel)).kernel
     if kernel.chunks > 1:
         return kernel.sizes[0]

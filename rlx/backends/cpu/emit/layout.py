@@ -50,10 +50,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a kernel's row of arguments; `signature` is what its code depends on.
+    """The layout of a kernel's row of arguments; its code depends only on `signature`.
 
     `tiling.kernel` is the kernel that runs. Row: slots, sizes, full sizes of tiled dimensions, then
-    for each group its offset, strides and chunk stride as far as they are not static, then the
+    for each group its offset, strides and chunk stride unless static, then the
     constants among the instructions that are arguments (number of the instruction -> slot).
     """
 
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def classes(self) -> int:
-        """How many different buffers there are."""
+        """The number of distinct buffers."""
         return 1 + max(self.alias, default=-1)
 
     @property

@@ -1,4 +1,4 @@
-"""Narrow numbers: exact decoding to what they are computed in, encoding that rounds to nearest even or wraps."""
+"""Narrow numbers: exact decoding to the computation dtype, and encoding that rounds to nearest even or wraps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def encode_by_bits(dtype: np.dtype, number: Value) -> Value:
 def round_to_odd(number: Value) -> Value:
     """A double as a float32 that rounds to float16 as the double itself does (Boldo and Melquiond, 2008).
 
-    Where it lies between two float32 numbers it is the one whose last bit is set. Rounding it twice to
+    A double between two float32 numbers becomes the one whose last bit is set. Rounding it twice to
     nearest would round some ties the wrong way.
     """
     nearest = number.convert("fptrunc", "float")
@@ -55,7 +55,7 @@ def round_to_odd(number: Value) -> Value:
 
 
 def saturate(form: IntegerFormat, number: Value) -> Value:
-    """An integer of a byte limited to what a narrower one holds."""
+    """An integer of a byte limited to the range of a narrower one."""
     if not form.signed:
         return number.code.intrinsic("umin", number, number.lift(form.largest))
     limited = number.code.intrinsic("smin", number, number.lift(form.largest))

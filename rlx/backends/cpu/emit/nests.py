@@ -39,7 +39,7 @@ class Place:
 @lru_cache(maxsize=256)
 def alias_metadata(classes: int) -> tuple[str, tuple[str, ...]]:
     """Scopes that tell LLVM that buffers of different classes do not overlap: the module's
-    metadata, and what accesses of each class say."""
+    metadata, and the annotations of each class's accesses."""
     if classes < 2:
         return "", ("",) * classes
     lines = ["!0 = distinct !{!0}"]
@@ -195,7 +195,7 @@ class NestEmitter:
             code.enter_block(f"lines{number}")
 
     def _carry(self, counters: list[str]) -> None:
-        """Go on to the first element of the next line."""
+        """Advance to the first element of the next line."""
         code = self.code
         code.store(self.zero, counters[-1])
         carry = code.constant("i64", 1)
@@ -206,7 +206,7 @@ class NestEmitter:
             carry = full.convert("zext", "i64")
 
     def _initialize_stores(self, place: Place) -> None:
-        """Set what accumulating stores reach from here to their identities."""
+        """Set the elements that accumulating stores reach from here to their identities."""
         for number, store in enumerate(self.kernel.stores):
             if store.accumulate is None or not store.initialize:
                 continue

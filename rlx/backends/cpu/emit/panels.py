@@ -1,4 +1,4 @@
-"""Row kernels whose rows lie across memory: a panel of neighbouring rows runs side by side.
+"""Row kernels with strided rows: a panel of neighbouring rows runs side by side.
 
 Each row-level value is an array over the panel, and the loop over the panel is the innermost one,
 so that loads are dense although the rows are not.
@@ -109,7 +109,7 @@ class PanelEmitter(NestEmitter):
 
 
 class _Held(dict[int, Value]):
-    """Values at one place: those of the row are loaded from their arrays at first use."""
+    """Values at one place: values of the row are loaded from their arrays at first use."""
 
     def __init__(self, emitter: PanelEmitter, place: Place) -> None:
         super().__init__()

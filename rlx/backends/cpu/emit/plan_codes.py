@@ -1,4 +1,4 @@
-"""What of a plan is compiled: loop nests, and whole loops where those are one function."""
+"""The compiled parts of a plan: loop nests, and whole loops that are one function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Compiled(NamedTuple):
 
 
 def compiled_kernels(plan: Plan) -> Iterator[Compiled]:
-    """The kernels that have code of their own, in the plan and in the plans inside it."""
+    """The kernels with separate code, in the plan and in its nested plans."""
     for kernel in plan.kernels:
         for member in members(kernel):
             if isinstance(member, Loops):

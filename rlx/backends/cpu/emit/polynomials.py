@@ -147,7 +147,7 @@ def expm1(x: Value) -> Value:
 
 def _tanh(x: Value) -> Value:
     t = expm1(abs(x) * -2.0)
-    # near 1 the small difference from 1 is what must be exact
+    # near 1 the small difference from 1 must be exact
     large = t < -0.75
     quotient = large.where((t + 1.0) * 2.0, -t) / (t + 2.0)
     return large.where(1.0 - quotient, quotient).call("copysign", x)

@@ -1,4 +1,4 @@
-"""The scalar alphabet spelled in LLVM IR."""
+"""The scalar operations as LLVM IR."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def widened(dtype: np.dtype, value: Value) -> Value:
 
 
 def rounded(dtype: np.dtype, value: Value) -> Value:
-    """A value as a buffer of `dtype` holds it, in the dtype that is computed with."""
+    """A value stored in a buffer of `dtype`, converted to the computation dtype."""
     if not is_narrow(dtype):
         return value
     return decode(dtype, value if _is_code(dtype, value) else encode(dtype, value))
@@ -105,6 +105,8 @@ def combine(reducer: str, dtype: np.dtype, left: Value, right: Value, ordered: b
         spelled = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(reducer, reducer)
         return code.binary(spelled, left, right)
     if reducer in ("min", "max"):
+        if is_real(left.kind):  # in any order, so the sign of a zero is not determined
+            return code.intrinsic(f"{reducer}imum", left, right, flags="nsz")
         return _extremum(reducer, dtype, left, right)
     flags = "" if ordered or not is_real(left.kind) else "reassoc contract"
     return code.binary(reducer, left, right, flags)
@@ -115,8 +117,9 @@ def _extremum(name: str, dtype: np.dtype, left: Value, right: Value) -> Value:
     if dtype.kind == "b":
         return code.binary("and" if name == "min" else "or", left, right)
     if is_real(left.kind):
-        # the sign of a zero is nobody's concern here, NaN is
-        return code.intrinsic({"min": "minimum", "max": "maximum"}[name], left, right, flags="nsz")
+        # NaN in either operand is the result; of zeros it is the right one, as in NumPy
+        chosen = left.compare("olt" if name == "min" else "ogt", right)
+        return left.compare("uno", left).where(left, chosen.where(left, right))
     return code.intrinsic(f"{'u' if dtype.kind == 'u' else 's'}{name}", left, right)
 
 
@@ -293,7 +296,7 @@ def _cast(target: np.dtype, value: Value, source: np.dtype) -> Value:
             return _saturate(target, value)
         if target.name == "float16" and value.kind == "double":
             number = round_to_odd(value)
-        else:  # ml_dtypes, too, converts float64 to the other narrow floats by way of float32
+        else:  # ml_dtypes also converts float64 to the other narrow floats via float32
             number = value.convert("fpext" if kind == "double" else "fptrunc", kind)
     elif is_real(kind):
         # a direct conversion to a narrow float would round twice; 24 bits are ample for the check
@@ -325,7 +328,7 @@ def _bitcast(target: np.dtype, value: Value, source: np.dtype) -> Value:
 
 
 def _special(code: Code, name: str, dtype: np.dtype, values: list[Value]) -> Value:
-    """A function bound at run time, which works in float64, or as a user's function says."""
+    """A function bound at run time, which works in float64, or in the dtypes of a user's function."""
     kind = register_kind(dtype)
     if name in USER_FUNCTIONS:
         return code.call(f"rlx_special_{name}", kind, *values)

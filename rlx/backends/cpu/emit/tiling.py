@@ -1,8 +1,8 @@
 """Kernels that walk across memory run in tiles or panels: every cache line is used while near.
 
 A map that reads along rows and writes along columns gets its two critical dimensions split in
-blocks; the blocks are outer dimensions, all of them parallel. A row kernel whose rows lie across
-memory gets the dimension that lies along memory split, and its inner part as innermost loop.
+blocks; the blocks are outer dimensions, all of them parallel. A row kernel with strided rows
+gets its contiguous dimension split, with the inner part as innermost loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Tiling:
     """A kernel to run instead, with `blocks`: inner dimension -> (its block dimension, full size).
 
     Inner dimensions run over at most `tile` iterations, to the end of the full size. With `panel`
-    the last dimension is added to those of `source`, whose outer ones it belongs to.
+    the last dimension is added to the dimensions of `source`, and belongs to the outer ones.
     """
 
     source: Loops

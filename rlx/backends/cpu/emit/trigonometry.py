@@ -1,8 +1,8 @@
 """Sine, cosine, tangent and their inverses as straight-line code that LLVM vectorises.
 
 Arguments up to `_LIMIT` are reduced by three-part multiples of pi/2 with fused multiply-adds.
-Larger ones are repaired by a call that has vector variants of its own: they test the whole vector
-at once and go through the C library only for the rare lanes, so the loop around stays a vector one.
+Larger ones are corrected by a call that has separate vector variants: they test the whole vector
+at once and call the C library only for the rare lanes, so the surrounding loop is still vectorised.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _work(kernel: Kernel, addressed: set[int], written: set[int]) -> float:
 
 
 class Memory:
-    """What the buffers of a plan hold: values, or addresses that are loaded from at need."""
+    """The contents of a plan's buffers: values, or addresses that are loaded from on demand."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -127,7 +127,7 @@ class Memory:
         return cells
 
     def read(self, buffer: Buffer, index: int) -> Value:
-        """An element; one that nobody wrote is zero."""
+        """An element; unwritten elements are zero."""
         if id(buffer) in self.mutable:
             return self.load(buffer, self.code.constant("i64", index))
         cells = self.of(buffer)
@@ -155,7 +155,7 @@ class Memory:
         store_scalar(self.code, dtype, value, place)
 
     def write(self, buffer: Buffer, index: int, value: Value) -> None:
-        """Set an element, rounded to what the buffer can hold."""
+        """Set an element, rounded to the buffer's dtype."""
         dtype = cell_dtype(buffer)
         if id(buffer) in self.mutable:
             self.store(buffer, self.code.constant("i64", index), value)

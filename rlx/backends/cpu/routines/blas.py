@@ -77,8 +77,8 @@ def _environment(**values: str) -> Generator[None]:
 
 
 def _core_type() -> dict[str, str]:
-    """OpenBLAS goes by processor model, or by a variable meant for other instances of it; the
-    features of the processor say more. RLX_OPENBLAS_CORETYPE overrides them."""
+    """OpenBLAS chooses kernels by processor model, or by a variable meant for other instances. The
+    processor's features are more reliable. RLX_OPENBLAS_CORETYPE overrides them."""
     chosen = os.environ.get("RLX_OPENBLAS_CORETYPE")
     if chosen:
         return {"OPENBLAS_CORETYPE": chosen}
@@ -235,7 +235,7 @@ def _block_limits(kernel: Contract) -> tuple[int, int]:
 
     OpenBLAS copies both factors before it multiplies, which is most of the work when one side is
     short, except for products of up to a million multiplications: cut a long thin one into those.
-    Ctrl-C waits for the end of a block: cut what takes long into blocks as square as they can be.
+    Ctrl-C waits for the end of a block: long products are cut into blocks as square as possible.
     """
     rows, columns, depth = kernel.rows, kernel.columns, max(kernel.depth, 1)
     short, long = sorted((max(rows, 1), max(columns, 1)))

@@ -34,9 +34,9 @@ call_double_vector = _blas_signature(4, "double")
 call_complex_vector = _blas_signature(4, "ptr")
 
 # Fields of a row.
-FUNCTION = 2  # the cblas function: gemm, or gemv where MATRIX says so
+FUNCTION = 2  # the cblas function: gemm, or gemv if MATRIX says so
 KIND = 3  # its type: SINGLE, DOUBLE or COMPLEX
-PARTS = 4  # how many tasks the work is worth
+PARTS = 4  # the number of tasks that the work is worth
 BATCH = 5
 ROWS = 6
 COLUMNS = 7
@@ -53,7 +53,7 @@ ITEM_BYTES = 33
 MATRIX = 34  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
 VECTOR_STEP = 35  # elements from one to the next of the factor that is a vector
 RESULT_STEP = 36
-BAND_ROWS = 37  # blocks have at most so many rows and columns: BLAS is faster at them then
+BAND_ROWS = 37  # the most rows and columns of a block: BLAS is faster on small blocks
 STRIPE_COLUMNS = 38
 STACK = 39  # batches in one stack
 
@@ -170,7 +170,7 @@ def clear_result(slots: Word, row: Word) -> int:
 
 @native
 def choose_bands(row: Word, blocks: Word) -> int:
-    """How many bands of rows make `blocks` blocks that read least: the squarest ones."""
+    """The number of bands of rows for the `blocks` blocks that read least: the squarest ones."""
     best = 1
     least = -1
     for bands in range(1, blocks + 1):
@@ -184,7 +184,7 @@ def choose_bands(row: Word, blocks: Word) -> int:
 
 @native
 def gemm_step(slots: Word, row: Word) -> int:
-    """A batch of products, cut in blocks when there are fewer of them than threads."""
+    """A batch of products, cut in blocks if there are fewer products than threads."""
     if row[BATCH] * row[ROWS] * row[COLUMNS] == 0:
         return 0
     if row[DEPTH] == 0:

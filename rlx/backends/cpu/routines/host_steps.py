@@ -26,24 +26,34 @@ View = Callable[[int], np.ndarray]
 
 
 class Underway:
-    """The exchanges that have begun, by the frame of the call and the buffer that each will write."""
+    """The exchanges that have begun, by the frame of the call and the buffer that each will write.
+
+    It also has the functions that callbacks want to be called if the call fails after them.
+    """
 
     def __init__(self) -> None:
         self._waits: dict[int, dict[Buffer, Callable[[], None]]] = {}
+        self._failures: dict[int, dict[Callable[[], None], None]] = {}
+
+    def on_failure(self, frame: int, function: Callable[[], None]) -> None:
+        """Call a function if this call, or a later one on the frame, fails."""
+        self._failures.setdefault(frame, {})[function] = None
 
     def begin(self, frame: int, target: Buffer, wait: Callable[[], None]) -> None:
-        """An exchange goes on; `wait` returns when it has ended."""
+        """Register an exchange in progress; `wait` returns when it has ended."""
         self._waits.setdefault(frame, {})[target] = wait
 
     def end(self, frame: int, target: Buffer) -> None:
-        """Wait for the exchange that writes a buffer, and raise what it raised."""
+        """Wait for the exchange that writes a buffer, and raise its error."""
         self._waits[frame].pop(target)()
 
     def abandon(self, frame: int) -> None:
         """Wait until nothing uses a frame whose call has failed.
 
-        Raises: where an exchange has failed the error of the first one that has; those after it only say so.
+        Raises: the error of the first exchange that has failed; later errors only repeat it.
         """
+        for function in self._failures.pop(frame, {}):
+            function()
         errors: list[CollectiveError] = []
         for wait in self._waits.pop(frame, {}).values():
             try:
@@ -61,7 +71,7 @@ def host_function(kernel: Kernel, slot_of: SlotOf, underway: Underway) -> HostSt
     if isinstance(kernel, Library):
         return _library_step(kernel, slot_of)
     if isinstance(kernel, Callback):
-        return _callback_step(kernel, slot_of)
+        return _callback_step(kernel, slot_of, underway)
     if isinstance(kernel, Collective):
         return _collective_step(kernel, slot_of, underway)
     if isinstance(kernel, Await):
@@ -155,7 +165,7 @@ def _ordered_bits(keys: np.ndarray) -> np.ndarray:
 
 def _sorted_alone(rows: np.ndarray) -> np.ndarray:
     """Rows sorted fast; equal elements that can be told apart (zeros by their sign, NaN by its
-    bits) are put back in the order they came."""
+    bits) are put back in their original order."""
     result = np.sort(rows, axis=-1)
     if rows.dtype.kind == "f" and rows.size:
         zeros = result == 0
@@ -172,7 +182,7 @@ def _comparable(keys: np.ndarray) -> np.ndarray:
 
 
 def _write(targets: Sequence[np.ndarray], results: Sequence[Any], what: str) -> None:
-    """Copy what host code returned to the outputs, checking its shapes and dtypes."""
+    """Copy the results of host code to the outputs, checking its shapes and dtypes."""
     if len(results) != len(targets):
         raise CallbackError(f"{what} returned {len(results)} arrays, not {len(targets)}")
     for target, result in zip(targets, results, strict=True):
@@ -202,12 +212,15 @@ def _library_step(kernel: Library, slot_of: SlotOf) -> HostStep:
     return run
 
 
-def _callback_step(kernel: Callback, slot_of: SlotOf) -> HostStep:
+def _callback_step(kernel: Callback, slot_of: SlotOf, underway: Underway) -> HostStep:
     inputs, outputs = _views(kernel.inputs, slot_of), _views(kernel.outputs, slot_of)
     function = kernel.function
     what = f"callback {getattr(function, '__name__', 'callback')}"
+    on_failure = getattr(function, "on_failure", None)
 
     def call(frame: int) -> None:
+        if on_failure is not None:
+            underway.on_failure(frame, on_failure)
         results = function(*(np.array(view(frame), order="C") for view in inputs))
         _write([view(frame) for view in outputs], () if results is None else results, what)
 

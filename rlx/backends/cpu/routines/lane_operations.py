@@ -1,7 +1,7 @@
 """Vector operations on elements of many matrices side by side, one matrix in each lane.
 
 An element is a vector of 64 bytes in memory, a complex one two: real parts, imaginary parts. The
-operations take addresses of elements, and read and write them where they lie.
+operations take addresses of elements, and read and write them in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VECTOR_BYTES = 64
 
 
 def lane_count(dtype: np.dtype) -> int:
-    """How many matrices of a dtype lie side by side."""
+    """The number of matrices of a dtype in one vector."""
     return VECTOR_BYTES // (dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize)
 
 
@@ -92,7 +92,7 @@ class VectorText:
         return self.name(f"select <{self.lanes} x i1> {mask}, {self.vector} {x}, {self.vector} {y}")
 
     def splat(self, number: str) -> str:
-        """All lanes the scalar value of that spelling."""
+        """A vector with the scalar `number` in all lanes."""
         one = self.name(f"insertelement {self.vector} poison, {self.scalar} {number}, i64 0")
         mask = f"<{self.lanes} x i32> zeroinitializer"
         return self.name(f"shufflevector {self.vector} {one}, {self.vector} poison, {mask}")
@@ -102,7 +102,7 @@ class VectorText:
         return self.splat(self.name(f"sitofp i64 {{{argument}}} to {self.scalar}"))
 
     def literal(self, number: float) -> str:
-        """The spelling of a constant of the scalar type."""
+        """A constant of the scalar type as IR."""
         return literal(self.scalar, number)
 
     def operation(self, result: str = "add i64 0, 0") -> Operation:
@@ -147,7 +147,7 @@ def _quotient(t: VectorText, x: Parts, y: Parts) -> Parts:
 
 
 def _divide(t: VectorText, unless_zero: bool) -> Operation:
-    """With unless_zero, what is divided by zero stays."""
+    """With unless_zero, elements divided by zero stay unchanged."""
     x, y = t.element(0), t.element(1)
     result = _quotient(t, x, y)
     if unless_zero:
@@ -175,7 +175,7 @@ def _square_root(t: VectorText) -> Operation:
 
 
 def _spoil(t: VectorText) -> Operation:
-    """NaN in the lanes where the other element is NaN."""
+    """NaN in lanes whose other element is NaN."""
     x, other = t.element(0), t.load(1)
     failed = t.compare("uno", other, other)
     t.put(0, tuple(t.select(failed, t.splat(NAN), part) for part in x))
@@ -195,7 +195,7 @@ def _start_search(t: VectorText) -> Operation:
 
 
 def _look_at(t: VectorText) -> Operation:
-    """(best, index, element, number): the larger magnitude, and whose it is."""
+    """(best, index, element, number): the larger magnitude, and its index."""
     best, index, element = t.load(0), t.load(1), t.element(2)
     magnitude = t.absolute(element[0])
     if t.is_complex:
@@ -242,9 +242,9 @@ def _conjugate(t: VectorText) -> Operation:
 
 
 def turn_square(t: VectorText, to_lanes: bool, size: int) -> Operation:
-    """(lanes, matrices, bytes from matrix to matrix): as many numbers of each matrix as there are lanes.
+    """(lanes, matrices, bytes from matrix to matrix): move one number per lane from each matrix.
 
-    They are a square of `size` times `size` numbers (of two parts, if there are half as many), turned by
+    The numbers form a square of `size` times `size` (in two parts, if there are half as many), which is transposed by
     interleaving its halves as often as the size can be halved.
     """
     pointers = [t.address(0)] * size, [t.address(1)] * size

@@ -1,4 +1,4 @@
-"""Scripts for small matrices of a large batch: blocks of them side by side, see lanes.py."""
+"""Scripts for small matrices of a large batch: a block fills the lanes of vectors, see lanes.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _move_ordered(
 
 
 def _packed(script: Script, number: int, order: Place | None = None) -> Place:
-    """Lanes that hold an input."""
+    """Lanes that contain an input."""
     rows, columns = sizes = script.sizes(number)
     lanes = _vectors(script, rows * columns)
     if order is None:
@@ -99,7 +99,7 @@ def triangular_solve(script: Script) -> None:
 
 
 def lu_solve(script: Script) -> None:
-    """Rows are interchanged on the way into the lanes, or out of them."""
+    """Rows are interchanged while moving into the lanes, or out of the lanes."""
     transposed = script.attributes.get("transpose_a", False)
     rows, columns = sizes = script.sizes(2)
     permutation, target = script.inputs[1], script.outputs[0]

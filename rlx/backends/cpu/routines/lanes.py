@@ -26,7 +26,7 @@ subtract_product = subtract_conjugate_product = divide = divide_unless_zero = di
 square_root = spoil = clear = start_search = look_at = is_picked = swap_picked = _unbound
 lane_number = move_number = conjugate = turn_to_lanes = turn_from_lanes = _unbound
 
-# Fields of an action that moves matrices between memory and lanes, behind the places of the lanes and
+# Fields of an action that moves matrices between memory and lanes, after the places of the lanes and
 # of the first matrix of the block.
 NUMBERS = 8  # real numbers in a matrix
 MATRIX_STEP = 9  # bytes
@@ -39,7 +39,7 @@ ORDER = 12  # place of the int32 order of the block's first matrix: row r of the
 
 @native
 def lanes_filled(state: Word, count: Word) -> int:
-    """How many lanes of the block at hand have a matrix."""
+    """The number of lanes of the current block that have a matrix."""
     return minimum(LANES, count - LANES * state[MATRIX])
 
 
@@ -130,7 +130,7 @@ def conjugate_lanes(state: Word, action: Word) -> int:
 
 @native
 def cholesky_lanes(state: Word, action: Word) -> int:
-    """[lanes, order]: the lower factor in place; NaN where a pivot is not positive."""
+    """[lanes, order]: the lower factor in place; NaN if a pivot is not positive."""
     first = place(state, action + 8 * ACTION_HEAD)
     order = action[5]
     step = order * ELEMENT

@@ -1,4 +1,4 @@
-"""Factorisations and solves as scripts of LAPACK calls; what they mean is said in rlx.routines.
+"""Factorisations and solves as scripts of LAPACK calls; rlx.routines documents them.
 
 LAPACK stores columns, rlx rows. Where LAPACK's view of rlx's memory, the transposed matrix, serves as
 well, nothing is copied; elsewhere matrices are transposed into and out of scratch memory.
@@ -62,7 +62,7 @@ def qr(script: Script) -> None:
 
 
 def packed_qr(script: Script) -> None:
-    """As qr, with the reflectors as they are."""
+    """Like qr, but returns the reflectors."""
     rows, columns = script.sizes()
     packed, factors = script.outputs
     work = turned_copy(script)
@@ -198,7 +198,7 @@ def tridiagonal_solve(script: Script) -> None:
     script.nan_after_failure(0)
 
 
-# a routine and how many axes its first operand has besides the batch
+# a routine and the number of its first operand's axes without the batch
 FACTORISATIONS: dict[str, tuple[Callable[[Script], None], int]] = {
     "cholesky": (cholesky, 2),
     "lu": (lu, 2),

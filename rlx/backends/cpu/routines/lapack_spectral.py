@@ -72,7 +72,7 @@ def svd(script: Script) -> None:
 
 
 def eig(script: Script) -> None:
-    """The QR algorithm; for real matrices LAPACK gives real and imaginary parts apart."""
+    """The QR algorithm; for real matrices LAPACK returns real and imaginary parts separately."""
     order = _order(script)
     left = script.attributes.get("compute_left", False)
     right = script.attributes.get("compute_right", True)

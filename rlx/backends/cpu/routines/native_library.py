@@ -55,7 +55,7 @@ def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 @cache
 def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
-    """Native functions by name, from disk or compiled: those of scripts, or of lanes of a dtype."""
+    """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
     functions = _FAMILIES[family](dtype)
     names = [function.name for function in functions]
     return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
@@ -179,11 +179,11 @@ def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], P
 def library_rows(
     kernel: Library, slot_of: SlotOf, arena_slot: Callable[[int, int], int], arena: int, launch: int
 ) -> list[int] | None:
-    """The rows of a kernel, or None where it must be a host step.
+    """The rows of a kernel, or None if it must be a host step.
 
     Args:
       slot_of: the slot of a buffer.
-      arena_slot: makes a slot for bytes of the arena: where they begin, how many.
+      arena_slot: makes a slot for bytes of the arena: offset and number.
       arena: the first byte of the arena that the kernel may use.
       launch: the address of parallel_regions.launch.
     """

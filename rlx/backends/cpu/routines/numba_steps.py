@@ -1,7 +1,7 @@
 """Steps of the table that call a user's Numba function in native code, without the GIL.
 
 A step is a C function `int64 (int64* slots, int64* row)`. From its third word on, `row` has for each output and
-then each input a number and an offset: `slots[number] + offset` is where its elements lie, in row-major order. The
+then each input a number and an offset: `slots[number] + offset` is the address of its elements, in row-major order. The
 function returns 0, or 1 with a Python error set.
 """
 
@@ -24,7 +24,7 @@ _ADVICE = "Call it on NumPy arrays, outside of jit, to see which."
 
 @lru_cache(maxsize=1024)
 def numba_step(call: ArrayCall) -> Any:
-    """The compiled step of a call: what numba.cfunc gives, to be kept while its `address` is used."""
+    """The compiled step of a call: a numba.cfunc, which must live while its `address` is used."""
     from numba import cfunc, types
 
     words = types.CPointer(types.int64)

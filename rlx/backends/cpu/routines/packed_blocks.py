@@ -2,7 +2,7 @@
 
 A scheme is a rule over `BlockText`: it appends loads and arithmetic, and yields the numbers of a block in order as
 vectors of sixteen float32. `product_functions` puts such a rule into two loops over the blocks of rows: one multiplies
-and sums them as they come, one writes them down as a tile for BLAS.
+and sums them directly, one stores them as a tile for BLAS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlx.backends.cpu.runtime.compile import processor
 __all__ = ["DECODE", "DOTS", "LANES", "PackedScheme", "packed_scheme", "product_text"]
 
 LANES = 16
-DOTS = {1: "rlx_packed_dot", 4: "rlx_packed_dot4"}  # by how many rows of x are multiplied at once
+DOTS = {1: "rlx_packed_dot", 4: "rlx_packed_dot4"}  # by the number of rows of x that are multiplied at once
 DECODE = "rlx_packed_decode"
 
 _FLOATS = f"<{LANES} x float>"
@@ -56,7 +56,7 @@ class BlockText:
         return self.name(f"getelementptr i8, ptr {pointer or self.elements}, i64 {start}")
 
     def load(self, kind: str, start: int, pointer: str | None = None) -> str:
-        """A value at a byte, aligned to nothing."""
+        """A value at a byte, without alignment."""
         return self.name(f"load {kind}, ptr {self.place(start, pointer)}, align 1")
 
     def half(self, start: int) -> str:
@@ -68,7 +68,7 @@ class BlockText:
         return self.name(f"fpext <{LANES} x half> {self.splat(self.load('half', start), 'half')} to {_FLOATS}")
 
     def single(self, pointer: str, number: int = 0) -> str:
-        """The float32 of that number behind a pointer."""
+        """The float32 number `number` after a pointer."""
         return self.load("float", 4 * number, pointer)
 
     def byte(self, start: int) -> str:
@@ -169,7 +169,7 @@ Rule = Callable[[BlockText], Iterator[str]]
 
 
 class PackedScheme(NamedTuple):
-    """A block of `elements` numbers in `nbytes` bytes, with so many bytes of `scales` and `zeros` apart from them."""
+    """A block of `elements` numbers in `nbytes` bytes, with `scales` and `zeros` bytes stored separately."""
 
     elements: int
     nbytes: int
@@ -369,7 +369,7 @@ def _q1_0(t: BlockText) -> Iterator[str]:
 
 
 def _gguf_nvfp4(t: BlockText) -> Iterator[str]:
-    """Half of scales without a sign, as above, NaN's pattern for 0; high nibbles lie eight numbers behind low ones."""
+    """Half of scales without a sign, as above, NaN's pattern for 0; high nibbles are eight numbers after low ones."""
     mask = ", ".join(f"i32 {n + LANES * k}" for k in (0, 1) for n in range(LANES // 2))
     eight = f"<{LANES // 2} x i8>"
     twice = ", ".join(f"i32 {lane % (LANES // 2)}" for lane in range(LANES))
@@ -424,7 +424,7 @@ def _fp8e4m3_part(t: BlockText, codes: str) -> str:
     return t.name(f"fpext <{LANES} x half> {halves} to {_FLOATS}")
 
 
-# ---------------------------------------------------------------- scales apart
+# ---------------------------------------------------------------- separate scales
 def _bytes_rule(elements: int, zeros: bool) -> Rule:
     def rule(t: BlockText) -> Iterator[str]:
         number = t.single(t.scales)
@@ -449,7 +449,7 @@ def _e8m0_scale(t: BlockText) -> tuple[str, ...]:
 
 
 def _e4m3_scales(t: BlockText) -> tuple[str, ...]:
-    """Halves of them, as above."""
+    """Half of each scale, as above."""
     codes = (t.splat(t.load("i8", number, t.scales), "i8") for number in range(2))
     return tuple(t.scaled(_constant("float", "128.0"), _fp8e4m3_part(t, code)) for code in codes)
 
@@ -513,7 +513,7 @@ _TABLES = {"iq4": _IQ4, "e2m1": _E2M1, "nf4": _NF4}
 
 @cache
 def packed_scheme(name: str) -> PackedScheme | None:
-    """How a scheme decodes; None where this backend has no rule for it."""
+    """The decoding rule of a scheme; None if this backend has none."""
     if name in _PACKED:
         return _PACKED[name]
     kind, _, block = name.partition("/")
@@ -613,8 +613,8 @@ def _loops(
 ) -> str:  # fmt: skip
     """A function with a loop over rows and one over their blocks.
 
-    given: its first parameters; each: what a row begins with, after: what it ends with; start: where %here begins,
-    which moves on by the float32 numbers of a block; sums: what blocks hand on to one another.
+    given: its first parameters. each, after: the code at the beginning and the end of a row. start: the initial
+    %here, which advances by the float32 numbers of a block. sums: values that a block passes to the next.
     """
     pointers = {
         "block": ("elements", scheme.nbytes),

@@ -1,8 +1,8 @@
 """Products with matrices that stay packed: the block `dequantized_product` in native code.
 
-The rows of the matrix are cut into tiles, each a turn of a script (see scripts.py). For few rows of x, every row of the
-tile is decoded in registers and multiplied as it comes. For many, a part of the tile is decoded into memory of the
-task's own, which stays in its core's cache, and BLAS multiplies by it; so that a matrix is never there as a whole.
+The rows of the matrix are cut into tiles; each is one iteration of a script (see scripts.py). For few rows of x, every
+row of the tile is decoded in registers and multiplied directly. For many, part of the tile is decoded into the task's
+own memory, which stays in its core's cache, and BLAS multiplies by it. The whole decoded matrix is never stored.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["PACKED_ACTIONS", "PACKED_PRODUCT", "fill_packed_product", "takes_pac
 
 PACKED_PRODUCT = "dequantized_product"
 FEW_ROWS = 16  # of x: up to here decoding anew for every four is cheaper than a tile
-DOT_TILE_BYTES = 1 << 16  # of packed rows in a tile whose rows are multiplied as they come
+DOT_TILE_BYTES = 1 << 16  # of packed rows in a tile whose rows are multiplied directly
 TILE_ROWS = 240
-TILE_DEPTH = 256  # numbers of a row in a tile: 240 KiB with its rows, of which each of two threads has two
+TILE_DEPTH = 256  # numbers of a row in a tile: 240 KiB with its rows; each of two threads has two tiles
 _BYTE_NANOSECONDS = 0.15
 _PRODUCT_NANOSECONDS = 0.02
 
@@ -41,7 +41,7 @@ multiply_single = pointer_operation(
     "{c}all = fmul float {b}, {c}\nstore float {c}all, ptr {a}\n{result} = add i64 0, 0"
 )
 
-# Fields of an action, behind the places of x, elements, scales, zeros, results, the global scale and the tile.
+# Fields of an action, after the places of x, elements, scales, zeros, results, the global scale and the tile.
 FIELDS = ACTION_HEAD + 7 * PLACE_WORDS
 DOT_FUNCTION = FIELDS
 FOUR_FUNCTION = FIELDS + 1  # the same for four rows of x at once
@@ -152,7 +152,7 @@ def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str,
 
 
 def _apart(scheme: PackedScheme) -> dict[str, int]:
-    """Bytes of a block that lie apart from its elements, by the operand that has them."""
+    """Bytes of a block that are stored outside its elements, by the operand that has them."""
     parts = {"scales": scheme.scales, "zeros": scheme.zeros}
     return {name: nbytes for name, nbytes in parts.items() if nbytes}
 

@@ -28,7 +28,7 @@ class MissingRoutine(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """An address that depends on the matrix at hand: see scripts.py."""
+    """An address that depends on the current matrix: see scripts.py."""
 
     slot: int
     offset: int = 0
@@ -36,11 +36,11 @@ class Place:
 
     @property
     def words(self) -> list[int]:
-        """As actions hold it."""
+        """The words of the place in an action."""
         return [self.slot, self.offset, self.step]
 
     def behind(self, nbytes: int) -> Place:
-        """The place so many bytes further on."""
+        """The place `nbytes` bytes further on."""
         return replace(self, offset=self.offset + nbytes)
 
 
@@ -78,9 +78,9 @@ Argument = Place | int | str | _Placeholder
 class Script:
     """The actions of one Library kernel. Routines in lapack.py fill it in.
 
-    core: how many axes of the first operand a matrix (or vector) takes; those before them are the batch.
-    turns: how often the actions run: once for a matrix, or for as many as there are lanes. nanoseconds:
-    roughly what that takes.
+    core: the number of axes of the first operand that form a matrix (or vector); the axes before them are the batch.
+    turns: how often the actions run: once per matrix, or once per block of matrices in lanes. nanoseconds:
+    rough cost of one run.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Script:
 
     # --------------------------------------------------------- actions
     def act(self, name: str, *fields: int | Place, failure: bool = False) -> None:
-        """Append the action `name`, to what follows a failure if so said."""
+        """Append the action `name`, with `failure` to the actions that follow a failure."""
         words: list[int] = []
         for field in fields:
             words += field.words if isinstance(field, Place) else [field]
@@ -176,7 +176,7 @@ class Script:
             conjugate = False
         steps = (target.row_step, target.column_step, source.row_step, source.column_step)
         sizes, kind = (target.rows, target.columns), PARTS[part]
-        # rows are copied whole where they are contiguous: prefer that order
+        # contiguous rows are copied whole: prefer that order
         if part == "whole" and target.row_step < target.column_step:
             sizes, steps = sizes[::-1], (steps[1], steps[0], steps[3], steps[2])
         self.act(
@@ -212,7 +212,7 @@ class Script:
         return self.information
 
     def _work_size(self, function: int, arguments: Sequence[Argument]) -> int:
-        """Ask a routine how many elements of work memory it wants."""
+        """Ask a routine for the number of elements of work memory that it needs."""
         memory = (ctypes.c_int64 * (2 * scripts.FORTRAN_ARGUMENTS))()
         start = ctypes.addressof(memory)
         given = [1] * scripts.FORTRAN_ARGUMENTS

@@ -1,9 +1,9 @@
 """Library routines in native code: for every matrix of a batch, a script of copies and LAPACK calls.
 
-A script lies in its row: actions [function, length in words, fields...], then the actions for a
+A script is stored in its row: actions [function, length in words, fields...], then the actions for a
 matrix that failed, then constants. An action returns 1 if the matrix failed. Places are three
 words: a slot of the frame (or SCRATCH, CONSTANT), the first byte, and bytes from matrix to matrix.
-Tasks are parts of the batch, each with scratch memory of its own, run over the thread pool.
+Tasks are parts of the batch, each with its own scratch memory, run over the thread pool.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ACTIONS", "script_step"]
 # Fields of a row.
 BATCH = 2
 TASKS = 3
-PARTS = 4  # how many threads the work is worth
+PARTS = 4  # the number of threads that the work is worth
 SCRATCH_SLOT = 5
 SCRATCH_BYTES = 6  # of one task
 CONSTANTS = 7  # words from the row to the constants
@@ -44,7 +44,7 @@ CONSTANT = 1
 PLACE_WORDS = 3
 ACTION_HEAD = 2
 
-# What an action knows: the frame, the row, the task's scratch memory, the number of the matrix.
+# The state of an action: the frame, the row, the task's scratch memory, the number of the matrix.
 SLOTS = 0
 ROW = 1
 MEMORY = 2
@@ -52,7 +52,7 @@ MATRIX = 3
 
 call_launch = Signature("i64", ("i64",) * 5)
 call_action = Signature("i64", ("i64", "i64"))
-# LAPACK takes addresses, and behind them the lengths of its strings: ones. More than it takes does no harm.
+# LAPACK takes addresses, followed by the lengths of its strings: ones. Extra arguments do no harm.
 call_fortran = Signature("void", ("i64",) * 24)
 FORTRAN_ARGUMENTS = 24
 
@@ -72,7 +72,7 @@ reciprocal_double = pointer_operation(_reciprocal("double"))
 
 @native
 def place(state: Word, reference: Word) -> Word:
-    """The address that three words name for the matrix at hand."""
+    """The address that three words give for the current matrix."""
     if reference[0] == SCRATCH:
         return state[MEMORY] + reference[1]
     if reference[0] == CONSTANT:
@@ -275,7 +275,7 @@ def take_rows(state: Word, action: Word) -> int:
     return 0
 
 
-# ------------------------------------------------------------- what LAPACK leaves to do
+# ------------------------------------------------------------- work that LAPACK leaves to its caller
 @native
 def lower_numbers(state: Word, action: Word) -> int:
     """[place, count]: int32 numbers that count from 1 count from 0."""
@@ -326,7 +326,7 @@ def pair_eigenvectors(state: Word, action: Word) -> int:
     """[target, vectors, imaginary parts of the eigenvalues, order, bytes of a real number].
 
     LAPACK packs a conjugate pair of complex vectors as two real columns: real part, imaginary part.
-    The target has zeros where nothing is written.
+    Elements of the target that are not written are zeros.
     """
     target = place(state, action + 8 * ACTION_HEAD)
     vectors = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))

@@ -1,6 +1,6 @@
 """Special functions as native symbols `rlx_special_<name>`: a user's, and SciPy's (of float64).
 
-A SciPy ufunc holds compiled loops, one for float64; a few lines of native code around it make one
+A SciPy ufunc contains compiled loops, one for float64; a few lines of native code around it make one
 call of it a scalar function. SciPy is imported only when a kernel needs one of them.
 """
 
@@ -31,7 +31,7 @@ reopen_after_fork(sys.modules[__name__])
 
 
 class _UfuncFields(ctypes.Structure):
-    """What follows the object head of a NumPy ufunc (numpy/ufuncobject.h)."""
+    """The fields after the object head of a NumPy ufunc (numpy/ufuncobject.h)."""
 
     _fields_ = (
         ("inputs", ctypes.c_int),

@@ -32,14 +32,14 @@ turn_to_lanes = turn_from_lanes = _unbound
 NUMBERS = 8  # of one transform
 LANE_STEP = 9  # bytes
 ELEMENT_STEP = 10
-WIDTH = 11  # how many transforms stand side by side
+WIDTH = 11  # the number of transforms side by side
 OUTER_STEP = 12  # bytes from one row of panels to the next
 BYTES = 13  # of a number: ITEM, or half of it for real ones
 
 
 @native
 def panel_offset(state: Word, action: Word) -> int:
-    """Bytes to the first number of the panel at hand."""
+    """Bytes to the first number of the current panel."""
     panels = (action[WIDTH] + LANES - 1) // LANES
     across = state[MATRIX] % panels * LANES * action[LANE_STEP]
     return state[MATRIX] // panels * action[OUTER_STEP] + across
@@ -47,7 +47,7 @@ def panel_offset(state: Word, action: Word) -> int:
 
 @native
 def panel_lanes(state: Word, action: Word) -> int:
-    """How many lanes of the panel at hand are in use."""
+    """The number of lanes of the current panel that are in use."""
     panels = (action[WIDTH] + LANES - 1) // LANES
     return minimum(LANES, action[WIDTH] - state[MATRIX] % panels * LANES)
 
@@ -146,7 +146,7 @@ def scale_lanes(state: Word, action: Word) -> int:
 
 @native
 def multiply_lanes(state: Word, action: Word) -> int:
-    """[lanes, factors, numbers, numbers behind them]: the latter become zeros."""
+    """[lanes, factors, numbers, numbers after these]: the latter become zeros."""
     target = place(state, action + 8 * ACTION_HEAD)
     factors = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
     for number in range(action[8]):
@@ -172,7 +172,7 @@ def join_spectrum(state: Word, action: Word) -> int:
 
 @native
 def part_spectrum(state: Word, action: Word) -> int:
-    """[to, from, factors, direction, half]: what a transform of `half` numbers makes a real signal of."""
+    """[to, from, factors, direction, half]: part of the transform of a real signal by one of `half` numbers."""
     target = place(state, action + 8 * ACTION_HEAD)
     source = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
     factors = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))

@@ -1,7 +1,7 @@
 """Vector operations of Fourier transforms: 64 bytes of complex numbers, one of each transform in a lane.
 
-Real and imaginary parts alternate. Factors are four real numbers in memory, (r, r, -i, i) for r + i j,
-and a direction two, (s, -s): what turns an exchange of the parts into a product with -j (or j).
+Real and imaginary parts alternate. Factors are four real numbers in memory, (r, r, -i, i) for r + i j.
+A direction is two, (s, -s): with it, a swap of the parts is a product with -j (or j).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIFTH = 2 * pi / 5
 
 
 class _Text(VectorText):
-    """Spells operations on vectors of complex numbers."""
+    """Emits operations on vectors of complex numbers."""
 
     def pair(self, argument: int, offset: int = 0) -> str:
         """Two numbers in memory, repeated over all lanes."""

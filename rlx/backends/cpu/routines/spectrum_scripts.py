@@ -26,7 +26,7 @@ RADICES = (4, 2, 3, 5)
 @dataclass(frozen=True)
 class Pass:
     """The transforms along one axis: (outer, length, width) numbers in memory, of `given` and `wanted`
-    elements along the axis. A width of 0 says that the transforms are rows one behind the other."""
+    elements along the axis. With width 0 the transforms are consecutive rows."""
 
     kind: str
     length: int
@@ -46,12 +46,12 @@ class Pass:
         return self.length // 2 + 1 if self.kind == "rfft" else self.length
 
     def blocks(self, lanes: int) -> int:
-        """How many panels of transforms there are."""
+        """The number of panels of transforms."""
         return -(-self.outer // lanes) if self.width == 0 else self.outer * -(-self.width // lanes)
 
 
 def radices(length: int) -> tuple[int, ...]:
-    """The factors 4, 2, 3 and 5 of a length; their product is less where it has others."""
+    """The factors 4, 2, 3 and 5 of a length; their product is less if it has others."""
     found, rest = [], length
     for radix in RADICES:
         while rest % radix == 0:
@@ -68,7 +68,7 @@ def _smooth_length(least: int) -> int:
 def fourier_passes(
     kind: str, batch: int, lengths: Sequence[int], source: Place, target: Place, between: Callable[[int], Place]
 ) -> list[Pass]:
-    """The passes of a transform, in order. `between` gives memory for so many complex numbers."""
+    """The passes of a transform, in order. `between` returns memory for a number of complex numbers."""
     *others, last = lengths
     rows = batch * prod(others)
     inner_kind = "ifft" if kind in ("ifft", "irfft") else "fft"
@@ -148,7 +148,7 @@ class _Writer:
         return self.script.constant(*_factor_words(length, signed, self.real.str))
 
     def swap(self) -> None:
-        """What was written is read next."""
+        """Exchange the source and the target of the next pass."""
         self.here, self.there = self.there, self.here
 
     def transform(self, length: int) -> None:
@@ -179,7 +179,7 @@ class _Writer:
             size, width = groups, width * radix
 
     def halves(self, action: str) -> None:
-        """Between the spectrum of a real signal and that of half the length."""
+        """Convert between the spectrum of a real signal and a spectrum of half the length."""
         half = self.work.length // 2
         factors = self.factors(self.work.length, tuple(range(half + 1)))
         self.script.act(action, self.there, self.here, factors, self.directions[1], half)

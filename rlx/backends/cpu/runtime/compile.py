@@ -1,8 +1,8 @@
 """LLVM IR text to machine code, by llvmlite alone; object code back to addresses.
 
-Every module lives in a context of its own, so that several threads can compile at once. LLVM's objects refer to one
-another: each is disposed of here, in order. What llvmlite's wrappers do when the collector takes them would come in
-any order, after an error whose traceback held them.
+Every module has its own context, so that several threads can compile at once. LLVM's objects refer to one
+another, so they are disposed of here, in order. llvmlite's wrappers would dispose of them in any order when
+the garbage collector frees them after an error whose traceback referred to them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["assembly", "compile_ir", "define_symbols", "load_object", "optimized
 _lock = threading.Lock()
 _kept: list[Any] = []  # code stays mapped for the life of the process
 _machines: list[Any] = []  # target machines that no thread is using
-_contexts: dict[int, Any] = {}  # a context outlives its module, whatever happens
+_contexts: dict[int, Any] = {}  # a context always outlives its module
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +49,7 @@ def _new_machine() -> Any:
 
 @contextmanager
 def _machine() -> Generator[Any, None, None]:
-    """A target machine that nobody else uses meanwhile: code for this processor, placed anywhere in memory."""
+    """A target machine for exclusive use: code for this processor, placed anywhere in memory."""
     machine = None
     with suppress(IndexError):
         machine = _machines.pop()
@@ -73,7 +73,7 @@ def _unlocked(name: str) -> Any:
 
 @contextmanager
 def _module(ir: str) -> Generator[Any, None, None]:
-    """The module that `ir` spells, in a context of its own. Raises RuntimeError for what is none."""
+    """The module of `ir`, in its own context. Raises RuntimeError for invalid IR."""
     import llvmlite.binding as llvm
 
     context = llvm.create_context()
@@ -99,7 +99,7 @@ def _close_context(context: Any) -> None:
 def _optimized(ir: str, machine: Any) -> Generator[Any, None, None]:
     """The verified and optimized module of `ir`.
 
-    Kernels come unrolled as they should be, and leave nothing to pack across statements: those
+    Kernels are already unrolled, and have nothing to pack across statements: those
     passes would cost time for equal code.
     """
     import llvmlite.binding as llvm
@@ -157,7 +157,7 @@ def optimized_ir(ir: str) -> str:
 
 @uninterrupted
 def define_symbols(addresses: Mapping[str, int]) -> None:
-    """Tell LLVM where the functions and data of these names are."""
+    """Pass LLVM the addresses of the functions and data of these names."""
     import llvmlite.binding as llvm
 
     with unforked():
@@ -185,7 +185,7 @@ def load_object(data: bytes, symbol: str) -> int:
         try:
             with llvm.ObjectFileRef.from_data(data) as code:
                 if not code:
-                    raise RuntimeError("this is no object code")
+                    raise RuntimeError("this is not object code")
                 engine.add_object_file(code)
             engine.finalize_object()
             address = int(engine.get_function_address(symbol))

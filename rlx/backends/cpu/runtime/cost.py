@@ -1,6 +1,6 @@
 """Rough nanoseconds of a kernel on one thread: enough to decide about threads and the GIL.
 
-What a kernel computes and moves is counted in rlx.ir.work; here it is guessed how long that takes.
+rlx.ir.work counts a kernel's operations and memory traffic; this module estimates the time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ from rlx.ir.kernels import (
 from rlx.ir.routine_work import routine_flops
 from rlx.ir.scalar import ALPHABET
 
-__all__ = ["THREAD_NANOSECONDS", "kernel_cost", "longest_stretch", "parallel_parts", "plan_cost"]
+__all__ = [
+    "STRETCH_NANOSECONDS", "THREAD_NANOSECONDS", "is_abandonable", "is_long", "kernel_cost", "longest_stretch",
+    "parallel_parts", "plan_cost",
+]  # fmt: skip
 
 THREAD_NANOSECONDS = 5_000.0  # work that is worth one more thread
+# a plan that checks for Ctrl-C less often runs outside the main thread; the estimate may be five times too low
+STRETCH_NANOSECONDS = 5e7
 HOST_STEP = 20_000.0
 UNKNOWN = 1e9
 LIBRARY_FLOPS_PER_NANOSECOND = 5.0
@@ -79,19 +84,26 @@ def plan_cost(plan: Plan) -> float:
 
 
 def parallel_parts(kernel: Kernel) -> int:
-    """Into how many parts a kernel's work may be cut and still be worth a thread each."""
+    """The most parts of a kernel's work that are each worth a thread."""
     return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 40)))
 
 
 def longest_stretch(plan: Plan) -> float:
-    """Roughly for how many nanoseconds, at most, a plan does not look for Ctrl-C.
+    """A rough upper bound for the nanoseconds between a plan's checks for Ctrl-C.
 
-    0 where it calls users' functions or other processes: the thread that called the plan has to call them.
+    0 if it is not abandonable.
     """
-    kernels = list(all_kernels(plan))
-    if any(isinstance(kernel, (Callback, Collective)) for kernel in kernels):
-        return 0.0
-    return max(map(_stretch, kernels), default=0.0)
+    return max(map(_stretch, all_kernels(plan)), default=0.0) if is_abandonable(plan) else 0.0
+
+
+def is_abandonable(plan: Plan) -> bool:
+    """Whether another thread may run a plan: users' functions and exchanges belong to the thread that called it."""
+    return not any(isinstance(kernel, (Callback, Collective)) for kernel in all_kernels(plan))
+
+
+def is_long(plan: Plan) -> bool:
+    """Whether a plan is abandonable and long, and runs in one thread that does not check for Ctrl-C."""
+    return is_abandonable(plan) and max(plan_cost(plan), longest_stretch(plan)) >= STRETCH_NANOSECONDS
 
 
 def _stretch(kernel: Kernel) -> float:

@@ -56,7 +56,7 @@ def _libraries() -> list[Any]:
 
 @lru_cache(maxsize=1)
 def bind_externals() -> None:
-    """Tell LLVM where the C functions are that the run-time system calls."""
+    """Pass LLVM the addresses of the C functions that the run-time system calls."""
     libraries = _libraries()
     addresses: dict[str, int] = {}
     for module in (executor, signals, system):
@@ -88,7 +88,7 @@ class RuntimeCode:
 
     @property
     def key(self) -> bytes:
-        """What the code is called in the store."""
+        """The key of the code in the store."""
         return b"runtime " + self.part.encode() + fingerprint()
 
     @property
@@ -104,7 +104,7 @@ class RuntimeCode:
 
 
 class _Addresses(dict[str, int]):
-    """Native addresses by name; a part of the run-time system is there once one of its names is wanted."""
+    """Native addresses by name; a part of the run-time system is loaded when one of its names is first used."""
 
     def __missing__(self, name: str) -> int:
         part = next(p for p, functions in executor.PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
@@ -117,7 +117,7 @@ class _Addresses(dict[str, int]):
 
 def _load_core() -> None:
     core = RuntimeCode("core")
-    with contextlib.suppress(Exception):  # whoever needs it meets the error again
+    with contextlib.suppress(Exception):  # the error is raised again when the code is needed
         if not default_store().on_disk(core.key):
             core.filler()
 

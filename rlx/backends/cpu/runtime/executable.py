@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import Executable
-from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS, longest_stretch, plan_cost
+from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, THREAD_NANOSECONDS, longest_stretch, plan_cost
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.frame import (
     INPUTS,
@@ -34,10 +34,8 @@ from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
 __all__ = ["NativeExecutable", "native_executable"]
 
 # a plan that takes longer runs without the GIL; so do all plans that use several threads, since
-# code in a worker (SciPy's reports of errors) may want it
+# code in a worker (SciPy's reports of errors) may need it
 RELEASE_NANOSECONDS = 2 * THREAD_NANOSECONDS
-# a plan that looks for Ctrl-C less often than this runs beside the main thread; the guess may be five times too short
-STRETCH_NANOSECONDS = 5e7
 KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
 # results this small share a block; one that lives on keeps no more than a block of this size
 SMALL_OUTPUT = 256
@@ -64,7 +62,7 @@ class _Frame:
             self.base = arena.pointer
 
     def stop(self) -> None:
-        """Nobody waits for the call: its steps end when they next look."""
+        """Abandon the call: its steps end at their next check."""
         self.words[STOPPED] = 1
 
 
@@ -84,7 +82,7 @@ def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
 
 
 class NativeExecutable(Executable):
-    """A plan as a table of native steps. Each call in progress has a frame of its own."""
+    """A plan as a table of native steps. Each call in progress has its own frame."""
 
     def __init__(self, plan: Plan, timed: bool = False) -> None:
         self.plan = plan
@@ -167,10 +165,10 @@ class NativeExecutable(Executable):
 
 
 class AbandonableExecutable(NativeExecutable):
-    """A plan with a step that takes long and cannot look for Ctrl-C: an interrupt need not wait for its end."""
+    """A plan with a long step that cannot check for Ctrl-C: an interrupt need not wait for its end."""
 
     def run(self, inputs: Sequence[Storage], frame: _Frame | None = None) -> list[Storage]:
-        """As that of other plans, in a thread of its own."""
+        """Like other plans' `run`, in a separate thread."""
         frames = self._frames
         with suppress(IndexError):
             frame = frame or frames.pop()
@@ -179,6 +177,6 @@ class AbandonableExecutable(NativeExecutable):
 
 
 def native_executable(plan: Plan) -> NativeExecutable:
-    """The plan, to be run as its longest step asks for."""
+    """The executable of a plan, of the kind that its longest step requires."""
     kind = AbandonableExecutable if longest_stretch(plan) >= STRETCH_NANOSECONDS else NativeExecutable
     return kind(plan)

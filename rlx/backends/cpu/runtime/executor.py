@@ -1,8 +1,8 @@
 """The executor in native code: it runs a table of steps over a frame of slots.
 
-A frame is an array of words; slot n (a word number of the frame) holds the address of a buffer.
+A frame is an array of words; slot n (a word number of the frame) contains the address of a buffer.
 A row is [step, length in words, fields...]; a step returns 0, or 1 with a Python error set.
-Tables of loop bodies and branches lie inside the rows of their Scan, While or Branch.
+Tables of loop bodies and branches are inside the rows of their Scan, While or Branch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ error_occurred = external("PyErr_Occurred", "ptr")
 acquire_reference = external("Py_IncRef", "void", "ptr")
 release_reference = external("Py_DecRef", "void", "ptr")
 
-TASK_PARTS = 50  # a task is worth no more threads than that, so that Ctrl-C need not wait for it
+TASK_PARTS = 50  # a task is worth no more threads than this, so Ctrl-C need not wait for it
 
 call_step = Signature("i64", ("i64", "i64"))
 call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
@@ -93,12 +93,12 @@ CELL = 3
 # A log of times, which rows of clock_step write: its head, a cell for each kernel, then events.
 LAST_TIME = 0  # when the last clock step ended
 NEXT_EVENT = 1  # word number of the next event
-EVENTS_END = 2  # word number behind the last event that there is room for
+EVENTS_END = 2  # word number after the last event that fits
 LOG_HEAD = 3
 CELL_WORDS = 2  # nanoseconds in all, how often
 EVENT_WORDS = 3  # cell, begin, end
 
-# A carry of a loop: slots that its body reads and writes, where it comes from, goes to, and rests.
+# A carry of a loop: the slots that its body reads and writes, its source, its target, and its temporary.
 CARRY_WORDS = 6
 READ = 0
 WRITTEN = 1
@@ -132,7 +132,7 @@ def kernel_step(slots: Word, row: Word) -> int:
 
 @native
 def long_kernel_step(slots: Word, row: Word) -> int:
-    """A kernel that cannot be cut, and takes long enough to look for Ctrl-C after it."""
+    """A kernel that cannot be cut, and is long enough to check for Ctrl-C after it."""
     call_kernel(row[KERNEL], slots, row + 8 * KERNEL_ROW, 0, row[EXTENT], 0)
     look_soon(slots)
     return interrupted(slots)
@@ -187,7 +187,7 @@ def chunked_step(slots: Word, row: Word) -> int:
 
 @native
 def carried_step(slots: Word, row: Word) -> int:
-    """A loop compiled as one function: it runs in slices and says which turn comes next."""
+    """A loop compiled as one function: it runs in slices and returns the next iteration."""
     begin = 0
     while 1:
         end = minimum(begin + row[SLICE], row[TRIPS])
@@ -218,7 +218,7 @@ def host_step(slots: Word, row: Word) -> int:
 
 @native
 def copy_step(slots: Word, row: Word) -> int:
-    """Copy a buffer unless it is there already."""
+    """Copy a buffer unless source and target are the same."""
     if slots[row[COPY_TARGET]] != slots[row[COPY_SOURCE]]:
         copy_bytes(slots[row[COPY_TARGET]], slots[row[COPY_SOURCE]], row[COPY_BYTES])
     return 0
@@ -244,7 +244,7 @@ def clock_step(slots: Word, row: Word) -> int:
 
 @native
 def swap_carries(slots: Word, carries: Word, end: Word) -> int:
-    """What the body wrote is read next; it writes next to the other one of its two places."""
+    """Swap the two buffers of each carry: the body next reads its last result."""
     carry = carries
     while carry != end:
         written = slots[carry[WRITTEN]]
@@ -298,7 +298,7 @@ def scan_step(slots: Word, row: Word) -> int:
 
 @native
 def while_step(slots: Word, row: Word) -> int:
-    """A loop under a condition; the last carries are copied to `final` unless they are there."""
+    """A loop under a condition; the last carries are copied to `final` unless they are already there."""
     carries = row + 8 * WHILE_ENTRIES
     condition = carries + 8 * CARRY_WORDS * row[CARRIES]
     body = row + 8 * row[BODY_OFFSET]
@@ -387,7 +387,7 @@ def entry(module: Word, arguments: Word, count: Word) -> int:
 
 
 # The run-time system in parts, each compiled when a plan first needs it; functions that several
-# parts call are in each of them, and keep what they know in the pool and in frames.
+# parts call are in each part, and keep their state in the pool and in frames.
 PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
     "core": (entry, kernel_step, long_kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
     "products": (gemm_step, row_tiles_step),

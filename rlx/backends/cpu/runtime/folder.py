@@ -1,12 +1,12 @@
-"""A folder of files that are executed: only this user's are read, and only those that were written here are touched.
+"""A folder of files that are executed: only this user's files are read, and only files written here are changed.
 
-Where there are users, every folder on the way to it is opened inside the one before and looked at once it is open, and
-the last one stays open: what somebody puts at its path later is not used. A folder on the way must be one that only
-this user and root can change, or, as /tmp is, sticky; a link must be theirs. A file must be this user's, and such that
-only they can write it.
+On systems with users, every folder on the path is opened relative to its parent and checked once it is open. The
+last one stays open, so a folder put at its path later is not used. A folder on the path must be one that only
+this user and root can change, or, like /tmp, sticky; a link must belong to them. A file must belong to this user, and
+only this user may be able to write it.
 
-Windows knows neither these owners and modes nor folders held open: there files have plain paths, and that they are the
-user's own is left to the profile folder that they lie in.
+Windows has neither these owners and modes nor open folders: files have plain paths there, and the profile folder that
+contains them protects them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["File", "Folder", "UnsafeFolderError"]
 
 USERS = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# without waiting for who writes to a pipe of that name, without following a link
+# without waiting for the writer of a pipe, without following a link
 FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 # a folder on the way may be one that can be entered, not listed
 ON_THE_WAY = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
-LARGEST = 1 << 28  # bytes that anybody would execute
+LARGEST = 1 << 28  # an upper bound for files of code, in bytes
 MOST_LINKS = 40
-ABANDONED = 3600.0  # seconds after which nobody is still writing a file
+ABANDONED = 3600.0  # seconds after which an unfinished file is abandoned
 
 NAME = re.compile(r"[0-9a-f]{48}\.o")
 UNFINISHED = re.compile(r"\.[0-9a-f]{48}\.[0-9a-f.]+")
 
 
 class UnsafeFolderError(OSError):
-    """Somebody else could change what is in a folder."""
+    """Another user could change the contents of a folder."""
 
 
 class File(NamedTuple):
@@ -67,7 +67,7 @@ class Folder:
             os.makedirs(self._path, exist_ok=True)
 
     def read(self, name: str) -> bytes | None:
-        """What is in a file, if it is there and this user's; marks it as used now."""
+        """The content of a file, if it exists and belongs to this user; marks it as used now."""
         try:
             descriptor = os.open(self._at(name), os.O_RDONLY | FILE, dir_fd=self._held())
         except OSError:
@@ -100,7 +100,7 @@ class Folder:
             raise
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name, whatever it holds."""
+        """Whether there is a file of this name, with any content."""
         try:
             os.stat(self._at(name), dir_fd=self._held(), follow_symlinks=False)
         except OSError:
@@ -108,9 +108,9 @@ class Folder:
         return True
 
     def shrink(self, limit: int) -> int:
-        """Remove what writers that were killed left behind, and the files used longest ago if all are over `limit`.
+        """Remove unfinished files of killed writers, and the least recently used files if all are over `limit`.
 
-        Returns the bytes of those that stay. Files that are not written here do not count, and stay.
+        Returns the bytes of the files that stay. Files that are not written here do not count, and stay.
         """
         files = []
         for file in self.files():
@@ -128,7 +128,7 @@ class Folder:
         return total
 
     def files(self, *patterns: re.Pattern[str]) -> Iterator[File]:
-        """This user's files whose whole names match one of the patterns, those of compiled code by default."""
+        """This user's files whose whole names match one of the patterns, by default files of compiled code."""
         for name in self._names():
             if any(pattern.fullmatch(name) for pattern in patterns or (NAME, UNFINISHED)):
                 with contextlib.suppress(FileNotFoundError):
@@ -174,7 +174,7 @@ class Folder:
         self._identity, self._descriptor = identity, descriptor
 
 
-# ------------------------------------------------------------- what is in files
+# ------------------------------------------------------------- contents of files
 def _read_all(descriptor: int, size: int) -> bytes:
     parts = []
     while size > 0 and (part := os.read(descriptor, size)):
@@ -213,7 +213,7 @@ def _close(descriptor: int, identity: tuple[int, int]) -> None:
 
 def _open_safely(path: str) -> int:
     """A descriptor of the folder at an absolute path, which is made if need be."""
-    names = list(reversed(Path(path).parts[1:]))  # what is still to come, the next one last
+    names = list(reversed(Path(path).parts[1:]))  # the remaining names, the next one last
     place, links = "/", 0
     current = os.open(place, ON_THE_WAY)
     try:
@@ -240,7 +240,7 @@ def _open_safely(path: str) -> int:
 
 
 def _link(name: str, folder: int, place: str) -> str | None:
-    """Where a link leads; None for another thing, which is a new folder if there was nothing."""
+    """The target of a link; None for anything else, which is a new folder if the name was free."""
     status = None
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -264,23 +264,23 @@ def _require_own(status: os.stat_result) -> None:
 
 
 def _require_trusted(status: os.stat_result, place: str) -> None:
-    """Nobody but this user and root can put another folder in the place of one in this."""
+    """Raise UnsafeFolderError unless only this user and root can replace folders in this one."""
     if status.st_uid not in _trusted():
-        raise UnsafeFolderError(f"lies in {os.path.normpath(place)}, which belongs to another user")
+        raise UnsafeFolderError(f"is in {os.path.normpath(place)}, which belongs to another user")
     if status.st_mode & stat.S_ISVTX:
-        return  # names in it can be changed by those whose files they are called, and by its owner
+        return  # only the owners of its entries and of the folder can rename them
     private = stat.S_IWGRP if _is_private(status) else 0
     if status.st_mode & OTHERS_WRITE & ~private:
-        raise UnsafeFolderError(f"lies in {os.path.normpath(place)}, which other users can write")
+        raise UnsafeFolderError(f"is in {os.path.normpath(place)}, which other users can write")
 
 
 def _trusted() -> set[int]:
-    """This user, root, and whose the root folder is: nobody can do anything against those."""
+    """This user, root, and the owner of the root folder, who can change everything anyway."""
     return {os.geteuid(), 0, os.stat("/").st_uid}
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Whether a folder's group is this user alone, as where each user has a group of the same name."""
+    """Whether a folder's group is this user alone, as on systems with a group for each user."""
     if not status.st_mode & stat.S_IWGRP or status.st_uid != os.geteuid():
         return False
     try:

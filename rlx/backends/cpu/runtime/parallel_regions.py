@@ -3,8 +3,8 @@
 A region calls function(context, task) for every task number. One region is open at a time: a
 launcher that finds another one open (from a second Python thread, or nested) runs its tasks itself,
 in order, so nothing ever waits for a region to begin. The launcher takes part and can finish
-alone: it waits for the workers that came, never for those still asleep. Between its own tasks it
-looks for Ctrl-C; if there was one it takes away what nobody has begun.
+alone: it waits for workers that joined, never for sleeping ones. Between its own tasks it
+checks for Ctrl-C; after one, it cancels all tasks that have not begun.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ wake = _system.wake
 start_thread = _system.start_thread
 
 WAKING_PARTS = 16
-LONG_PARTS = 200  # what is worth so many threads takes a millisecond by the guess, which may be a twentieth
+LONG_PARTS = 200  # work for this many threads takes an estimated millisecond; the true time may be a twentieth
 
 call_task = Signature("void", ("i64", "i64"))
 
 
 @native
 def launch(slots: Word, function: Word, context: Word, tasks: Word, parts: Word) -> int:
-    """Run a region; `parts` is how many threads its work is worth. 1 if Ctrl-C ended it."""
+    """Run a region; `parts` is the number of threads that its work is worth. 1 if Ctrl-C ended it."""
     pool = slots[POOL]
     if parts >= LONG_PARTS:
         look_soon(slots)
@@ -105,7 +105,7 @@ def is_too_small(pool: Word, parts: Word) -> int:
 
 @native
 def staff(pool: Word, participants: Word) -> int:
-    """Start the workers that are missing; how many threads there are then."""
+    """Start the workers that are missing; returns the number of threads."""
     while pool[WORKERS] < participants - 1:
         if start_thread(address_of(worker), pool) != 0:
             pool[THREADS] = pool[WORKERS] + 1
@@ -134,7 +134,7 @@ def await_workers(pool: Word) -> int:
 
 @native
 def work(pool: Word, participant: Word, slots: Word) -> int:
-    """Do one's own share of the tasks, then what is left of the others'; the launcher gives its frame, workers 0."""
+    """Run this participant's tasks, then remaining tasks of others; the launcher passes its frame, workers 0."""
     function = pool[FUNCTION]
     context = pool[CONTEXT]
     tasks = pool[TASKS]
@@ -154,7 +154,7 @@ def work(pool: Word, participant: Word, slots: Word) -> int:
 
 @native
 def drop_tasks(pool: Word) -> int:
-    """Leave nothing for anyone to begin."""
+    """Cancel all tasks that have not begun."""
     for participant in range(pool[PARTICIPANTS]):
         atomic_add(pool + 8 * NEXT + 64 * participant, pool[TASKS])
     return 0
@@ -162,7 +162,7 @@ def drop_tasks(pool: Word) -> int:
 
 @native
 def serve(pool: Word) -> int:
-    """Take part in the open region, if there is one with room."""
+    """Take part in the open region, if there is one and it takes more workers."""
     if atomic_add(pool + 8 * ACTIVE, 1) < CLOSED:
         participant = atomic_add(pool + 8 * TICKET, 1) + 1
         if participant < pool[PARTICIPANTS]:

@@ -1,4 +1,4 @@
-"""How many row tiles a run of kernels is cut in, and how many workers take them."""
+"""The numbers of row tiles and workers for a run of kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlx.ir.kernels import Contract, RowTiles
 
 __all__ = ["RowTileForm", "row_tile_form"]
 
-# what a tile writes should stay in the cache of one core; products of fewer rows spend their time copying
+# a tile's results should stay in the cache of one core; products of fewer rows spend their time copying
 _CACHE_BYTES = 1 << 19
 _LEAST_ROWS = 96
 
@@ -22,7 +22,7 @@ class RowTileForm(NamedTuple):
 
 
 def row_tile_form(kernel: RowTiles, threads: int) -> RowTileForm:
-    """The form for a machine of so many threads."""
+    """The form for a machine with `threads` threads."""
     written = sum(b.nbytes for b in {b for k in kernel.kernels for b in k.writes})
     most = min((_most_row_tiles(k) for k in kernel.kernels if isinstance(k, Contract)), default=kernel.count)
     row_tiles = min(max(2 * threads, written // _CACHE_BYTES), max(most, threads), kernel.count)

@@ -10,27 +10,27 @@ from rlx.backends.cpu.runtime.signals import interrupted, may_be_interrupted
 
 __all__ = ["row_tiles_step"]
 
-# Fields of a row. Behind them come the slots of the frame that the kernels use, two words for each
+# Fields of a row. After them: the slots of the frame that the kernels use, two words for each
 # local buffer, and the kernels.
-COUNT = 2  # the parts that everything is made of
+COUNT = 2  # the number of parts of every buffer
 ROW_TILES = 3  # runs of parts that are taken at a time
 WORKERS = 4
 PARTS = 5
-SCRATCH = 6  # slot of the workers' memory: slots of their own, then local buffers
+SCRATCH = 6  # slot of the workers' memory: their own slots, then local buffers
 WORKER_BYTES = 7
-SHARED = 8  # how many slots are the frame's
-LOCALS = 9  # how many are local
+SHARED = 8  # the number of slots of the frame
+LOCALS = 9  # the number of local slots
 LOCAL_START = 10  # bytes from the start of a worker's memory
 LONGEST = 11  # most parts in a tile
 MEMBERS = 12  # words from the row's start to the kernels
 ENTRIES = 13
 
-# A local buffer: where one part's bytes lie among those of all, and how many they are.
+# A local buffer: the offset of one part's bytes, and their number.
 LOCAL_WORDS = 2
 LOCAL_OFFSET = 0
 LOCAL_BYTES = 1
 
-# A kernel: what it is, its length in words, iterations in one part, and its own words.
+# A kernel: its kind, its length in words, iterations in one part, and its own words.
 KIND = 0
 LENGTH = 1
 EACH = 2

@@ -1,4 +1,4 @@
-"""Object code that travels: all that plans need to run where no cache is, as files."""
+"""Portable object code: the files that plans need to run without a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["object_code_of", "take_object_code"]
 
 
 def object_code_of(plans: Sequence[Plan]) -> dict[str, bytes]:
-    """The object code of plans and of what runs them, for processors as this one, by names that say for which."""
+    """Object code of plans and their run-time system, for processors like this one, by names that identify it."""
 
     def work() -> None:
         RuntimeCode("core").filler()
@@ -24,5 +24,5 @@ def object_code_of(plans: Sequence[Plan]) -> dict[str, bytes]:
 
 
 def take_object_code(files: Mapping[str, bytes]) -> None:
-    """Use what `object_code_of` made, if it was this compiler on such a processor. It is run: for trusted files."""
+    """Use files of `object_code_of`, if compiler and processor match. The code is executed: only for trusted files."""
     default_store().take(files)

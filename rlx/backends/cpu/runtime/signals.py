@@ -1,6 +1,6 @@
-"""Ctrl-C in long native work: steps ask `interrupted` after each turn and each task, in native code.
+"""Ctrl-C in long native work: steps call `interrupted` after each iteration and each task, in native code.
 
-Python runs signal handlers in the main thread only, so that thread alone asks: between the tasks that it takes itself.
+Python runs signal handlers in the main thread only, so only that thread checks, between its own tasks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST_PERIOD = 1 << 20
 
 @native
 def interrupted(slots: Word) -> int:
-    """Now and then look for Ctrl-C; 1 when a signal handler raised, or the call was abandoned, and from then on."""
+    """Check for Ctrl-C from time to time; 1 once a signal handler has raised, or the call was abandoned."""
     if not slots[INTERRUPTIBLE]:
         return slots[STOPPED]
     slots[COUNTDOWN] -= 1
@@ -47,7 +47,7 @@ def interrupted(slots: Word) -> int:
 
 @native
 def look_for_signals(slots: Word) -> int:
-    """Read the clock, keep its readings some milliseconds apart, check signals each 50 ms."""
+    """Read the clock, a few milliseconds apart, and check signals every 50 ms."""
     if slots[STOPPED]:
         return 1
     now = nanoseconds()
@@ -72,7 +72,7 @@ def look_for_signals(slots: Word) -> int:
 
 @native
 def look_soon(slots: Word) -> int:
-    """Long work begins or ends: the next question reads the clock, however quick what came before was."""
+    """Long work begins or ends: the next check reads the clock, regardless of earlier steps."""
     slots[PERIOD] = 1
     slots[COUNTDOWN] = 1
     return 0

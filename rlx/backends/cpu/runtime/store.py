@@ -1,11 +1,11 @@
 """Native code by content: compiled once per process, kept on disk for the next one.
 
 RLX_CACHE_DIR names the folder (default: the user's cache folder), RLX_CACHE=0 keeps off the disk.
-A file holds object code and its checksum, under a name made of the kernel's key and of all that
-the code depends on. The checksum covers these, too, so that a file under another's name is as good
-as damaged. Anything unreadable, foreign or damaged is ignored and built again.
+A file contains object code and a checksum. Its name is a digest of the kernel's key and everything that
+the code depends on. The checksum also covers these, so that a file under another's name counts as
+damaged. Unreadable, foreign and damaged files are ignored and built again.
 
-What is made for the main thread is made where Ctrl-C cannot stop it half way (rlx.interrupts).
+Code for the main thread is compiled in a thread that Ctrl-C cannot interrupt (rlx.interrupts).
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rlx.backends.cpu.runtime.compile import compile_ir, load_object, processor
 from rlx.backends.cpu.runtime.folder import Folder, UnsafeFolderError
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.interrupts import in_background, uninterrupted
 
-__all__ = ["Code", "Maker", "Statistics", "Store", "default_store", "files_made_by", "statistics", "user_folder"]
+__all__ = [
+    "Code", "Maker", "Statistics", "Store", "Toolchain", "default_store", "digest_of", "files_made_by", "statistics",
+    "user_folder",
+]  # fmt: skip
 
 MAGIC = b"rlx-obj2"
 HEADER = struct.Struct("<8sQ32s")
@@ -46,7 +49,7 @@ class Statistics(NamedTuple):
 
 
 class Code(Protocol):
-    """What can be compiled: a module's text, made when it is needed, that defines a symbol."""
+    """Code to compile: a module that defines a symbol, generated on demand."""
 
     @property
     def key(self) -> bytes: ...
@@ -64,11 +67,11 @@ class Maker(Protocol):
         ...
 
     def compile(self, text: str, symbol: str) -> tuple[bytes, int]:
-        """The code of a text, and where it lies in memory."""
+        """The object code of a module, and its address in memory."""
         ...
 
     def load(self, data: bytes, symbol: str) -> int:
-        """Where code lies in memory that was compiled before. Raises RuntimeError for what is none."""
+        """The address of code that was compiled before. Raises RuntimeError for invalid code."""
         ...
 
 
@@ -98,8 +101,8 @@ class Store:
         self._limit = limit
         self._written: int | None = None
         self._addresses: dict[bytes, int] = {}
-        self._makers: dict[bytes, threading.Lock] = {}  # held by who is making the code of a key
-        self._given: dict[str, bytes] = {}  # files that somebody brought, by name
+        self._makers: dict[bytes, threading.Lock] = {}  # held while the code of a key is compiled
+        self._given: dict[str, bytes] = {}  # imported files by name
         self._lock = threading.Lock()
         self._compiled = self._loaded = self._hits = 0
         _alive.add(self)
@@ -112,10 +115,19 @@ class Store:
         self._hits += 1
         return address
 
-    def prepare(self, codes: Sequence[Code]) -> None:
-        """Make the given codes ready; those that nobody has yet are compiled on several threads.
+    def code(self, key: bytes, symbol: str, text: Callable[[], str]) -> bytes:
+        """The code called `key` itself, for a device whose driver loads it; `text` is called only to compile it."""
+        data = self._read(key, symbol)
+        if data is None:
+            return self._compile(key, symbol, text())[0]
+        with self._lock:
+            self._loaded += 1
+        return data
 
-        What goes wrong is raised when the address is asked for.
+    def prepare(self, codes: Sequence[Code]) -> None:
+        """Prepare the given codes; missing ones are compiled on several threads.
+
+        Errors are raised when the address is requested.
         """
         jobs = deque({c.key: c for c in codes if c.key not in self._addresses}.values())
         if not jobs:
@@ -123,7 +135,7 @@ class Store:
         try:
             self._make_all(jobs)
         finally:
-            jobs.clear()  # after an interrupt nobody begins another one
+            jobs.clear()  # after an interrupt no thread begins another one
 
     @uninterrupted
     def _make_all(self, jobs: deque[Code]) -> None:
@@ -142,7 +154,7 @@ class Store:
                 pass
 
     def take(self, files: Mapping[str, bytes]) -> None:
-        """Take files from somebody who is trusted; those of another compiler or processor are never asked for."""
+        """Import files from a trusted source; files of another compiler or processor are never used."""
         self._given.update(files)
 
     def statistics(self) -> Statistics:
@@ -150,7 +162,7 @@ class Store:
         return Statistics(self._compiled, self._loaded, self._hits)
 
     def after_fork(self) -> None:
-        """In a forked child: forget what other threads of the parent were making."""
+        """In a forked child: forget the unfinished work of the parent's other threads."""
         self._lock = threading.Lock()
         self._makers = {}
 
@@ -160,21 +172,25 @@ class Store:
         with self._makers.setdefault(key, threading.Lock()):
             address = self._addresses.get(key)
             if address is None:
-                address = self._load(key, symbol) or self._compile(key, symbol, ir())
+                address = self._load(key, symbol) or self._compile(key, symbol, ir())[1]
                 self._addresses[key] = address
             else:
                 self._hits += 1
         self._makers.pop(key, None)
         return address
 
-    def _load(self, key: bytes, symbol: str) -> int:
-        """The address from disk, or 0."""
+    def _read(self, key: bytes, symbol: str) -> bytes | None:
+        """The code from disk, if it exists."""
         name = self._name(key)
         content = self._given.get(name)
         if content is None:
             folder = self._disk()
             content = folder.read(name) if folder else None
-        data = self._checked(content, key, symbol) if content else None
+        return self._checked(content, key, symbol) if content else None
+
+    def _load(self, key: bytes, symbol: str) -> int:
+        """The address from disk, or 0."""
+        data = self._read(key, symbol)
         if data is None:
             return 0
         try:
@@ -185,12 +201,12 @@ class Store:
             self._loaded += 1
         return address
 
-    def _compile(self, key: bytes, symbol: str, ir: str) -> int:
+    def _compile(self, key: bytes, symbol: str, ir: str) -> tuple[bytes, int]:
         data, address = self._maker.compile(ir, symbol)
         with self._lock:
             self._compiled += 1
         self._write(self._name(key), HEADER.pack(MAGIC, len(data), self._checksum(data, key, symbol)) + data)
-        return address
+        return data, address
 
     def _identity(self, key: bytes, symbol: str) -> bytes:
         """All that the content of a file depends on: the form of the file, the compiler, the processor, the kernel."""
@@ -200,15 +216,15 @@ class Store:
         return digest.digest()
 
     def _name(self, key: bytes) -> str:
-        """What the file of a key is called."""
+        """The name of the file of a key."""
         return hashlib.blake2b(key, digest_size=24, key=self._maker.fingerprint()).hexdigest() + ".o"
 
     def _checksum(self, data: bytes, key: bytes, symbol: str) -> bytes:
-        """Of the code and of what it is for. It tells accidents; against malice there are owners and modes."""
+        """The checksum of the code and its identity. It detects accidents; owners and modes protect against malice."""
         return hashlib.blake2b(data, digest_size=32, key=self._identity(key, symbol)).digest()
 
     def _checked(self, content: bytes, key: bytes, symbol: str) -> bytes | None:
-        """The code in a file's content, if it is whole and that of the key."""
+        """The code in a file's content, if it is whole and belongs to the key."""
         if len(content) < HEADER.size:
             return None
         magic, length, checksum = HEADER.unpack_from(content)
@@ -226,7 +242,7 @@ class Store:
         return folder is not None and folder.has(self._name(key))
 
     def _disk(self) -> Folder | None:
-        """The folder, or None where there is none that can be used."""
+        """The folder, or None if no folder can be used."""
         with self._lock:
             if self._folder is not None or self._path is None:
                 return self._folder
@@ -272,7 +288,7 @@ class Store:
 
 
 def _source_digest() -> bytes:
-    """What this compiler is, taken when it is imported so that later edits do not mix with it."""
+    """A digest of this compiler, computed at import, so that later edits do not affect it."""
     digest = hashlib.blake2b(digest_size=32)
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
@@ -282,21 +298,37 @@ def _source_digest() -> bytes:
 _sources = _source_digest()
 
 
-@lru_cache(maxsize=1)
-def fingerprint() -> bytes:
-    """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
+class Toolchain(NamedTuple):
+    """Everything that compiled code depends on besides its key."""
+
+    sources: str
+    llvm: str
+    platform: str
+    processor: str
+    features: tuple[str, ...]
+
+
+def _toolchain() -> Toolchain:
     name, features = processor()
     import llvmlite
 
-    digest = hashlib.blake2b(_sources, digest_size=32)
-    for part in (llvmlite.__version__, name, sys.platform):
-        digest.update(part.encode() + b"\0")
-    digest.update(",".join(sorted(name for name, there in features.items() if there)).encode())
-    return digest.digest()
+    present = tuple(sorted(feature for feature, there in features.items() if there))
+    return Toolchain(_sources.hex(), llvmlite.__version__, sys.platform, name, present)
+
+
+def digest_of(parts: tuple[Any, ...]) -> bytes:
+    """A digest of a named tuple of texts."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=32).digest()
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> bytes:
+    """The digest of everything that compiled code depends on besides its key."""
+    return digest_of(_toolchain())
 
 
 def user_folder() -> Path | None:
-    """Where this user's compiled code lives; None when RLX_CACHE says no."""
+    """The folder of this user's compiled code; None if RLX_CACHE disables it."""
     if os.environ.get("RLX_CACHE", "1").lower() in ("0", "false", "off", "no"):
         return None
     chosen = os.environ.get("RLX_CACHE_DIR")
@@ -330,7 +362,7 @@ def default_store() -> Store:
 
 
 def files_made_by(work: Callable[[], object]) -> dict[str, bytes]:
-    """What a store makes that has nothing yet while `work` is done: files by their names."""
+    """The files, by name, that an initially empty store writes while `work` runs."""
     global _default
     before = default_store()
     with tempfile.TemporaryDirectory(prefix="rlx-code-") as folder:
@@ -355,5 +387,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def statistics() -> Statistics:
-    """What the store of this process did so far."""
+    """The statistics of this process's store."""
     return default_store().statistics()

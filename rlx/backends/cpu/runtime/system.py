@@ -1,4 +1,4 @@
-"""What native code asks of the operating system: clock, threads, sleeping until a word changes."""
+"""Services of the operating system for native code: clock, threads, sleeping until a word changes."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ wake_by_address_all = external("WakeByAddressAll", "void", "ptr")
 
 @dataclass(frozen=True)
 class System:
-    """The four services; each operating system spells them its own way.
+    """The four services; each operating system implements them differently.
 
     nanoseconds(): a monotonic clock.
-    sleep_while(pool, address, value): sleep while the low 32 bits at address equal those of value;
+    sleep_while(pool, address, value): sleep while the low 32 bits at address equal value;
     may return early. wake(pool, address, count): wake at least that many sleepers, if there are.
     start_thread(function, argument): 0 when the thread was started; it receives no signals.
     """

@@ -1,8 +1,8 @@
 """Plan to table: every kernel a row of words, every buffer a slot of the frame.
 
-The plans inside loops and branches are flattened into the same frame. What they share with the
-plan around them shares its slot, so entering them copies nothing; their temporaries lie in one
-arena, behind those of the plan around them.
+The plans inside loops and branches are flattened into the same frame. Buffers shared with the
+enclosing plan share its slots, so entering them copies nothing; their temporaries are in the same
+arena, after the temporaries of the enclosing plan.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 __all__ = ["Clock", "Table", "build_table"]
 
 UNBOUNDED = 1 << 62
-SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
-LONG_KERNEL_PARTS = 10  # a kernel worth so many threads is followed by such a look
+SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two checks for Ctrl-C
+LONG_KERNEL_PARTS = 10  # a kernel that is worth this many threads is followed by such a check
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The slot that holds the address of a log of times, and what each of its cells counts for."""
+    """The slot with the address of a log of times, and the step that each of its cells counts."""
 
     slot: int
     steps: tuple[TimedStep, ...]
@@ -80,10 +80,10 @@ class Table:
 
 
 def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Table:
-    """Compile what is missing and lay out the table of a plan; with a clock step after each kernel if `timed`.
+    """Compile missing code and lay out the table of a plan; with a clock step after each kernel if `timed`.
 
-    The first two clock steps of a timed table stand for no kernel: they start the clock, and tell
-    what a clock step costs.
+    The first two clock steps of a timed table belong to no kernel: they start the clock, and measure
+    the cost of a clock step.
     """
     builder = _Builder(steps, timed=timed)
     builder.compile_codes(plan)
@@ -108,7 +108,7 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Ta
 class _Scope:
     """The slots of one plan's buffers; its temporaries start at byte `base` of the arena.
 
-    `path` leads to the plan: what the numbers of its kernels are written behind.
+    `path` is the prefix of its kernels' numbers.
     """
 
     builder: _Builder
@@ -142,7 +142,7 @@ class _Builder:
     timed_steps: list[TimedStep] = field(default_factory=list)
 
     def compile_codes(self, plan: Plan) -> None:
-        """Find the code of every kernel, and compile together what is missing."""
+        """Find the code of every kernel, and compile missing code together."""
         for kernel, code, layout in compiled_kernels(plan):
             self.codes[kernel] = code
             if layout is not None:
@@ -191,7 +191,7 @@ class _Builder:
         return rows
 
     def clock(self, path: str, kernel: Kernel | None = None) -> list[int]:
-        """A clock step after the kernel at `path`, where the table is timed."""
+        """A clock step after the kernel at `path`, if the table is timed."""
         if not self.timed:
             return []
         if not self.timed_steps:
@@ -284,7 +284,7 @@ class _Builder:
         return [kind, row_tile_steps.KERNEL + len(own), each, *own]
 
     def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
-        """A whole loop in one function, run in slices so that Ctrl-C is seen."""
+        """A whole loop in one function, run in slices so that it can check for Ctrl-C."""
         trips = kernel.length if isinstance(kernel, Scan) else UNBOUNDED
         turn = plan_cost(kernel.body) + 1.0
         size = max(1, int(SLICE_NANOSECONDS / turn))
@@ -313,7 +313,7 @@ class _Builder:
         return entries, read, written, inner
 
     def copies_in_place(self, kernel: Scan | While, scope: _Scope) -> list[int]:
-        """Rows that bring carries in place to where they stay."""
+        """Rows that copy carries in place to their memory."""
         rows: list[int] = []
         for number in kernel.in_place:
             first, last = kernel.initial[number], kernel.final[number]
@@ -387,7 +387,7 @@ def _runtime_parts(plan: Plan) -> set[str]:
 
 
 def _constant(value: np.ndarray) -> Storage:
-    """The value in memory of ours, unless it is contiguous and can never change."""
+    """The value in memory that rlx owns, unless it is contiguous and can never change."""
     if not value.flags.writeable and value.flags.c_contiguous and value.base is None:
         return from_numpy(value)
     storage = allocate(value.nbytes)

@@ -1,4 +1,4 @@
-"""What a compiled plan looks like: its loop nests, LLVM IR and machine code."""
+"""Listings of a compiled plan: its loop nests, LLVM IR and machine code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["plan_texts"]
 
 
 def plan_texts(plan: Plan) -> dict[str, str]:
-    """The plan as Python source, a line for each kernel, what they do as Python, IR and assembly of every
+    """The plan as Python source, a line for each kernel, the Python, IR and assembly of every
     distinct function, and which kernels are steps of Python code."""
-    from rlx.backends.numba.listing import plan_listing  # only who looks needs the other backend
+    from rlx.backends.numba.listing import plan_listing  # only listings need the other backend
 
     codes = {found.code.key: found.code for found in compiled_kernels(plan)}
     return {
@@ -29,7 +29,7 @@ def plan_texts(plan: Plan) -> dict[str, str]:
 
 
 def step_reason(kernel: Kernel) -> str | None:
-    """What of Python runs a kernel, and why; None where none does."""
+    """The Python code that runs a kernel, and why; None if native code runs it."""
     if isinstance(kernel, Sort):
         return "sort: NumPy's"
     if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):

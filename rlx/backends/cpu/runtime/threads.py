@@ -1,6 +1,6 @@
-"""The thread pool as Python sees it: how many threads, one pool, and what fork does to it.
+"""The thread pool from Python: the number of threads, the pool, and fork.
 
-Workers are plain system threads that never touch Python: they start when a region first wants
+Workers are plain system threads that never touch Python: they start when a region first needs
 them, sleep between regions, and end with the process. A forked child starts its own.
 """
 
@@ -35,7 +35,7 @@ SPIN_NANOSECONDS = 30_000
 
 
 def available_processors() -> int:
-    """How many processors this process may use: its affinity, less if its container has a quota."""
+    """The number of processors that this process may use: its affinity, or less if its container has a quota."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -63,7 +63,7 @@ def initial_threads() -> int:
 
 
 def _new_pool() -> np.ndarray:
-    """The words of a pool. They are never freed: workers look at them while Python shuts down."""
+    """The words of a pool. They are never freed: workers read them while Python shuts down."""
     memory = np.zeros(POOL_WORDS + 8, np.int64)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     skip = -memory.ctypes.data % 64 // 8
@@ -111,11 +111,11 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads a kernel may use."""
+    """The number of threads that a kernel may use."""
     return int(_pool[THREADS])
 
 
 def worker_count() -> tuple[int, int]:
-    """How many workers were started, and how many of them began to run."""
+    """The numbers of workers that were started, and that began to run."""
     pool = _pool
     return int(pool[WORKERS]), int(pool[STARTED])

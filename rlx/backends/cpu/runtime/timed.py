@@ -1,4 +1,4 @@
-"""A plan with a clock step behind every kernel: what profiles run."""
+"""A plan with a clock step after every kernel, for profiles."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rlx.backends.base import Executable
 from rlx.backends.cpu.runtime import executor
 from rlx.backends.cpu.runtime.table import Clock
 from rlx.backends.timing import Events, StepTime, TimedExecutable, TimedRun
+from rlx.forks import reopen_after_fork
 from rlx.storage import Storage
 
 __all__ = ["TimedNativeExecutable"]
@@ -21,10 +22,10 @@ _UNCOUNTED = 2  # clock steps before the first kernel
 
 
 class TimedNativeExecutable(TimedExecutable):
-    """The kernels of the plan are those of its executable; only the table is another one."""
+    """Runs the same kernels as its executable; only the table differs."""
 
     def __init__(self, executable: Executable, clock: Clock, frame: np.ndarray) -> None:
-        """executable: that of a timed table; clock: the table's; frame: what every frame of its begins as."""
+        """executable: for a timed table; clock: the table's; frame: the initial contents of its frames."""
         self._executable = executable
         cells = clock.steps
         self.steps = cells[_UNCOUNTED:]
@@ -32,10 +33,11 @@ class TimedNativeExecutable(TimedExecutable):
         self._log = np.zeros(self._first_event + executor.EVENT_WORDS * EVENTS, np.int64)
         frame[clock.slot] = self._log.ctypes.data
         self._lock = threading.Lock()
+        reopen_after_fork(self)
         self._overhead = sys.maxsize  # of one clock step, in nanoseconds
 
     def run(self, inputs: Sequence[Storage]) -> TimedRun:
-        """Run, and read the log. What the clock itself took is taken off."""
+        """Run, and read the log. The clock's own cost is subtracted."""
         with self._lock:
             self._log[: self._first_event] = 0
             self._log[executor.NEXT_EVENT] = self._first_event

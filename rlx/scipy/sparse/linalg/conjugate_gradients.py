@@ -103,9 +103,9 @@ def cg(
       A: a matrix, or a linear function of trees like b.
       b: the right-hand side: an array, or a tree of arrays.
       x0: where to start (None: zero).
-      tol, atol: it ends where norm(b - A x) <= max(tol * norm(b), atol).
-      maxiter: at most so many iterations (None: ten for each number in b).
-      M: a preconditioner, like A, near its inverse.
+      tol, atol: stop if norm(b - A x) <= max(tol * norm(b), atol).
+      maxiter: the maximum number of iterations (None: ten per number in b).
+      M: a preconditioner, an approximation of A's inverse in the same form as A.
 
     Returns: (x, None); x has the derivative of the exact solution, found by the same method. It is NaN where
     the iteration met a NaN.

@@ -161,8 +161,8 @@ def gmres(
 
     Args:
       A, b, x0, tol, atol, M: as in `cg`.
-      restart: dimension of the Krylov space, after which it begins anew from the residual.
-      maxiter: at most so many beginnings (None: ten for each number in b).
+      restart: dimension of the Krylov space, after which it restarts from the residual.
+      maxiter: the maximum number of restarts (None: ten per number in b).
       solve_method: "batched": the whole Krylov space, then one least squares problem; "incremental": looks
         at the residual after each product with A.
 

@@ -1,4 +1,4 @@
-"""What iterative solvers share: trees of arrays as vectors, operators, and the derivative of a solution."""
+"""Common parts of the iterative solvers: trees of arrays as vectors, operators, and the derivative of a solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that compute 16-bit floats in float32: those of linear algebra, whose routines have no narrower form."""
+"""Linear algebra of 16-bit floats, computed in float32 because the routines have no narrower form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SINGLE = np.dtype(np.float32)
 def in_single(function: Callable[P, R]) -> Callable[P, R]:
     """A function that computes arrays of float16 or bfloat16 in float32, and gives its results back in their dtype.
 
-    Beside arrays of another floating dtype they promote, as anywhere.
+    With arrays of another floating dtype they promote as usual.
     """
 
     @wraps(function)

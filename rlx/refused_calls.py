@@ -1,0 +1,169 @@
+"""Advice on calls of rlx's functions with wrong arguments, which Python refuses before rlx sees them.
+
+Calls cost nothing more: Python's TypeError gets the user's line and the advice where it passes through rlx, and where
+it is printed at the end of a program, of a thread or of a notebook's cell.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from rlx.errors import did_you_mean, is_ours, source_line, user_line
+
+__all__ = ["advise"]
+
+_REFUSED = re.compile(r"([\w.<>]+)\(\) (?:got|missing|takes) .*")
+_KEYWORD = re.compile(r"unexpected keyword argument '(\w+)'")
+_BY_POSITION = re.compile(r"positional-only arguments? passed as keyword arguments?: '([^']+)'")
+_LONGEST = 300  # characters of a signature
+_DEEP = 3  # attributes in a row: rlx.numpy.linalg.norm
+
+# keyword of another library -> rlx's keywords for it: the first that the function has is suggested
+_NAMES: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "axes", "dimension", "axis1"),
+    "dims": ("axis", "axes", "shape", "dimensions"),
+    "axis": ("axes", "dimension", "dimensions", "axis_name"),
+    "axes": ("axis", "dimensions"),
+    "dimension": ("axis", "axes"),
+    "keepdim": ("keepdims",),
+    "keep_dims": ("keepdims",),
+    "lr": ("learning_rate", "init_value"),
+    "alpha": ("negative_slope", "learning_rate", "decay"),
+    "beta1": ("b1",),
+    "beta2": ("b2",),
+    "betas": ("b1",),
+    "epsilon": ("eps",),
+    "decay": ("weight_decay",),
+    "size": ("shape", "length", "num"),
+    "steps": ("num", "length", "transition_steps", "decay_steps"),
+    "input": ("x", "a", "logits"),
+    "inputs": ("x", "a", "arrays"),
+    "tensor": ("x", "a", "object"),
+    "tensors": ("arrays",),
+    "other": ("y", "b", "x2"),
+    "low": ("minval", "a_min", "min"),
+    "high": ("maxval", "a_max", "max"),
+    "seed": ("key",),
+    "rng": ("key",),
+    "rng_key": ("key",),
+    "in_dims": ("in_axes",),
+    "out_dims": ("out_axes",),
+    "descending": ("reverse",),
+    "repeat": ("repeats",),
+    "target": ("labels", "targets"),
+    "n": ("num_classes", "N", "shape"),
+    "k": ("num_classes",),
+    "fun": ("f",),
+    "func": ("fun", "f"),
+    "fn": ("fun", "f"),
+    "init": ("init_val", "initial", "carry"),
+    "map_location": ("device",),
+}
+# keywords for which rlx has no other keyword
+_ADVICE = {
+    "requires_grad": "Leave it out: rlx.grad(f) differentiates a function by its arguments.",
+    "inplace": "Leave it out: arrays are immutable, and the result is a new array.",
+    "out": "Leave it out: arrays are immutable, and the result is a new array.",
+    "order": "Leave it out: the compiler chooses the layout in memory.",
+    "seed": "Random numbers are functions of a key: key = rlx.random.key(seed).",
+    "random_state": "Random numbers are functions of a key: key = rlx.random.key(seed).",
+    "generator": "Random numbers are functions of a key: key = rlx.random.key(seed).",
+    "params": "Optimisers hold no parameters: state = optimizer.init(params).",
+    "create_graph": "Leave it out: derivatives can be differentiated again, as in rlx.grad(rlx.grad(f)).",
+    "retain_graph": "Leave it out: a function can be differentiated any number of times.",
+    "dtype": "Convert the result with .astype(dtype).",
+    "device": "Move the result with rlx.device_put(x, device).",
+    "pin_memory": "Leave it out: rlx.data.prefetch copies ahead.",
+    "num_workers": "Leave it out: rlx.data.prefetch prepares batches in a thread.",
+    "memory_format": "Leave it out: the compiler chooses the layout in memory.",
+    "non_blocking": "Leave it out.",
+}
+
+
+def advise(error: BaseException) -> None:
+    """Add the user's line and the remedy to a TypeError of a call of rlx's functions with wrong arguments.
+
+    Other errors are left alone.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> from rlx.refused_calls import advise
+    >>> try:
+    ...     jnp.sum(jnp.ones(3), dim=0)
+    ... except TypeError as error:
+    ...     advise(error)
+    ...     print(str(error).splitlines()[-1])
+    Write axis= instead of dim=.
+    """
+    found = _REFUSED.fullmatch(str(error)) if type(error) is TypeError else None
+    if found is None:
+        return
+    frames = list(_frames(error.__traceback__))
+    function = _function(frames[-1][0], found[1]) if frames else None
+    if function is None:
+        return
+    places = [(f.f_code, line) for f, line in frames if not is_ours(f.f_code.co_filename)]
+    shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]] or [user_line()]
+    error.args = ("\n".join([found[0], *shown, _instead(function, found[1], found[0])]),)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _function(caller: FrameType, name: str) -> Callable[..., Any] | None:
+    """rlx's function of this qualified name among those that the caller's code refers to; None for a user's own."""
+    code = caller.f_code
+    names = (*code.co_varnames, *code.co_freevars, *code.co_cellvars, *code.co_names)
+    level = [scope[n] for n in names for scope in (caller.f_locals, caller.f_globals) if n in scope]
+    array = getattr(sys.modules.get("rlx.array"), "Array", None)  # methods of results that have no name
+    level.append(array)
+    for _ in range(_DEEP + 1):
+        found = [value for value in level if name in (_name(value), f"{_name(type(value))}.__call__")]
+        if found:
+            return found[0] if all(map(_is_ours, found)) else None
+        level = [part for value in level for part in _attributes(value, code.co_names)]
+    return None
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__qualname__", "")
+
+
+def _is_ours(value: Any) -> bool:
+    home = getattr(value, "__module__", None) if callable(value) else type(value).__module__
+    return isinstance(home, str) and home.partition(".")[0] == "rlx"
+
+
+def _attributes(value: Any, names: Iterable[str]) -> list[Any]:
+    """Attributes of a module or of an object of rlx; a user's own objects may compute them."""
+    if isinstance(value, ModuleType):
+        return [vars(value)[n] for n in names if n in vars(value)]
+    return [getattr(value, n) for n in names if hasattr(value, n)] if _is_ours(value) else []
+
+
+def _instead(function: Callable[..., Any], name: str, message: str) -> str:
+    """The remedy for a refused call."""
+    signature = inspect.signature(function)
+    has = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    by_position = _BY_POSITION.search(message)
+    if by_position is not None:
+        return f"Pass {by_position[1]} by position, without its name."
+    given = _KEYWORD.search(message)
+    if given is not None:
+        keyword = given[1]
+        for known in _NAMES.get(keyword, ()):
+            if known in has:
+                return f"Write {known}= instead of {keyword}=."
+        near = did_you_mean(keyword, has, lambda n: f"{n}=")
+        if near or keyword in _ADVICE:
+            return near or _ADVICE[keyword]
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    shown = f"{name.rpartition('.')[2]}{signature.replace(parameters=plain, return_annotation=signature.empty)}"
+    return f"Its arguments are {shown if len(shown) <= _LONGEST else ', '.join(has)}."
