@@ -29,6 +29,7 @@ _WRITERS = {
     "put_along_axis": "",
 }
 _UFUNC_NAMES = {"true_divide": "divide"}
+_OF_TYPES = frozenset(("shape", "ndim", "size"))  # functions that need no values
 _OPERATORS = frozenset(
     "add subtract multiply divide true_divide floor_divide remainder divmod power matmul left_shift right_shift"
     " bitwise_and bitwise_or bitwise_xor equal not_equal less less_equal greater greater_equal".split()
@@ -42,7 +43,7 @@ def install_protocols(front: ModuleType) -> None:
         if func.__name__ in _WRITERS and isinstance(next(iter((*args, *kwargs.values()))), Array):
             raise errors.immutable(func.__name__, _WRITERS[func.__name__])
         function = _counterpart(func, front)
-        if function is None or not _traced((args, kwargs)):
+        if function is None or not (func.__name__ in _OF_TYPES or _traced((args, kwargs))):
             return _numpys(func, args, kwargs)
         try:
             return function(*args, **kwargs)

@@ -305,7 +305,7 @@ class Primitive:
     def watch(self, args: Sequence[Any], result: Any) -> None:
         """Raise or warn if a switch requires it: an operation has run eagerly."""
         if self.broadcasts:
-            check_ranks(self.name, [np.shape(a) for a in args])
+            check_ranks(self.name, [type_of(a).shape for a in args])
         if watching():
             refuse(self.name, args, result if self.multiple else (result,))
 

@@ -509,3 +509,7 @@ def test_samplers_put_their_numbers_where_they_are_told() -> None:
     assert rlx.random.bernoulli(rlx.random.key(0), 0.5, (3,), out_sharding=None).shape == (3,)
     with pytest.raises(rlx.errors.InputTypeError):
         rlx.random.normal(rlx.random.key(0), (2,), out_sharding=3)
+
+
+def test_numpys_shape_functions_need_no_numbers() -> None:
+    assert (np.shape(KEYS), np.ndim(KEYS), np.size(KEYS)) == (KEYS.shape, 1, KEYS.size)
