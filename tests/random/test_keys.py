@@ -512,4 +512,4 @@ def test_samplers_put_their_numbers_where_they_are_told() -> None:
 
 
 def test_numpys_shape_functions_need_no_numbers() -> None:
-    assert (np.shape(KEYS), np.ndim(KEYS), np.size(KEYS)) == (KEYS.shape, 1, KEYS.size)
+    assert (np.shape(KEYS), np.ndim(KEYS), np.size(KEYS)) == (KEYS.shape, KEYS.ndim, KEYS.size)
