@@ -52,8 +52,8 @@ def test_training_on_several_processes_is_training_on_one() -> None:
     [
         ("killed", "Signal 9 (SIGKILL)"),
         ("raises", "ValueError: mine alone"),
-        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
-        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:15."),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14, called at failing.py:"),
+        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:15, called at failing.py:"),
     ],
 )
 def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:
