@@ -135,6 +135,10 @@ def _devices(self: Any) -> set[Device]:
 
 def _address(self: Any) -> int:
     """Where the values are in memory."""
+    if not isinstance(self, ConcreteArray):
+        raise errors.ConcretizationTypeError(
+            f"A traced {self.type!r} has no address in memory.", "Take addresses of arrays outside of transformations."
+        )
     return self.storage().pointer
 
 
