@@ -174,7 +174,8 @@ class Communicator(Protocol):
         """Wait for all background work."""
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator | None:
-        """The subgroup of these members; None for a process that is not among them. All members call it."""
+        """The subgroup of these members; None for a process that is not among them. All members call it, after they
+        have agreed on the members."""
 
 
 class Alone:
@@ -314,6 +315,8 @@ def group_among(ranks: Sequence[int]) -> str:
     name = f"{WORLD}:{','.join(map(str, ranks))}"
     known = members.value
     if name not in known.groups:
+        mark = hashlib.blake2b(name.encode(), digest_size=_DIGEST).digest()
+        communicator(WORLD).compare(mark, "the ranks of a new group", f"{list(ranks)}")
         keep_groups(known.beside(name, communicator(WORLD).subgroup(name, ranks)))
     return name
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -278,6 +281,61 @@ def test_groups() -> None:
         return None
 
     assert threads.run(4, work) == [None, ([3, 1], 1), None, ([3, 1], 0)]
+
+
+def test_groups_of_different_ranks_are_refused() -> None:
+    """In another order, and if processes create only their own group. The group of all stays usable."""
+
+    def work(ranks: list[list[int]]) -> Any:
+        with pytest.raises(errors.CollectiveError, match=r"the ranks of a new group: rank 0(, 1)?: \[0, 1\]; rank"):
+            distributed.new_group(ranks[rlx.process_index()])
+        return int(distributed.all_reduce(1))
+
+    assert threads.run(2, work, [[0, 1], [1, 0]]) == [2] * 2
+    assert threads.run(4, work, [[0, 1], [0, 1], [2, 3], [2, 3]]) == [4] * 4
+
+
+FORKING = """
+import os, threading
+import rlx
+from rlx import distributed, errors
+from rlx.distributed import threads
+from rlx.ir.collectives import WORLD, communicator
+
+def hold(group, busy, done):
+    with group.turn:
+        busy.set()
+        done.wait(100)
+
+def work():
+    busy, done = threading.Event(), threading.Event()
+    other = threading.Thread(target=hold, args=(communicator(WORLD), busy, done))
+    other.start()
+    assert busy.wait(100)
+    pid = os.fork()
+    if pid == 0:
+        said = ""
+        try:
+            distributed.all_reduce(1)
+        except errors.CollectiveError as error:
+            said = str(error)
+        os._exit(0 if f"forked from rank {rlx.process_index()} of the group 'world'" in said else 1)
+    code = os.waitpid(pid, 0)[1]
+    done.set()
+    other.join()
+    return code, int(distributed.all_reduce(1))
+
+assert threads.run(2, work) == [(0, 2)] * 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_not_a_member() -> None:
+    """Also if another thread of the parent has the group's lock. The parent goes on. Other tests' libraries do not
+    let this process fork.
+    """
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:
