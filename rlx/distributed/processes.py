@@ -157,7 +157,7 @@ def new_group(ranks: Sequence[int]) -> str:
 
     Args: ranks: the ranks of its members. Their ranks in the group are 0, 1, ... in this order.
 
-    Raises: ShardingError for a rank that does not exist or is repeated, CollectiveError if processes pass different ones.
+    Raises: ShardingError for a rank that does not exist or is repeated; CollectiveError if processes pass others.
 
     >>> import rlx
     >>> from rlx.distributed import threads

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,54 @@ def swapped_names_in_jit() -> Any:
 
     compiled = rlx.jit(summed, static_argnums=1)
     return [compiled(1.0, name) for name in sorted("ab", reverse=bool(rlx.process_index()))]
+
+
+def unequal_calls(first: Any, second: Any) -> Any:
+    return lambda: (second if rlx.process_index() else first)()
+
+
+CUBE, PAIR, ENDS = jnp.ones((2, 2, 2)), [jnp.ones((2, 3)), jnp.ones((3, 2))], [(0, 1)]
+NUMBERED = {f"parameter {n}": jnp.ones(2) for n in range(40)}
+
+
+# calls whose messages have the same bytes
+UNEQUAL = {
+    "mean": [partial(distributed.all_reduce, CUBE, op) for op in ("sum", "mean")],
+    "mean of parts": [partial(distributed.reduce_scatter, CUBE, op) for op in ("mean", "sum")],
+    "order": [partial(distributed.all_reduce, PAIR[::step]) for step in (1, -1)],
+    "names": [partial(distributed.all_reduce, {name: CUBE}) for name in "ab"],
+    "long": [partial(distributed.all_reduce, {**NUMBERED, name: CUBE}) for name in ("q", "r")],
+    "names of parts": [partial(distributed.all_gather, {name: CUBE}) for name in "ab"],
+    "names of copies": [partial(distributed.broadcast, {name: CUBE}) for name in "ab"],
+    "names of messages": [partial(distributed.permute, {name: CUBE}, ENDS) for name in "ab"],
+    "axis": [partial(distributed.all_gather, CUBE, axis=axis) for axis in (0, 1)],
+    "tiled": [partial(distributed.all_gather, CUBE, tiled=tiled) for tiled in (False, True)],
+    "axis of parts": [partial(distributed.reduce_scatter, CUBE, axis=axis) for axis in (2, 1)],
+    "tiled parts": [partial(distributed.reduce_scatter, CUBE, tiled=tiled) for tiled in (False, True)],
+    "split": [partial(distributed.all_to_all, CUBE, split_axis=axis) for axis in (0, 1)],
+    "concat": [partial(distributed.all_to_all, CUBE, concat_axis=axis) for axis in (0, 1)],
+    "tiled rows": [partial(distributed.all_to_all, CUBE, tiled=tiled) for tiled in (False, True)],
+}
+
+
+@pytest.mark.parametrize("how", ["plain", "jit", "named"])
+@pytest.mark.parametrize("calls", UNEQUAL.values(), ids=UNEQUAL.keys())
+def test_unequal_calls_with_equal_messages_are_found(calls: list[Any], how: str) -> None:
+    if how == "named":
+        calls = [partial(call, name="it") for call in calls]
+    if how == "jit":
+        calls = [rlx.jit(lambda call=call: call()) for call in calls]
+    said = failure(2, unequal_calls(*calls))
+    assert re.search(r"exchange 1: rank 0: .*; rank 1: ", said) and "programs that differ" not in said, said
+
+
+def test_the_order_of_names_in_a_tree_does_not_count() -> None:
+    def work() -> Any:
+        names = "ba" if rlx.process_index() else "ab"
+        found = distributed.all_reduce({name: float(ord(name)) for name in names})
+        return found["a"].item(), found["b"].item()
+
+    assert threads.run(2, work) == [(2.0 * ord("a"), 2.0 * ord("b"))] * 2
 
 
 SWAPPED = [swapped_lines, swapped_functions, swapped_functions_of_one_line, swapped_names, swapped_names_in_jit]
