@@ -46,7 +46,7 @@ def _call(*parts: str) -> str:
 
 
 def _each(function: Callable[..., Any], trees: Any, group: str, name: str, *options: str) -> Any:
-    """The tree of function(array, the parameters of its exchange). options: of the call, unless they are the default."""
+    """The tree of function(array, the parameters of its exchange). options: of the call, if not the default ones."""
 
     def one(path: Any, x: Any) -> Any:
         return function(jnp.asarray(x), _group(group, name, _call(*options, keystr(path))))

@@ -39,8 +39,8 @@ Batched = tuple[Any, int | None]
 
 
 class ProcessCollective(LinearMap):
-    """A collective of ir.collectives. params: group; members: their number; place: the call, and its name or position in
-    a program (see ir.collectives).
+    """A collective of ir.collectives. params: group; members: their number; place: the call, and the name of the
+    exchange or its position in a program.
 
     `front`: the position next to which a mapped axis is inserted, if the operand's first axis has a row per member;
     `grows`: the number of axes that the result has in addition to the operand's.
@@ -193,9 +193,7 @@ class process_permute(ProcessCollective):
 
     own_params = {"pairs": ((0, 0),)}
 
-    def pull_back(
-        self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any
-    ) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any) -> Any:
         """The reverse permutation."""
         return process_permute(cotangent, pairs=tuple((d, s) for s, d in pairs), **params)
 
