@@ -121,7 +121,6 @@ class ThreadMember(Member):
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         with self._meeting.changed:
             inner = self._meeting.inside.setdefault(group, _Meeting(group, ranks))
-        self.barrier()
         return ThreadMember(inner, ranks.index(self.rank)) if self.rank in ranks else None
 
 
