@@ -1,4 +1,4 @@
-"""Advice on calls of rlx's functions with wrong arguments, which Python refuses before rlx sees them.
+"""Advice on calls with wrong arguments, of rlx's functions and by them, which Python refuses before rlx sees them.
 
 Calls cost nothing more: Python's TypeError gets the user's line and the advice where it passes through rlx, and where
 it is printed at the end of a program, of a thread or of a notebook's cell.
@@ -10,10 +10,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from rlx.errors import did_you_mean, is_ours, source_line, user_line
+from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
 
 __all__ = ["advise"]
 
@@ -79,16 +80,27 @@ _ADVICE = {
     "dtype": "Convert the result with .astype(dtype).",
     "device": "Move the result with rlx.device_put(x, device).",
     "pin_memory": "Leave it out: rlx.data.prefetch copies ahead.",
-    "num_workers": "Leave it out: rlx.data.prefetch prepares batches in a thread.",
+    "num_workers": "Write rlx.data.DataLoader(dataset, batch_size, num_workers=...), or rlx.data.prefetch(batches).",
     "memory_format": "Leave it out: the compiler chooses the layout in memory.",
     "non_blocking": "Leave it out.",
 }
 
+# rlx's functions -> how they call the user's
+_CALLS = {
+    "fori_loop": "fori_loop(lower, upper, body_fun, init_val) calls body_fun(i, value).",
+    "scan": "scan(f, init, xs) calls f(carry, x), where x is None without xs.",
+    "while_loop": "while_loop calls cond_fun(value) and body_fun(value): several values are one tuple, value = (i, x).",
+    "cond": "cond(predicate, true_fun, false_fun, *operands) calls the chosen function with all operands.",
+    "switch": "switch(index, branches, *operands) calls the chosen branch with all operands.",
+    "map": "map(f, xs) calls f(x), where x is one element of xs.",
+    "associative_scan": "associative_scan(fn, elems) calls fn(a, b).",
+}
+
 
 def advise(error: BaseException) -> None:
-    """Add the user's line and the remedy to a TypeError of a call of rlx's functions with wrong arguments.
+    """Add the user's line and the remedy to a TypeError of a call with wrong arguments.
 
-    Other errors are left alone.
+    The call is one of rlx's functions by the user, or one of the user's functions by rlx. Other errors are left alone.
 
     >>> import rlx, rlx.numpy as jnp
     >>> from rlx.refused_calls import advise
@@ -103,12 +115,36 @@ def advise(error: BaseException) -> None:
     if found is None:
         return
     frames = list(_frames(error.__traceback__))
-    function = _function(frames[-1][0], found[1]) if frames else None
-    if function is None:
+    if not frames:
+        return
+    function = _function(frames[-1][0], found[1])
+    if function is not None:
+        instead = _instead(function, found[1], found[0])
+    elif _is_given(frames[-1][0], found[1]):
+        instead = _as_called(frames)
+    else:
         return
     places = [(f.f_code, line) for f, line in frames if not is_ours(f.f_code.co_filename)]
     shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]] or [user_line()]
-    error.args = ("\n".join([found[0], *shown, _instead(function, found[1], found[0])]),)
+    error.args = ("\n".join([found[0], *shown, instead]),)
+
+
+def _is_given(caller: FrameType, name: str) -> bool:
+    """Whether the caller is rlx and calls a user's function of this qualified name."""
+    if not is_ours(caller.f_code.co_filename):
+        return False
+    owner = caller.f_locals.get("self")
+    values = [*caller.f_locals.values(), getattr(owner, "function", None)]
+    values.append(getattr(getattr(owner, "jitted", None), "fun", None))
+    called = [value for value in values if callable(value) and _name(value) == name]
+    return any(not is_ours(code.co_filename) for code in (getattr(value, "__code__", None) for value in called) if code)
+
+
+def _as_called(frames: list[tuple[FrameType, int]]) -> str:
+    """How rlx's function, the first after the user's last frame, calls the user's."""
+    ours = list(takewhile(is_ours, (frame.f_code.co_filename for frame, _ in reversed(frames))))
+    name = frames[-len(ours)][0].f_code.co_name if len(ours) < len(frames) else entered()
+    return _CALLS.get(name, "The transformed function takes the arguments of the original one: pass all of them to it.")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

@@ -295,6 +295,9 @@ class _Absent:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         raise missing_attribute(self.name)
 
+    def __set__(self, instance: Any, value: Any) -> None:
+        raise missing_attribute(self.name)
+
 
 def install(front: ModuleType) -> None:
     """Install Array's operators and methods; `front` is rlx.numpy, which has the functions of some methods."""

@@ -315,7 +315,8 @@ def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int 
         if not -x.ndim <= d < x.ndim:
             raise VmapAxisError(
                 f"vmap was asked to map axis {d} of an argument of shape {x.shape}, which has {x.ndim} axes.",
-                "Use an axis that the argument has, or None to leave it unmapped.",
+                "Use an axis that the argument has, or None to leave it unmapped."
+                + ("" if x.ndim else " Keyword arguments are mapped over axis 0: bind scalars with functools.partial."),
             )
         normal.append(d % x.ndim)
         sizes.add(x.shape[d])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import optree
 
-from rlx.errors import TreeMismatchError, describe
+from rlx.errors import InputTypeError, TreeMismatchError, describe
 from rlx.trees.keys import GetAttrKey, KeyPath, OwnEntry, key_of
 from rlx.trees.structure import TreeDef
 
@@ -98,6 +98,11 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     >>> rlx.tree.map(lambda x, y: x + y, {"a": 1}, {"a": 2})
     {'a': 3}
     """
+    if not callable(f):
+        raise InputTypeError(
+            f"tree.map takes a function as its first argument, but got {_kind(f)}.",
+            "Write rlx.tree.map(function, tree).",
+        )
     found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     others = [_matching(spec, tree, other, i, is_leaf) for i, other in enumerate(rest)]
     return TreeDef(spec).unflatten(builtins.map(f, found, *others))
@@ -113,9 +118,10 @@ def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = 
     if found is None:  # a node of a user's class whose own data differ
         raise TreeMismatchError(f"tree.map got trees of different structures: {reason}", _SAME_TREES)
     path, one, two = found
+    place = f" at {path}" if path else ""
     raise TreeMismatchError(
-        f"tree.map got trees of different structures: tree{path} is {_kind(one)}, and rest[{number}]{path} is"
-        f" {_kind(two)}.",
+        f"tree.map got trees of different structures: the first tree{place} is {_kind(one)},"
+        f" tree {number + 2}{place} is {_kind(two)}.",
         _SAME_TREES,
     )
 
