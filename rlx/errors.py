@@ -72,6 +72,10 @@ __all__ = [
     "warn",
 ]
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # the outermost frames of threads and processes that rlx starts: no user's code is in front of them
 _STARTERS = tuple(
@@ -81,7 +85,7 @@ _STARTERS = tuple(
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame outside rlx.
+    """The innermost frame outside rlx, and outside NumPy and SciPy, whose functions call rlx's.
 
     >>> import rlx
     >>> from rlx.errors import user_frame
@@ -89,9 +93,13 @@ def user_frame(skip: int = 1) -> FrameType | None:
     True
     """
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or _is_numerical(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_numerical(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(("numpy.", "scipy."))
 
 
 def is_ours(file: str) -> bool:

@@ -19,6 +19,7 @@ from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
 __all__ = ["advise"]
 
 _REFUSED = re.compile(r"([\w.<>]+)\(\) (?:got|missing|takes) .*")
+_FRACTION = re.compile(r"'float' object cannot be interpreted as an integer")
 _KEYWORD = re.compile(r"unexpected keyword argument '(\w+)'")
 _BY_POSITION = re.compile(r"positional-only arguments? passed as keyword arguments?: '([^']+)'")
 _LONGEST = 300  # characters of a signature
@@ -64,6 +65,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "fn": ("fun", "f"),
     "init": ("init_val", "initial", "carry"),
     "map_location": ("device",),
+    "num_workers": ("workers",),
+    "prefetch_factor": ("ahead",),
+    "collate_fn": ("collate",),
 }
 # keywords for which rlx has no other keyword
 _ADVICE = {
@@ -80,7 +84,8 @@ _ADVICE = {
     "dtype": "Convert the result with .astype(dtype).",
     "device": "Move the result with rlx.device_put(x, device).",
     "pin_memory": "Leave it out: rlx.data.prefetch copies ahead.",
-    "num_workers": "Write rlx.data.DataLoader(dataset, batch_size, num_workers=...), or rlx.data.prefetch(batches).",
+    "num_workers": "Leave it out: rlx.data.DataLoader(dataset, batch_size, workers=2) prepares batches in threads.",
+    "shuffle": "Pass key=rlx.random.key(seed) to rlx.data.DataLoader, or seed= to rlx.data.batches.",
     "memory_format": "Leave it out: the compiler chooses the layout in memory.",
     "non_blocking": "Leave it out.",
 }
@@ -95,6 +100,10 @@ _CALLS = {
     "map": "map(f, xs) calls f(x), where x is one element of xs.",
     "associative_scan": "associative_scan(fn, elems) calls fn(a, b).",
 }
+_REVERSE_RULES = (
+    "fwd takes the function's arguments and returns (result, residuals); bwd takes the arguments of nondiff_argnums,"
+    " the residuals and the cotangent of the result."
+)
 
 
 def advise(error: BaseException) -> None:
@@ -111,22 +120,31 @@ def advise(error: BaseException) -> None:
     ...     print(str(error).splitlines()[-1])
     Write axis= instead of dim=.
     """
-    found = _REFUSED.fullmatch(str(error)) if type(error) is TypeError else None
-    if found is None:
-        return
-    frames = list(_frames(error.__traceback__))
+    said = str(error) if type(error) is TypeError else ""
+    found, fraction = _REFUSED.fullmatch(said), _FRACTION.fullmatch(said)
+    frames = list(_frames(error.__traceback__)) if found or fraction else []
     if not frames:
         return
-    function = _function(frames[-1][0], found[1])
+    if found is None:
+        if is_ours(frames[-1][0].f_code.co_filename):
+            error.args = ("\n".join([said, _shown(frames), "Sizes and counts are integers: use // or int(...)."]),)
+        return
+    name = found[1].removesuffix(".__init__")
+    function = _function(frames[-1][0], name)
     if function is not None:
-        instead = _instead(function, found[1], found[0])
+        instead = _instead(function, name, found[0])
     elif _is_given(frames[-1][0], found[1]):
         instead = _as_called(frames)
     else:
         return
+    error.args = ("\n".join([found[0], _shown(frames), instead]),)
+
+
+def _shown(frames: list[tuple[FrameType, int]]) -> str:
+    """The user's line."""
     places = [(f.f_code, line) for f, line in frames if not is_ours(f.f_code.co_filename)]
-    shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]] or [user_line()]
-    error.args = ("\n".join([found[0], *shown, instead]),)
+    shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]]
+    return shown[0] if shown else user_line()
 
 
 def _is_given(caller: FrameType, name: str) -> bool:
@@ -143,6 +161,8 @@ def _is_given(caller: FrameType, name: str) -> bool:
 def _as_called(frames: list[tuple[FrameType, int]]) -> str:
     """How rlx's function, the first after the user's last frame, calls the user's."""
     ours = list(takewhile(is_ours, (frame.f_code.co_filename for frame, _ in reversed(frames))))
+    if any(frame.f_code.co_filename.endswith("custom_reverse.py") for frame, _ in frames[-2:]):
+        return _REVERSE_RULES
     name = frames[-len(ours)][0].f_code.co_name if len(ours) < len(frames) else entered()
     return _CALLS.get(name, "The transformed function takes the arguments of the original one: pass all of them to it.")
 

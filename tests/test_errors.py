@@ -192,7 +192,7 @@ def a_tracer_as_a_list_index() -> None:
     errors.TracerArrayConversionError,
     "A NumPy function (np.asarray or another) needs the value of a traced float32[3], which is "
     "not known while tracing.",
-    "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code.",
+    "Use the function of the same name in rlx.numpy or rlx.scipy, or rlx.pure_callback for NumPy code.",
     inside="<lambda>",
 )
 def a_tracer_in_a_numpy_call() -> None:

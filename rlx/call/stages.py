@@ -15,6 +15,7 @@ from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
+from rlx.offered_names import offer_names
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
@@ -23,6 +24,8 @@ from rlx.trace.tracing import close_over, place_of
 from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
+
+offer_names(globals())
 
 
 class ShapeDtypeStruct:

@@ -17,6 +17,7 @@ from rlx.backends import backend_named, device_names, memories
 from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
 from rlx.ir.program import Equation
+from rlx.offered_names import offer_names
 from rlx.trace.builder import Builder
 from rlx.version import __version__
 
@@ -45,6 +46,8 @@ __all__ = [
     "transfer_guard_device_to_host",
     "transfer_guard_host_to_device",
 ]
+
+offer_names(globals())
 
 Scope = AbstractContextManager[None]
 

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShardingError
+from rlx.offered_names import offer_names
 from rlx.sharding.mesh import known_devices, sizes_of
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
+
+offer_names(globals())
 
 
 def create_device_mesh(

@@ -13,7 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rlx.offered_names import offer_names
+
 __all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace", "stop_trace", "trace"]
+
+offer_names(globals())
 
 FILE = "rlx.trace.json"
 

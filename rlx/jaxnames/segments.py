@@ -12,9 +12,12 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.scalar import neutral
 from rlx.ir.types import is_complex, is_integer
 from rlx.numpy.placement import placed
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+offer_names(globals())
 
 
 _POSITIONS = np.dtype(np.int64)

@@ -97,7 +97,7 @@ def to_dtype(value: Any) -> np.dtype:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
             (did_you_mean(value, (d.name for d in supported_dtypes), repr) if isinstance(value, str) else "")
-            or (_SHAPE if isinstance(value, (int, np.integer)) else "")
+            or (_SHAPE if isinstance(value, (int, np.integer)) and value is not True else "")
             or "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
         ) from None
 

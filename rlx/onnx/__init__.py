@@ -13,8 +13,11 @@ from typing import Any
 
 from rlx.errors import UnsupportedError
 from rlx.installation import install_command
+from rlx.offered_names import offer_names
 
 __all__ = ["export", "load"]
+
+offer_names(globals())
 
 
 def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:

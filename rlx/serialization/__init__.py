@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
 from rlx.errors import FileFormatError, InputTypeError, TreeMismatchError, describe
+from rlx.offered_names import offer_names
 from rlx.serialization import npz, safetensors, shard_writing, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
@@ -19,6 +20,8 @@ from rlx.trace.flat import shared_array
 from rlx.trees import tree
 
 __all__ = ["load", "save"]
+
+offer_names(globals())
 
 
 class _Format(NamedTuple):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import enum
 
+from rlx.offered_names import offer_names
+
 __all__ = ["Space"]
+
+offer_names(globals())
 
 
 class Space(enum.Enum):

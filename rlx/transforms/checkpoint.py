@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from rlx.errors import OptionError
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, named_after
@@ -61,6 +62,11 @@ def checkpoint(
     """
     if fun is None:
         return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+    if policy is not None and not callable(policy):
+        raise OptionError(
+            f"checkpoint got policy={policy!r:.40}, which is not a function.",
+            "Pass one of rlx.checkpoint_policies, for instance rlx.checkpoint_policies.dots_saveable.",
+        )
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     traces = traces_of(fun)

@@ -55,9 +55,10 @@ def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
 
     try:
         return expand(prefix, full)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
+        place = tree.first_difference(prefix, full, is_leaf=_is_axis)
         raise VmapAxisError(
-            f"vmap got {what}={prefix!r}, which does not fit the arguments: {error}",
+            f"vmap got {what}={prefix!r:.80}, which does not fit the arguments{place}.",
             f"{what} is an int, None, or a tree of both with the arguments' structure (or a prefix of"
             " it), for instance in_axes=(0, None).",
         ) from None

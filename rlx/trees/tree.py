@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import optree
 
 from rlx.errors import InputTypeError, TreeMismatchError, describe
+from rlx.offered_names import offer_names
 from rlx.trees.keys import GetAttrKey, KeyPath, OwnEntry, key_of
 from rlx.trees.structure import TreeDef
 
@@ -39,6 +40,8 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+
+offer_names(globals())
 
 Class = TypeVar("Class", bound=type)
 
@@ -129,6 +132,20 @@ def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = 
 _SAME_TREES = (
     "The trees have the structure of the first, or go deeper where that has leaves: rlx.tree.structure shows it."
 )
+
+
+def first_difference(prefix: Any, full: Any, is_leaf: IsLeaf = None) -> str:
+    """Where a tree is not a prefix of another, in words; empty if both have the same nodes.
+
+    >>> from rlx.trees import tree
+    >>> tree.first_difference({"w": 0}, {"w": 1.0, "b": 2.0})
+    ": a dict with the keys 'w' for a dict with the keys 'w', 'b'"
+    """
+    found = _difference(prefix, full, "", is_leaf)
+    if found is None:
+        return ""
+    path, one, two = found
+    return f"{f' at {path}' if path else ''}: {_kind(one)} for {_kind(two)}"
 
 
 def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, Any, Any] | None:
@@ -280,9 +297,7 @@ def flatten_with_path(
     if is_leaf is not None and is_leaf_takes_path:
         answers = iter(_decisions(tree, is_leaf))
         is_leaf = lambda _: next(answers)  # noqa: E731
-    accessors, values, spec = optree.tree_flatten_with_accessor(
-        tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE
-    )
+    accessors, values, spec = optree.tree_flatten_with_accessor(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     paths = [tuple(key_of(entry) for entry in accessor) for accessor in accessors]
     return list(zip(paths, values, strict=True)), TreeDef(spec)
 
