@@ -840,7 +840,7 @@ class CallbackError(JaxRuntimeError):
 
 
 class CollectiveError(JaxRuntimeError):
-    """Processes that do not meet: one is silent or has ended, or they run different programs.
+    """A collective operation that processes did not reach together: one has stopped, or they run different programs.
 
     >>> import rlx
     >>> from rlx.distributed import threads

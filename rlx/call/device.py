@@ -219,7 +219,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree itself: its arrays come to the host when they are read, if they are not there already.
+    """The tree itself. Its arrays are copied to the host when they are read.
 
     >>> import rlx
     >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))

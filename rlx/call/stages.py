@@ -29,7 +29,7 @@ offer_names(globals())
 
 
 class ShapeDtypeStruct:
-    """Shape and dtype of an array that is not there.
+    """The shape and dtype of an array, without values.
 
     Args:
       shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.

@@ -105,7 +105,7 @@ def legacy_prng_key(new_val: str) -> Scope:
 
 
 def default_prng_impl(new_val: str) -> Scope:
-    """The random number generator of new keys, in a `with` block. Raises ValueError for one that there is not.
+    """The random number generator of new keys, in a `with` block. Raises ValueError for an unknown one.
 
     >>> import rlx
     >>> with rlx.default_prng_impl("rbg"):
@@ -342,7 +342,7 @@ def transfer_guard_device_to_host(new_val: str) -> Scope:
 def live_arrays(platform: str | None = None) -> list[Any]:
     """The arrays with values that something in this process still refers to.
 
-    Args: platform: a device's name; DeviceError for one that there is not.
+    Args: platform: a device's name; DeviceError for an unknown one.
 
     >>> import rlx
     >>> kept = rlx.numpy.ones(3)

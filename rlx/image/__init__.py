@@ -1,4 +1,4 @@
-"""rlx.image: images in another size, under jax.image's names."""
+"""rlx.image: resizing of images, as in jax.image."""
 
 from __future__ import annotations
 

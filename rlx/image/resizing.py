@@ -19,7 +19,7 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 class ResizeMethod(enum.Enum):
-    """How pixels between pixels are found.
+    """The interpolation method of `resize`.
 
     >>> import rlx
     >>> rlx.image.ResizeMethod.from_string("bilinear")

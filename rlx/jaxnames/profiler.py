@@ -1,4 +1,4 @@
-"""jax.profiler's names: times of parts of a program, on a timeline for chrome://tracing and Perfetto."""
+"""Timelines of a program's parts for chrome://tracing and Perfetto, as in jax.profiler."""
 
 from __future__ import annotations
 

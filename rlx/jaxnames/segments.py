@@ -1,4 +1,4 @@
-"""Reductions of the slices of an array by groups: the functions of jax.ops. Also found as rlx.ops.segment_sum etc."""
+"""Reductions of an array's slices by segment, as in jax.ops. They are also available as rlx.ops.segment_sum etc."""
 
 from __future__ import annotations
 

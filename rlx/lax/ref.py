@@ -183,9 +183,7 @@ tree.register_node(_Part, _divided, _joined)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A mutable reference to an array or a number.
-
-    memory_space, kind: accepted for JAX's sake.
+    """A mutable reference to an array or a number. memory_space and kind are ignored, as in JAX on one memory.
 
     >>> import rlx
     >>> ref = rlx.new_ref(rlx.numpy.zeros(2))

@@ -17,7 +17,7 @@ __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """The array sorted along an axis; several arrays are sorted together by the first num_keys.
 
-    Sorting is always stable; NaNs come last.
+    Sorting is always stable; NaNs are last.
 
     >>> import numpy as np
     >>> from rlx import lax

@@ -1,4 +1,4 @@
-"""Initialisers: functions of a key, a shape and a dtype that make a layer's first weights."""
+"""Initialisers: functions from a key, a shape and a dtype to initial weights."""
 
 from __future__ import annotations
 

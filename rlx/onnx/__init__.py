@@ -1,4 +1,4 @@
-"""ONNX models as functions of rlx, and functions as ONNX models (`pip install "rlx[onnx]"`).
+"""ONNX models as functions of rlx, and functions as ONNX models (`pip install ".[onnx]"`).
 
 `rlx.onnx.load(model)` returns a function, which supports jit, grad and vmap, and its parameters.
 `rlx.onnx.export(f, *types)` returns a model of `f`.

@@ -100,7 +100,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing.
+    """The state of a transformation without memory.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp
@@ -156,7 +156,7 @@ def needs_params(name: str, params: Tree) -> Tree:
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformationExtraArgs:
-    """One transformation after another; update passes keyword arguments to those that take them.
+    """Apply transformations one after another; update passes keyword arguments to those that accept them.
 
     >>> import rlx
     >>> from rlx import optim

@@ -121,7 +121,7 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 
 
 def clip(max_delta: Any) -> GradientTransformation:
-    """Updates brought between -max_delta and max_delta, element by element.
+    """Updates limited to the range from -max_delta to max_delta, element by element.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""rlx.scipy.interpolate: functions known on a grid, between its points."""
+"""rlx.scipy.interpolate: interpolation on regular grids."""
 
 from __future__ import annotations
 

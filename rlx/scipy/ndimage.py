@@ -1,4 +1,4 @@
-"""rlx.scipy.ndimage: sampling of images between their points."""
+"""rlx.scipy.ndimage: interpolation of images at given coordinates."""
 
 from __future__ import annotations
 

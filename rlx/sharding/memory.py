@@ -1,4 +1,4 @@
-"""rlx.memory: JAX's names for the memories of a device; here there is one."""
+"""rlx.memory: JAX's memory spaces; a device of rlx has one memory."""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Callable[..., Any]:
-    """`fun` with its intermediate values computed again in the backward pass instead of kept.
+    """`fun`, whose intermediate values are recomputed in the backward pass instead of stored.
 
     Args:
       policy: a function of (primitive, *types, **params) that selects the values that are kept;
         see `checkpoint_policies`.
       static_argnums, static_argnames: arguments that are not arrays.
-      prevent_cse, concrete: accepted for JAX's sake: repeated work is never merged with the first.
+      prevent_cse, concrete: ignored; recomputed operations are never merged with the originals.
 
     >>> import rlx
     >>> import rlx.numpy as jnp

@@ -1,4 +1,4 @@
-"""rlx.scipy.sparse.linalg: linear systems solved by products with a matrix, or with a function in its place."""
+"""rlx.scipy.sparse.linalg: iterative solvers of linear systems, for matrices and for functions."""
 
 from rlx.offered_names import offer_names
 from rlx.scipy.sparse.linalg.conjugate_gradients import bicgstab, cg
