@@ -66,6 +66,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "init": ("init_val", "initial", "carry"),
     "map_location": ("device",),
     "num_workers": ("workers",),
+    "like": ("template",),
+    "template": ("like",),
     "prefetch_factor": ("ahead",),
     "collate_fn": ("collate",),
 }

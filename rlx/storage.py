@@ -41,7 +41,8 @@ class Device:
 
     A process's first device of a platform also equals the name: `x.device == "cpu"`. If the devices
     of a platform differ, `unit` names the kind of this one, and the device also equals the name with the unit:
-    `x.device == "mlx:cpu"`. Numbers continue from process to process; `local_hardware_id` is the number within its process.
+    `x.device == "mlx:cpu"`. Numbers continue from process to process; `local_hardware_id` is the number within its
+    process.
 
     >>> import rlx.numpy as jnp
     >>> device = jnp.ones(3).device

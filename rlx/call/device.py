@@ -162,7 +162,7 @@ def device_put(
         `.sharding` is the requested one. None leaves arrays where they are; other values are put on the default device.
       may_alias: True shares the memory of NumPy arrays: writing to them changes the result. Otherwise
         writable memory is copied.
-      src, donate: accepted for JAX's sake.
+      src, donate: accepted for JAX compatibility.
 
     Raises: DeviceError for an invalid place; ShardingError for a sharding that does not fit an array.
 

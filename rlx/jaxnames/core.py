@@ -134,7 +134,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
       jaxpr: a Program.
       consts: values of its constants, in order.
       args: one array or number for each of its inputs.
-      propagate_source_info: accepted for JAX's sake: new equations keep the user's line of the old ones.
+      propagate_source_info: accepted for JAX compatibility: new equations keep the user's line of the old ones.
 
     Returns: a list of its outputs.
 

@@ -68,7 +68,7 @@ def segment_sum(
       segment_ids: integers, of the leading axes of `data`: the segment of each slice. Ids outside of
         [0, num_segments) are dropped; with mode="clip" they count as the nearest segment.
       num_segments: the length of the result; by default one more than the largest id, which must then be known.
-      indices_are_sorted, unique_indices, bucket_size: accepted for JAX's sake; the result does not depend on them.
+      indices_are_sorted, unique_indices, bucket_size: accepted for JAX compatibility and ignored.
       out_sharding: the sharding of the result.
 
     >>> import numpy as np, rlx

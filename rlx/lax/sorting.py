@@ -55,7 +55,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """The k largest elements along an axis in descending order, and their positions, which are int32.
 
-    Args: operand: real numbers; k: number of elements; axis. is_stable: accepted for JAX's sake: equal elements
+    Args: operand: real numbers; k: number of elements; axis. is_stable: accepted for JAX compatibility: equal elements
       always keep their order.
 
     Raises ShapeError if the axis has fewer elements, or too many for int32.

@@ -193,7 +193,10 @@ def _format(self: Any, spec: str) -> str:
     if not spec:
         return str(self)
     if isinstance(self, ConcreteArray):
-        raise TypeError(f"unsupported format string {spec!r} for an array of shape {self.shape}")
+        raise errors.InputTypeError(
+            f"unsupported format string {spec!r} for an array of shape {self.shape}.",
+            "Format one element, x[i], or write np.array2string(np.asarray(x), precision=3).",
+        )
     raise errors.ConcretizationTypeError(
         f"A traced {self.type!r} is formatted with {spec!r}, but its value is not known while tracing.",
         "Use rlx.debug.print, or return the value and format it outside.",

@@ -443,8 +443,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     every = (*types, *program.output_types)
     if not (all(is_inexact(t.dtype) for t in every) or all(is_integer(t.dtype) for t in every)):
         raise DtypeError(
-            f"linear_transpose takes a function from numbers with a fraction to such, or from integers to integers;"
-            f" {flat.name} goes from {', '.join(map(repr, types))} to {', '.join(map(repr, program.output_types))}.",
+            "linear_transpose needs inputs and outputs that are all inexact (float or complex) or all integers;"
+            f" {flat.name} maps {', '.join(map(repr, types))} to {', '.join(map(repr, program.output_types))}.",
             "Convert the arguments, or the results, with .astype(...).",
         )
 
