@@ -1591,6 +1591,22 @@ with rlx.debug_nans(True):
             "rlx.grad(rule, argnums=1)(2, 3.0)"
         ),
     ),
+    Row(
+        "format of a vector",
+        "print(f'{v:.2f}')  # here",
+        "InputTypeError",
+        "unsupported format string '.2f' for an array of shape (3,).",
+        "Format one element, x[i], or write np.array2string(np.asarray(x), precision=3).",
+        "print(f'{v[0]:.2f}')",
+    ),
+    Row(
+        "restore with the keyword of load",
+        "rlx.CheckpointManager(folder).restore(like={'w': v})  # here",
+        "TypeError",
+        "CheckpointManager.restore() got an unexpected keyword argument 'like'",
+        "Write template= instead of like=.",
+        "rlx.CheckpointManager(folder).all_steps()",
+    ),
 )
 LEAST = 140  # rows that are answered with line and remedy
 
