@@ -281,7 +281,7 @@ def _no_switch(name: str) -> AttributeError:
     """The error for an unknown switch; a cheap one for names that Python looks up on every object."""
     if name.startswith("_"):
         return AttributeError(f"rlx has no switch named {name!r}")
-    known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES)
+    known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES, "enable_x64")
     near = did_you_mean(name, known, repr)
     return MissingNameError(
         f"rlx has no switch named {name!r}.", near or f"There are: {', '.join(_SWITCHES)}.", name=name, known=known

@@ -162,7 +162,7 @@ def device_put(
         `.sharding` is the requested one. None leaves arrays where they are; other values are put on the default device.
       may_alias: True shares the memory of NumPy arrays: writing to them changes the result. Otherwise
         writable memory is copied.
-      src, donate: accepted for JAX's sake.
+      src, donate: accepted for JAX compatibility.
 
     Raises: DeviceError for an invalid place; ShardingError for a sharding that does not fit an array.
 
@@ -219,7 +219,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree itself: its arrays come to the host when they are read, if they are not there already.
+    """The tree itself. Its arrays are copied to the host when they are read.
 
     >>> import rlx
     >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))

@@ -13,8 +13,11 @@ from rlx.config import Config, config, scoped
 from rlx.distributed.members import Member, patience, silence
 from rlx.errors import CollectiveError, OptionError
 from rlx.ir.collectives import WORLD, Members, members
+from rlx.offered_names import offer_names
 
 __all__ = ["run"]
+
+offer_names(globals())
 
 _NOTHING = object()
 
