@@ -11,7 +11,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
-from rlx.config import config, scoped
+from rlx.config import config, initial_device, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator
 from rlx.ir.types import is_key
@@ -134,18 +134,18 @@ def default_backend() -> str:
     return config.device
 
 
-def default_device(new_val: str | Device) -> AbstractContextManager[None]:
+def default_device(new_val: str | Device | None) -> AbstractContextManager[None]:
     """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
 
     Programs and operations on NumPy arrays and numbers run on it; others run on the device of their
-    arrays.
+    arrays. None is the device that is the default when rlx is imported.
 
     >>> import rlx
     >>> with rlx.default_device("reference"):
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device_named(new_val).name
+    name = initial_device() if new_val is None else device_named(new_val).name
     backend_named(name)
     return scoped(device=name)
 
