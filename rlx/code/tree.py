@@ -7,7 +7,7 @@ arithmetic is `Apply`, an operation of the scalar alphabet (ir/scalar.py), which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np

@@ -15,7 +15,8 @@ from rlx.backends.loops.names import identifier
 from rlx.backends.loops.printing import printed
 from rlx.backends.loops.walk import Mapping, kernel_code, kernel_parameters
 from rlx.code.inlining import inlined
-from rlx.code.tree import Allocate, Array, Block
+from rlx.code.tree import Allocate, Array, Block, Coordinate, Number
+from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
 from rlx.ir.types import element_dtype
 
@@ -116,10 +117,13 @@ def step_of(
 
 def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
     """The launch that sets a buffer of 32-bit integers to 0."""
-    item = f"({dialect.number_type}){dialect.group_number()} * {limits.group} + {dialect.number_in_group()}"
-    body = [dialect.number("point", item), f"if (point < {buffer.size}) cleared[point] = 0;"]
-    return step_of(
-        f"{label}_start", "items", dialect, [Parameter("cleared", buffer.dtype, True)], [buffer], body,
+    code = CodeWriter()
+    item, group = Coordinate(np.dtype(np.int32), "item"), Coordinate(np.dtype(np.uint32), "group")
+    point = code.declare("point", group * limits.group + item)
+    with code.when(point < buffer.size):
+        code.write(Array("cleared", buffer.dtype)[point], Number(buffer.dtype, 0))
+    return code_step(
+        f"{label}_start", "items", dialect, [Parameter("cleared", buffer.dtype, True)], [buffer], code.block,
         ceiling(buffer.size, limits.group), limits.group,
     )  # fmt: skip
 
