@@ -369,11 +369,12 @@ class VectorWrite(Statement):
 class FragmentProduct(Statement):
     """The items of a warp multiply fragments of two matrices and add the products to their sums.
 
-    unit: the matrix unit, which says where an item's words and sums belong. sums: the item's array; its first index is
+    unit: the matrix unit, which says where an item's words and sums belong. dtype: of the multiplied numbers. sums: the item's array; its first index is
     `row`. words: an item's words of the left matrix, then of the right one.
     """
 
     unit: Any
+    dtype: np.dtype
     sums: Array
     row: Expression
     words: tuple[Expression, ...]

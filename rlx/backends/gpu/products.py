@@ -366,7 +366,7 @@ class _ProductCode:
             left = [lhs[self._row_of_warp(row), word + first] for row, word in units.left]
             right = [rhs[self._column_of_warp(column, part), word + first] for column, word in units.right]
             with self.code.loop(part, 0, self.held_sums[0], unrolled=True):
-                self.code.add(FragmentProduct(units, self.sums, part, (*left, *right)))
+                self.code.add(FragmentProduct(units, self.held, self.sums, part, (*left, *right)))
 
     def multiply(self) -> None:
         """A slice's products."""

@@ -96,7 +96,7 @@ class Printer:
                 return [dialect.vector_read(target, array, self.plain(position))]
             case VectorWrite(array, position, source):
                 return [dialect.vector_write(array, self.plain(position), source)]
-            case FragmentProduct(unit, sums, row, words):
+            case FragmentProduct(unit, _, sums, row, words):
                 operands = [f"{sums.name}[{self.plain(row)}]", *map(self.plain, words)]
                 return [f"{dialect.fragment_product(unit)}({', '.join(operands)});"]
             case Barrier():
@@ -133,7 +133,7 @@ class Printer:
                 instruction = Instruction(op, tuple(range(len(arguments))), dtype, attribute)
                 texts = [self.expression(argument) for argument in arguments]
                 return dialect.operation(instruction, texts, [argument.dtype for argument in arguments])
-            case Element(dtype, array, position):
+            case Element():
                 return self._element(expression)
             case Coordinate(dtype, of):
                 return dialect.coordinate(of, dtype)
