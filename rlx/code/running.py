@@ -253,7 +253,7 @@ class _Launch:
                 return cast(self._read(array, self._place(array, position, mask), mask), dtype)
             case Shuffle():
                 return self._shuffle(expression, mask)
-            case Aligned(_, arrays, nbytes):
+            case Aligned(_, _, nbytes):
                 return np.asarray(nbytes <= self.vector)
         raise AssertionError(f"{type(expression).__name__} is not interpreted")
 
@@ -368,7 +368,8 @@ class _Launch:
             meets = ((other >= 0) & (other != lanes) & ~ordered) | several
             if meets.any():
                 at = int(np.argmax(meets))
-                item, by = lanes[at] % self.items, "several items" if other[at] < 0 else f"item {other[at] % self.items}"
+                item = lanes[at] % self.items
+                by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
                 which = "the same group" if near[at] or other[at] < 0 else "another group"
                 raise CodeFault(
                     f"{memory.array.name}[{where[1][at]}]: {by} {did} what item {item} of {which} {does}, "
@@ -432,8 +433,8 @@ class _Launch:
         if not np.all(mask.reshape(-1, unit.items) == mask.reshape(-1, unit.items)[:, :1]):
             raise CodeFault("a matrix product in which some items of a warp do not take part")
         words = [self.value(word, mask).astype(np.uint32) for word in statement.words]
-        left = self._matrix(unit.left, words[:count], 16, statement.dtype, unit)
-        right = self._matrix(unit.right, words[count:], unit.columns, statement.dtype, unit)
+        left = self._matrix(unit.left, words[:count], 16, statement.dtype, unit.items)
+        right = self._matrix(unit.right, words[count:], unit.columns, statement.dtype, unit.items)
         products = np.einsum("wrk,wck->wrc", left, right)
         lane = self.lanes % unit.items
         warp = self.lanes // unit.items
@@ -453,10 +454,9 @@ class _Launch:
 
     def _matrix(
         self, places: Sequence[tuple[Expression, Expression]], words: Sequence[np.ndarray], rows: int,
-        dtype: np.dtype, unit: object,
+        dtype: np.dtype, items: int,
     ) -> np.ndarray:  # fmt: skip
         """The rows of each warp's matrix, as numbers to multiply."""
-        items: int = unit.items  # type: ignore[attr-defined]
         lane, warp = self.lanes % items, self.lanes // items
         found = np.zeros((warp[-1] + 1, rows, 8), np.uint32)
         for (row, word), value in zip(places, words, strict=True):

@@ -15,10 +15,11 @@ import numpy as np
 from rlx.ir.types import compute_dtype
 
 __all__ = [
-    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Comment", "Coordinate", "Declare",
-    "Either", "Element", "Expression", "Fence", "ForLoop", "FragmentProduct", "FreeLoop", "If", "Leave", "Linear", "Number",
-    "Quotient", "Register", "Remainder", "Shuffle", "Skip", "Space", "Statement", "VectorRead", "VectorWrite", "Write", "arrays_in", "blocks_of",
-    "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Comment",
+    "Coordinate", "Declare", "Either", "Element", "Expression", "Fence", "ForLoop", "FragmentProduct", "FreeLoop",
+    "If", "Leave", "Linear", "Number", "Quotient", "Register", "Remainder", "Shuffle", "Skip", "Space", "Statement",
+    "VectorRead", "VectorWrite", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index", "mapped",
+    "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
@@ -182,10 +183,10 @@ class Shuffle(Expression):
 class Array:
     """Memory: of the device (a parameter of the kernel), of a group, or of a single work-item.
 
-    shape: the sizes of the dimensions, known for arrays of groups and items. Elements of `device` arrays have one index.
-    `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words: the wider dtype in which
-    the array is declared, and other code reads it; None: its own. vector: whether an item loads and stores its elements
-    at once.
+    shape: the sizes of the dimensions, known for arrays of groups and items. Elements of `device` arrays have one
+    index. `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words: the wider dtype
+    in which the array is declared, and other code reads it; None: its own. vector: whether an item loads and stores its
+    elements at once.
     """
 
     name: str
@@ -296,8 +297,8 @@ class ForLoop(Statement):
     """A loop over start, start + step, ... below stop; from the last to the first one if it is `backward`.
 
     threads: whether iterations may run at the same time. unrolled: whether each iteration has its own code.
-    advance: how an index follows from the one before. With "multiply" the loop ends at `stop` as well; with "divide" the
-    index shrinks, and the last one is at least `stop`. reductions: registers into which the loop only combines
+    advance: how an index follows from the one before. With "multiply" the loop ends at `stop` as well; with "divide"
+    the index shrinks, and the last one is at least `stop`. reductions: registers into which the loop only combines
     elements, in any order, with their reducers.
     """
 
@@ -349,7 +350,7 @@ class Allocate(Statement):
 
 @dataclass(frozen=True, slots=True)
 class VectorRead(Statement):
-    """Set an item's array to neighbouring elements, which are loaded at once: their address is a multiple of their size."""
+    """Set an item's array to neighbouring elements, which are loaded at once; the array has their alignment."""
 
     target: Array
     array: Array
@@ -369,8 +370,8 @@ class VectorWrite(Statement):
 class FragmentProduct(Statement):
     """The items of a warp multiply fragments of two matrices and add the products to their sums.
 
-    unit: the matrix unit, which says where an item's words and sums belong. dtype: of the multiplied numbers. sums: the item's array; its first index is
-    `row`. words: an item's words of the left matrix, then of the right one.
+    unit: the matrix unit, which knows the places of an item's words and sums. dtype: of the multiplied numbers. sums:
+    the item's array; its first index is `row`. words: an item's words of the left matrix, then of the right one.
     """
 
     unit: Any

@@ -258,8 +258,8 @@ class DeviceDialect(CDialect):
         if array.vector:
             return f"{self.vector(array.dtype, *array.shape)} {array.name};"
         kind = memory_type(array.words or array.dtype)
-        extents = "".join(f"[{extent}]" for extent in array.shape)
-        return f"{self.group_space} {kind} {array.name}{extents};" if array.space == "group" else f"{kind} {array.name}{extents};"
+        space = f"{self.group_space} " if array.space == "group" else ""
+        return f"{space}{kind} {array.name}{''.join(f'[{extent}]' for extent in array.shape)};"
 
     def viewed(self, array: Array, name: str) -> str:
         """A cast pointer."""

@@ -257,7 +257,7 @@ class GridMapping(Mapping):
         self.shuffles = shuffles
         self.shared = shared_dimension(grid.kernel) if grid.lanes > 1 else -1
         self.row = row
-        self.loaded: set[int] = set()  # loads whose elements are already in registers
+        self.kept: set[int] = set()  # loads whose elements are already in registers
 
     @property
     def lane(self) -> Expression:
@@ -307,8 +307,8 @@ class GridMapping(Mapping):
         """Load an element; the first sweep that loads it keeps it in a register."""
         if not self.row or number not in self.row.loads:
             return None
-        if number not in self.loaded:
-            self.loaded.add(number)
+        if number not in self.kept:
+            self.kept.add(number)
             walk.code.write(self._held(walk, number), value)
         return self._held(walk, number)
 

@@ -213,7 +213,7 @@ class _ProductCode:
         self.axes = [Register(position, f"batch{n}") for n in range(len(self.product.out.shape) - 2)]
         self.row, self.column = Register(position, "row"), Register(position, "column")
         self.sums = Array("sums", self.dtype, "item", self.held_sums)
-        self.sum = self.sums[_R, _C]
+        self.sum: Expression = self.sums[_R, _C]
 
     def make(self) -> None:
         """All statements of the kernel."""
@@ -231,7 +231,7 @@ class _ProductCode:
             code.declare(_DOWN.name, ITEM // self.across)
         code.allocate(self.sums)
         with code.loop(_R, 0, self.held_sums[0]), code.loop(_C, 0, self.held_sums[1]):
-            code.write(self.sum, self.zero)
+            code.write(self.sums[_R, _C], self.zero)
         with code.loop(Register(self.position, "depth"), start, stop, self.slice):
             self.load("lhs", product.lhs, self.fused.lhs, self.row, product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, self.column, product.columns)
@@ -324,7 +324,8 @@ class _ProductCode:
             words = self.words(name)
             if self.held.itemsize < 4:
                 each = 4 // self.held.itemsize
-                words = replace(words, dtype=self.held, words=words.dtype, shape=(words.shape[0], each * words.shape[1]))
+                shape = words.shape[0], each * words.shape[1]
+                words = replace(words, dtype=self.held, words=words.dtype, shape=shape)
             self.code.write(words[_F, _D], value)
         else:
             self.code.write(self.tile(name)[_D, _F], value)
@@ -379,7 +380,7 @@ class _ProductCode:
                 code.write(left[e], self.tile("lhs")[_D, _DOWN + self.down * e])
                 code.write(right[e], self.tile("rhs")[_D, _ACROSS + self.across * e])
             with code.loop(_R, 0, _EACH), code.loop(_C, 0, _EACH):
-                code.write(self.sum, self._added(left[_R], right[_C]))
+                code.write(self.sums[_R, _C], self._added(left[_R], right[_C]))
 
     def _added(self, left: Expression, right: Expression) -> Expression:
         if self.dtype.kind == "f":
@@ -530,8 +531,8 @@ class _Result(_Inside):
     def __init__(self, reader: Loops, result: Buffer, value: Expression) -> None:
         self.reader, self.result, self.value = reader, result, value
 
-    def element(self, walk: Walk, access: Access, extra: Expression | None = None) -> Expression:
+    def loaded(self, walk: Walk, access: Access, extra: Expression | None = None) -> Expression:
         """The item's sum, or an element of memory."""
         if walk.loops.operands[access.operand] is self.result:
             return self.value
-        return super().element(walk, access, extra)
+        return super().loaded(walk, access, extra)

@@ -194,7 +194,7 @@ class Dialect(ABC):
         """An array that is declared in words, as an array of its own dtype."""
         raise NotImplementedError(f"{self.language} has no arrays of words")
 
-    def fragment_product(self, unit: Any) -> str:
+    def fragment_product(self, fragments: Any) -> str:
         """The function in which a warp multiplies fragments: of an item's sums and its words of both matrices."""
         raise NotImplementedError(f"{self.language} has no matrix units")
 

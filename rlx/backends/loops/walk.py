@@ -81,6 +81,10 @@ class Mapping(ABC):
         """The element of an access."""
         return walk.arrays[access.operand][walk.place(access, extra)]
 
+    def loaded(self, walk: Walk, access: Access, extra: Expression | None = None) -> Expression:
+        """The value that an access loads."""
+        return self.element(walk, access, extra)
+
     def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
         """Open a loop over a row dimension; if there are `reductions`, its body computes nothing else."""
         nest.enter_context(
@@ -349,7 +353,7 @@ class Walk:
         if op in ("reduce", "cumulate"):  # in a kernel without row dimensions
             return arguments[0]
         if op == "load":
-            return self.mapping.element(self, attribute, arguments[0] if arguments else None)
+            return self.mapping.loaded(self, attribute, arguments[0] if arguments else None)
         return Apply(instruction.dtype, op, tuple(arguments), attribute)
 
     # ------------------------------------------------------------------ stores

@@ -45,7 +45,8 @@ _NAMES = {
     "int8": ("i8", "int32"), "uint8": ("u8", "uint32"),
 }  # fmt: skip
 _MFMA = ((LANE % 16, LANE // 16 * 2), (LANE % 16, LANE // 16 * 2 + 1))
-_WMMA = tuple((LANE % 16, Number(LANE.dtype, word)) for word in range(FRAGMENT_WORDS))  # items at distance 16 have the same words
+# items at distance 16 have the same words
+_WMMA = tuple((LANE % 16, Number(LANE.dtype, word)) for word in range(FRAGMENT_WORDS))
 _HALVES = {dtype: _NAMES[dtype][0] for dtype in ("float16", "bfloat16")}
 _FENCE = 'asm volatile("" : "+v"(made) : : "memory");'
 _CHAIN = Chain(1, 16, turned=True)  # a column of sums is a column of the next right matrix
