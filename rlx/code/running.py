@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlx.code.faults import CodeFault
 from rlx.code.scalars import apply, cast, reducer_function
 from rlx.code.tree import (
     Aligned,
@@ -51,13 +52,9 @@ from rlx.code.tree import (
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import compute_dtype
 
-__all__ = ["CodeFault", "run_code"]
+__all__ = ["run_code"]
 
 _NOBODY, _SEVERAL = -1, -2
-
-
-class CodeFault(Exception):
-    """Code does what a device would not report: a race, an access out of bounds, a barrier that some items miss."""
 
 
 def run_code(
@@ -76,7 +73,7 @@ def run_code(
     >>> run_code(code.block, {"y": np.arange(4, dtype=np.int32)}, items=4)
     Traceback (most recent call last):
     ...
-    rlx.code.running.CodeFault: y[3]: item 0 wrote what item 3 of the same group reads, without a barrier in between
+    rlx.code.faults.CodeFault: y[3]: item 0 wrote what item 3 of the same group reads, without a barrier in between
     """
     with np.errstate(all="ignore"):
         _Launch(memory, groups, items, vector).run(code, np.ones(groups * items, bool))

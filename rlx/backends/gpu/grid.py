@@ -406,9 +406,9 @@ def combine_group(
         code.write(shared[ITEM // warp], register)
     code.add(Barrier())
     code.assign(register, shared[0])
-    part = Register(np.dtype(np.int32), "part")
-    with code.loop(part, 1, lanes // warp):
-        combine(shared[part])
+    other = Register(np.dtype(np.int32), "other_warp")
+    with code.loop(other, 1, lanes // warp):
+        combine(shared[other])
     code.add(Barrier())
 
 

@@ -14,9 +14,11 @@ from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
 from rlx.backends.loops.printing import printed
 from rlx.backends.loops.walk import Mapping, kernel_code, kernel_parameters
+from rlx.code.checking import check_code
 from rlx.code.inlining import inlined
 from rlx.code.tree import Allocate, Array, Block, Coordinate, Number
 from rlx.code.writing import CodeWriter
+from rlx.config import config
 from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
 from rlx.ir.types import element_dtype
 
@@ -141,6 +143,8 @@ def code_step(
 ) -> Step:
     """A step of a kernel with this code."""
     small = inlined(code)
+    if config.check:
+        check_code(small)
     body = printed(small, dialect)
     return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, unit=unit, code=small)
 
