@@ -249,6 +249,8 @@ def parameters(found: inspect.Signature) -> Iterator[str]:
     kinds = [p.kind for p in found.parameters.values()]
     starred = False
     for place, parameter in enumerate(found.parameters.values()):
+        if parameter.name.startswith("_"):  # accepted for code that is written for JAX
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             yield "*"
         starred |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)

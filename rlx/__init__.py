@@ -1,4 +1,4 @@
-"""rlx: JAX's transformations on the array libraries that people already have."""
+"""rlx: grad, jvp, vmap and jit for NumPy code, compiled for the CPU and other devices."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 from rlx.errors import DeviceError, MissingNameError, OptionError, did_you_mean
 from rlx.statics import static_key
 
-__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped", "seconds_of"]
+__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "initial_device", "scoped", "seconds_of"]
 
 
 class ChosenDevice(str):
@@ -31,8 +31,13 @@ class ChosenDevice(str):
     __slots__ = ()
 
 
-def _default_device() -> str:
-    """RLX_DEVICE; without it the GPU of a Mac if MLX is installed, else the CPU."""
+def initial_device() -> str:
+    """RLX_DEVICE; without it the GPU of a Mac if MLX is installed, else the CPU.
+
+    >>> from rlx.config import initial_device
+    >>> isinstance(initial_device(), str)
+    True
+    """
     named = os.environ.get("RLX_DEVICE")
     if named:
         return named
@@ -125,7 +130,7 @@ class Config(threading.local):
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: Aside[str] = os.environ.get("RLX_DUMP", "")
-    device: str = _default_device()
+    device: str = initial_device()
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     deterministic: bool = _flag("RLX_DETERMINISTIC")
     numpy_rank_promotion: str = "allow"
@@ -225,6 +230,7 @@ class Config(threading.local):
 
 # JAX's names for switches of rlx
 _OTHER_NAMES = {
+    "default_device": "device",
     "platform_name": "device",
     "platforms": "device",
     "enable_checks": "check",
@@ -281,7 +287,7 @@ def _no_switch(name: str) -> AttributeError:
     """The error for an unknown switch; a cheap one for names that Python looks up on every object."""
     if name.startswith("_"):
         return AttributeError(f"rlx has no switch named {name!r}")
-    known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES)
+    known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES, "enable_x64")
     near = did_you_mean(name, known, repr)
     return MissingNameError(
         f"rlx has no switch named {name!r}.", near or f"There are: {', '.join(_SWITCHES)}.", name=name, known=known
@@ -317,6 +323,8 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         check_precision(value)
     if name in ("default_float", "default_int"):
         value = np.dtype(value)
+    if name == "device":
+        value = initial_device() if value is None else getattr(value, "name", value)
     return [(name, value)]
 
 

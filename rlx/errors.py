@@ -72,6 +72,10 @@ __all__ = [
     "warn",
 ]
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # the outermost frames of threads and processes that rlx starts: no user's code is in front of them
 _STARTERS = tuple(
@@ -81,7 +85,7 @@ _STARTERS = tuple(
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame outside rlx.
+    """The innermost frame outside rlx, and outside NumPy and SciPy, whose functions call rlx's.
 
     >>> import rlx
     >>> from rlx.errors import user_frame
@@ -89,9 +93,13 @@ def user_frame(skip: int = 1) -> FrameType | None:
     True
     """
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or _is_numerical(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_numerical(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(("numpy.", "scipy."))
 
 
 def is_ours(file: str) -> bool:
@@ -803,7 +811,7 @@ class DeviceError(RlxError, ValueError, RuntimeError):
     >>> rlx.devices("toaster")
     Traceback (most recent call last):
         ...
-    rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, ...
+    rlx.errors.DeviceError: There is no device 'toaster'; rlx has backends for: cpu, ...
     """
 
 
@@ -832,7 +840,7 @@ class CallbackError(JaxRuntimeError):
 
 
 class CollectiveError(JaxRuntimeError):
-    """Processes that do not meet: one is silent or has ended, or they run different programs.
+    """A collective operation that processes did not reach together: one has stopped, or they run different programs.
 
     >>> import rlx
     >>> from rlx.distributed import threads

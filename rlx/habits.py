@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import partial, reduce
+from pkgutil import resolve_name
 
 from rlx.errors import MissingNameError, did_you_mean, similar
 
@@ -181,8 +182,11 @@ _ANYWHERE: dict[str, str] = {
     "clip_grad_norm_": "Write rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), rlx.optim.adam(1e-3)).",
     "enable_eager_execution": "Leave it out: functions without rlx.jit run at once.",
     "scipy": "Write rlx.scipy.",
-    "curve_fit": "Write rlx.scipy.optimize.minimize(lambda p: ((f(x, p) - y) ** 2).sum(), p0, method='BFGS').",
-    "least_squares": "Write rlx.scipy.optimize.minimize(lambda p: (residuals(p) ** 2).sum(), p0, method='BFGS').",
+    **dict.fromkeys(
+        ("curve_fit", "least_squares"),
+        "Pass rlx's function and derivative to SciPy: scipy.optimize.least_squares(rlx.jit(residuals), p0,"
+        " jac=rlx.jit(rlx.jacfwd(residuals))). In jit, write rlx.scipy.optimize.minimize.",
+    ),
     "solve_ivp": "Write rlx.experimental.ode.odeint(f, y0, t): f is called as f(y, t).",
     "odeint": "Write rlx.experimental.ode.odeint(f, y0, t).",
     "rand": "Write rlx.random.uniform(key, shape).",
@@ -213,6 +217,9 @@ def _find(module: str, name: str, known: Iterable[str]) -> str:
     said = _MODULE_NAMES.get(module, {}).get(name) or _elsewhere(name) or _ANYWHERE.get(name)
     if said:
         return said
+    theirs = _original(module, name)
+    if theirs:
+        return f"Outside of jit, {theirs} takes rlx arrays and rlx functions."
     own = tuple(known)
     least = max([ratio for ratio, _ in similar(name, own)], default=0.0)
     homes: dict[str, str] = {}
@@ -222,6 +229,17 @@ def _find(module: str, name: str, known: Iterable[str]) -> str:
     better = [n for ratio, n in similar(name, homes.keys() - set(own)) if ratio > least]
     near = did_you_mean(name, [*own, *better], lambda n: f"{homes[n]}.{n}" if n in better else n)
     return near or f"dir({module}) lists its names."
+
+
+def _original(module: str, name: str) -> str:
+    """The path of a function of NumPy or SciPy that rlx's module of the same name does not have; empty if none."""
+    path = module.removeprefix("rlx.")
+    if path == module or path.partition(".")[0] not in ("numpy", "scipy"):
+        return ""
+    try:
+        return f"{path}.{name}" if callable(resolve_name(f"{path}.{name}")) else ""
+    except (AttributeError, ImportError, ValueError):
+        return ""
 
 
 def missing_attribute(name: str) -> MissingNameError:

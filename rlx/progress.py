@@ -17,12 +17,15 @@ from rlx.errors import UnsupportedError
 from rlx.forks import reopen_after_fork
 from rlx.installation import install_command
 from rlx.ir.types import is_integer
+from rlx.offered_names import offer_names
 from rlx.ops.callback import HostFunction, debug_callback
 from rlx.trace.tracing import known_value
 from rlx.transforms.custom_batching import custom_vmap
 from rlx.trees import tree
 
 __all__ = ["fori_loop", "scan", "while_loop"]
+
+offer_names(globals())
 
 _UPDATES = 20  # of a bar whose total is known
 

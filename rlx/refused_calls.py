@@ -1,4 +1,4 @@
-"""Advice on calls of rlx's functions with wrong arguments, which Python refuses before rlx sees them.
+"""Advice on calls with wrong arguments, of rlx's functions and by them, which Python refuses before rlx sees them.
 
 Calls cost nothing more: Python's TypeError gets the user's line and the advice where it passes through rlx, and where
 it is printed at the end of a program, of a thread or of a notebook's cell.
@@ -10,14 +10,16 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from rlx.errors import did_you_mean, is_ours, source_line, user_line
+from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
 
 __all__ = ["advise"]
 
 _REFUSED = re.compile(r"([\w.<>]+)\(\) (?:got|missing|takes) .*")
+_FRACTION = re.compile(r"'float' object cannot be interpreted as an integer")
 _KEYWORD = re.compile(r"unexpected keyword argument '(\w+)'")
 _BY_POSITION = re.compile(r"positional-only arguments? passed as keyword arguments?: '([^']+)'")
 _LONGEST = 300  # characters of a signature
@@ -63,6 +65,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "fn": ("fun", "f"),
     "init": ("init_val", "initial", "carry"),
     "map_location": ("device",),
+    "num_workers": ("workers",),
+    "like": ("template",),
+    "template": ("like",),
+    "prefetch_factor": ("ahead",),
+    "collate_fn": ("collate",),
 }
 # keywords for which rlx has no other keyword
 _ADVICE = {
@@ -79,16 +86,32 @@ _ADVICE = {
     "dtype": "Convert the result with .astype(dtype).",
     "device": "Move the result with rlx.device_put(x, device).",
     "pin_memory": "Leave it out: rlx.data.prefetch copies ahead.",
-    "num_workers": "Leave it out: rlx.data.prefetch prepares batches in a thread.",
+    "num_workers": "Leave it out: rlx.data.DataLoader(dataset, batch_size, workers=2) prepares batches in threads.",
+    "shuffle": "Pass key=rlx.random.key(seed) to rlx.data.DataLoader, or seed= to rlx.data.batches.",
     "memory_format": "Leave it out: the compiler chooses the layout in memory.",
     "non_blocking": "Leave it out.",
 }
 
+# rlx's functions -> how they call the user's
+_CALLS = {
+    "fori_loop": "fori_loop(lower, upper, body_fun, init_val) calls body_fun(i, value).",
+    "scan": "scan(f, init, xs) calls f(carry, x), where x is None without xs.",
+    "while_loop": "while_loop calls cond_fun(value) and body_fun(value): several values are one tuple, value = (i, x).",
+    "cond": "cond(predicate, true_fun, false_fun, *operands) calls the chosen function with all operands.",
+    "switch": "switch(index, branches, *operands) calls the chosen branch with all operands.",
+    "map": "map(f, xs) calls f(x), where x is one element of xs.",
+    "associative_scan": "associative_scan(fn, elems) calls fn(a, b).",
+}
+_REVERSE_RULES = (
+    "fwd takes the function's arguments and returns (result, residuals); bwd takes the arguments of nondiff_argnums,"
+    " the residuals and the cotangent of the result."
+)
+
 
 def advise(error: BaseException) -> None:
-    """Add the user's line and the remedy to a TypeError of a call of rlx's functions with wrong arguments.
+    """Add the user's line and the remedy to a TypeError of a call with wrong arguments.
 
-    Other errors are left alone.
+    The call is one of rlx's functions by the user, or one of the user's functions by rlx. Other errors are left alone.
 
     >>> import rlx, rlx.numpy as jnp
     >>> from rlx.refused_calls import advise
@@ -99,16 +122,51 @@ def advise(error: BaseException) -> None:
     ...     print(str(error).splitlines()[-1])
     Write axis= instead of dim=.
     """
-    found = _REFUSED.fullmatch(str(error)) if type(error) is TypeError else None
+    said = str(error) if type(error) is TypeError else ""
+    found, fraction = _REFUSED.fullmatch(said), _FRACTION.fullmatch(said)
+    frames = list(_frames(error.__traceback__)) if found or fraction else []
+    if not frames:
+        return
     if found is None:
+        if is_ours(frames[-1][0].f_code.co_filename):
+            error.args = ("\n".join([said, _shown(frames), "Sizes and counts are integers: use // or int(...)."]),)
         return
-    frames = list(_frames(error.__traceback__))
-    function = _function(frames[-1][0], found[1]) if frames else None
-    if function is None:
+    name = found[1].removesuffix(".__init__")
+    function = _function(frames[-1][0], name)
+    if function is not None:
+        instead = _instead(function, name, found[0])
+    elif _is_given(frames[-1][0], found[1]):
+        instead = _as_called(frames)
+    else:
         return
+    error.args = ("\n".join([found[0], _shown(frames), instead]),)
+
+
+def _shown(frames: list[tuple[FrameType, int]]) -> str:
+    """The user's line."""
     places = [(f.f_code, line) for f, line in frames if not is_ours(f.f_code.co_filename)]
-    shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]] or [user_line()]
-    error.args = ("\n".join([found[0], *shown, _instead(function, found[1], found[0])]),)
+    shown = [source_line(code.co_filename, line, code.co_name) for code, line in places[-1:]]
+    return shown[0] if shown else user_line()
+
+
+def _is_given(caller: FrameType, name: str) -> bool:
+    """Whether the caller is rlx and calls a user's function of this qualified name."""
+    if not is_ours(caller.f_code.co_filename):
+        return False
+    owner = caller.f_locals.get("self")
+    values = [*caller.f_locals.values(), getattr(owner, "function", None)]
+    values.append(getattr(getattr(owner, "jitted", None), "fun", None))
+    called = [value for value in values if callable(value) and _name(value) == name]
+    return any(not is_ours(code.co_filename) for code in (getattr(value, "__code__", None) for value in called) if code)
+
+
+def _as_called(frames: list[tuple[FrameType, int]]) -> str:
+    """How rlx's function, the first after the user's last frame, calls the user's."""
+    ours = list(takewhile(is_ours, (frame.f_code.co_filename for frame, _ in reversed(frames))))
+    if any(frame.f_code.co_filename.endswith("custom_reverse.py") for frame, _ in frames[-2:]):
+        return _REVERSE_RULES
+    name = frames[-len(ours)][0].f_code.co_name if len(ours) < len(frames) else entered()
+    return _CALLS.get(name, "The transformed function takes the arguments of the original one: pass all of them to it.")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

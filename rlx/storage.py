@@ -37,11 +37,12 @@ _KEPT_BLOCKS = 4
 
 
 class Device:
-    """A device that programs run on and arrays live on: its platform's name and its number.
+    """A device that runs programs and stores arrays: its platform's name and its number.
 
-    A process's first device of a platform also equals the name: `x.device == "cpu"`. Where the devices of a platform
-    differ, `unit` says which one it is, and it also equals the name with the unit: `x.device == "mlx:cpu"`. Numbers
-    continue from process to process; `local_hardware_id` is the number within its process.
+    A process's first device of a platform also equals the name: `x.device == "cpu"`. If the devices
+    of a platform differ, `unit` names the kind of this one, and the device also equals the name with the unit:
+    `x.device == "mlx:cpu"`. Numbers continue from process to process; `local_hardware_id` is the number within its
+    process.
 
     >>> import rlx.numpy as jnp
     >>> device = jnp.ones(3).device

@@ -8,8 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rlx.array import Array
+from rlx.offered_names import offer_names
 
 __all__ = ["ArrayLike", "DTypeLike", "DimSize", "Shape", "SupportsDType"]
+
+offer_names(globals())
 
 ArrayLike = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
 """Values that operations accept as an array."""

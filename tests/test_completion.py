@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
 import jedi
 import pytest
 from IPython.core.completer import IPCompleter, provisionalcompleter
+from test_docstrings import PUBLIC
 
 import rlx
 import rlx.numpy as jnp
@@ -53,6 +55,12 @@ def test_arrays_offer_what_they_have(use_jedi: bool) -> None:
     assert not [name for name in names if not hasattr(x, name)]
     absent = {name for name in ARRAY_NAMES if not hasattr(x, name)}
     assert len(absent) > 100 and not absent & (names | set(dir(rlx.Array)) | set(dir(type(x))))
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if n != "rlx.config"])
+def test_every_public_module_offers_its_names_only(name: str) -> None:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
 
 
 def test_tracers_offer_no_other_librarys_names() -> None:

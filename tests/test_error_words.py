@@ -350,8 +350,8 @@ _ALIKE = "The trees have the structure of the first, or go deeper where that has
 
 @case(
     errors.TreeMismatchError,
-    "tree.map got trees of different structures: tree['p'] is a dict with the keys 'a', 'b', and rest[0]['p'] is a"
-    " dict with the keys 'a'.",
+    "tree.map got trees of different structures: the first tree at ['p'] is a dict with the keys 'a', 'b', tree 2 at"
+    " ['p'] is a dict with the keys 'a'.",
     _ALIKE,
 )
 def a_tree_without_a_key() -> None:
@@ -360,7 +360,7 @@ def a_tree_without_a_key() -> None:
 
 @case(
     errors.TreeMismatchError,
-    "tree.map got trees of different structures: tree is a list of 2, and rest[1] is a tuple of 2.",
+    "tree.map got trees of different structures: the first tree is a list of 2, tree 3 is a tuple of 2.",
     _ALIKE,
 )
 def a_list_for_a_tuple() -> None:
@@ -369,7 +369,7 @@ def a_list_for_a_tuple() -> None:
 
 @case(
     errors.TreeMismatchError,
-    "tree.map got trees of different structures: tree[1] is None, and rest[0][1] is int 3.",
+    "tree.map got trees of different structures: the first tree at [1] is None, tree 2 at [1] is int 3.",
     _ALIKE,
 )
 def a_leaf_for_none() -> None:

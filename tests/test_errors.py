@@ -192,7 +192,7 @@ def a_tracer_as_a_list_index() -> None:
     errors.TracerArrayConversionError,
     "A NumPy function (np.asarray or another) needs the value of a traced float32[3], which is "
     "not known while tracing.",
-    "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code.",
+    "Use the function of the same name in rlx.numpy or rlx.scipy, or rlx.pure_callback for NumPy code.",
     inside="<lambda>",
 )
 def a_tracer_in_a_numpy_call() -> None:
@@ -678,10 +678,16 @@ def a_custom_function_without_a_rule() -> None:
 
 
 # --------------------------------------------------------------------- devices
+_DEVICES = (
+    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE. The command rlx info says which are"
+    " usable on this machine."
+)
+
+
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "There is no device 'tpu'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    _DEVICES,
 )
 def an_unknown_device() -> None:
     rlx.devices("tpu")  # here
@@ -689,8 +695,8 @@ def an_unknown_device() -> None:
 
 @case(
     errors.DeviceError,
-    "There is no device 'quantum'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "There is no device 'quantum'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    _DEVICES,
 )
 def an_unknown_default_device() -> None:
     with rlx.default_device("quantum"):  # here
@@ -699,8 +705,8 @@ def an_unknown_default_device() -> None:
 
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
-    "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+    "There is no device 'tpu'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    _DEVICES,
 )
 def an_unknown_device_of_jit() -> None:
     rlx.jit(lambda x: x, device="tpu")(1.0)  # here

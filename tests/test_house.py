@@ -42,7 +42,7 @@ LAYERS: dict[str, set[str]] = {
     "storage": {"forks"},
     "device_memory": {"storage"},
     "routines": set(),
-    "trees": {"errors", "statics"},
+    "trees": {"offered_names", "errors", "statics"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
     "trace": FOUNDATION | {"ir", "array"},
@@ -66,7 +66,7 @@ LAYERS: dict[str, set[str]] = {
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
     "serialization": ARRAYS | {"numpy", "sharding"},
     "testing": ARRAYS | {"transforms"},
-    "typing": {"array"},
+    "typing": {"offered_names", "array"},
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
@@ -79,9 +79,10 @@ LAYERS: dict[str, set[str]] = {
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
     "__main__": {"cli"},
-    "gguf": {"columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
+    "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
-    "onnx": {"errors", "installation", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", "quant", ""},
+    "onnx": {"offered_names", "errors", "installation", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone"}
+    | {"quant", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},

@@ -112,6 +112,48 @@ def test_ties_share_a_derivative_and_complex_magnitudes_have_one() -> None:
             np.testing.assert_allclose(rlx.grad(lambda z, f=f: f(jnp, z))(z), expected, rtol=1e-6)
 
 
+# ------------------------------------------------------------------ functions composed of several operations
+EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 30.0, -30.0, 3e38, -3e38, INF, -INF, NAN], F)
+LIBRARIES: dict[str, tuple[Any, Any]] = {"numpy": (jnp, jax.numpy), "lax": (lax, jax.lax), "nn": (rlx.nn, jax.nn)}
+# SciPy's limit at a pole, where jax has NaN
+POLES = {"digamma": [0.0]}
+
+
+def _of_one_array(module: str) -> dict[str, np.ndarray]:
+    """jax's results of the functions that it applies element by element to one array of floats."""
+    found = {}
+    ours, theirs = LIBRARIES[module]
+    for name in dir(theirs):
+        function = getattr(theirs, name)
+        if name.startswith("_") or isinstance(function, type) or not callable(getattr(ours, name, None)):
+            continue
+        try:
+            out = function(EDGES)
+        except Exception:  # not a function of one array of floats
+            continue
+        if getattr(out, "shape", None) == EDGES.shape and "empty" not in name:
+            found[name] = np.asarray(out)
+    return found
+
+
+@pytest.mark.selected("all")
+@pytest.mark.parametrize("module", [pytest.param("numpy", marks=pytest.mark.thorough), "lax", "nn"])
+def test_composed_functions_are_finite_where_jax_is(module: str) -> None:
+    """Eagerly and compiled: a product with 0 that is meant to be zeros is NaN at an infinity."""
+    ours, expectations = LIBRARIES[module][0], _of_one_array(module)
+    assert len(expectations) > 10
+
+    def every(x: Any) -> dict[str, Any]:
+        return {name: getattr(ours, name)(x) for name in expectations}
+
+    for results in (every(jnp.asarray(EDGES)), rlx.jit(every)(EDGES)):
+        for name, expected in expectations.items():
+            found, known = np.asarray(results[name]), ~np.isin(EDGES, POLES.get(name, []))
+            for kind in (np.isnan, np.isinf):
+                for x, y in ((found.real, expected.real), (found.imag, expected.imag)):
+                    np.testing.assert_array_equal(kind(x)[known], kind(y)[known], err_msg=f"{module}.{name}")
+
+
 # ------------------------------------------------------------------ products and scatters
 AXES = [(None, 0), (0, None), (0, 0), (1, 0), (0, 2), (2, 1)]
 

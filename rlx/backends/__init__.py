@@ -81,8 +81,9 @@ def backend_named(name: str | None) -> Backend:
             register_backend(point.name, point.value)
     if platform not in _BACKENDS:
         raise DeviceError(
-            f"There is no device {name!r}; this installation has: {', '.join(device_names())}.",
-            "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+            f"There is no device {name!r}; rlx has backends for: {', '.join(device_names())}.",
+            "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE. The command rlx info says"
+            " which are usable on this machine.",
         )
     backend = _load(name)
     if backend.memory.host:

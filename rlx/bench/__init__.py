@@ -7,6 +7,7 @@ from rlx.bench.harness import Result, run
 from rlx.bench.parity import Parity, parity
 from rlx.bench.patterns import PATTERNS, BenchmarkPattern, run_benchmark
 from rlx.bench.timing import percentile, times_in_turn
+from rlx.offered_names import offer_names
 
 __all__ = [
     "PATTERNS",
@@ -22,3 +23,5 @@ __all__ = [
     "time_ns",
     "times_in_turn",
 ]
+
+offer_names(globals())

@@ -35,7 +35,7 @@ class Parity(NamedTuple):
 
 
 def parity(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Parity:
-    """How far the arrays of two results are from one another. Dtypes may differ: the narrower one counts.
+    """The distance between the arrays of two results. If dtypes differ, the tolerance is the narrower one's.
 
     >>> parity([np.ones(3, np.float32)], [np.ones(3)]).holds, parity([np.ones(3)], [np.zeros(3)]).holds
     (True, False)

@@ -18,7 +18,7 @@ SHORT_SECONDS = 1e-3  # calls that are shorter come behind one that is not timed
 
 
 def times_in_turn(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
-    """Seconds of each of several calls. In each round all have a turn, and another one is the first.
+    """The seconds of each of several calls. Each round runs all of them, starting with another one.
 
     Of several processes each has its own clock, while calls that exchange arrays must be as many in all of them: there
     a turn is one call.
@@ -60,7 +60,7 @@ def _turn(call: Callable[[], Any], count: int) -> list[float]:
 
 
 def percentile(sorted_values: Sequence[float], part: float) -> float:
-    """The value that a part of the values is not above.
+    """The value below which a fraction of the values is.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5), percentile([1.0, 2.0, 3.0, 4.0], 0.95)
     (2.0, 4.0)

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
-from rlx.config import config, scoped
+from rlx.config import config, initial_device, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator
 from rlx.ir.types import is_key
@@ -134,18 +134,18 @@ def default_backend() -> str:
     return config.device
 
 
-def default_device(new_val: str | Device) -> AbstractContextManager[None]:
+def default_device(new_val: str | Device | None) -> AbstractContextManager[None]:
     """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
 
     Programs and operations on NumPy arrays and numbers run on it; others run on the device of their
-    arrays.
+    arrays. None is the device that is the default when rlx is imported.
 
     >>> import rlx
     >>> with rlx.default_device("reference"):
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device_named(new_val).name
+    name = initial_device() if new_val is None else device_named(new_val).name
     backend_named(name)
     return scoped(device=name)
 
@@ -162,7 +162,7 @@ def device_put(
         `.sharding` is the requested one. None leaves arrays where they are; other values are put on the default device.
       may_alias: True shares the memory of NumPy arrays: writing to them changes the result. Otherwise
         writable memory is copied.
-      src, donate: accepted for JAX's sake.
+      src, donate: accepted for JAX compatibility.
 
     Raises: DeviceError for an invalid place; ShardingError for a sharding that does not fit an array.
 
@@ -219,7 +219,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree itself: its arrays come to the host when they are read, if they are not there already.
+    """The tree itself. Its arrays are copied to the host when they are read.
 
     >>> import rlx
     >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))

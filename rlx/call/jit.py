@@ -119,7 +119,7 @@ def jit(
     compiler_options: dict[str, Any] | None = None,
     **unused: Hashable,
 ) -> Any:
-    """`fun` traced once for each structure, shapes and dtypes of arguments, compiled, and run natively.
+    """Compile `fun`. It is traced once for each combination of argument structure, shapes and dtypes.
 
     Args:
       fun: a function of arrays, or trees of them. It must be pure: side effects such as printing happen
@@ -187,7 +187,7 @@ def jit(
 
 
 def clear_caches() -> None:
-    """Forget every traced signature and every compiled program of this process.
+    """Clear every cache of traced and compiled programs in this process.
 
     >>> import rlx
     >>> f = rlx.jit(lambda x: x + 1.0)

@@ -95,7 +95,7 @@ _OF_NUMBERS = frozenset((ConcreteArray, DeviceArray, DividedArray))  # whose mem
 def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
     """The leaves of any arguments, the key of a call with them, and whether some were no arrays of ours.
 
-    Those are arrays over the caller's memory then. The key is empty, which finds nothing, where one cannot be.
+    Those are arrays over the caller's memory then. If no key can be built, an empty key is returned; it never matches.
     """
     given, in_tree = _flatten(args, None, False, tree.NAMESPACE)
     try:
@@ -204,7 +204,7 @@ class _Entry:
 
 
 def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> list[Any]:
-    """How the results of a program are divided, None where nobody knows; explain what devices exchange."""
+    """How the results of a program are divided, None where it is unknown; explain what devices exchange."""
     propagation = importlib.import_module("rlx.sharding.propagation")
     places, exchanges = propagation.propagated(program, [_divided(x) for x in arguments], marks or {})
     if config.explain and exchanges:

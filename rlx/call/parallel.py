@@ -42,8 +42,8 @@ def pmap(
 ) -> Jitted:
     """A compiled function that runs `fun` on each device, on that device's member of the mapped axes.
 
-    Mapped axes are as long as there are devices, or shorter; all devices run together, as one program. To map over
-    longer axes there is rlx.vmap.
+    A mapped axis has at most as many elements as there are devices. All devices run as one
+    program. rlx.vmap maps over longer axes.
 
     Args:
       fun: a function of arrays, or trees of them.

@@ -74,9 +74,8 @@ def default_matmul_precision(new_val: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def ensure_compile_time_eval() -> Generator[None]:
-    """Compute operations on known values at once, while a function is being traced around them.
-
-    Those on traced values are part of the function's program as everywhere.
+    """Run operations on known values immediately while a function is traced. Operations on
+    traced values are part of the function's program as everywhere.
 
     >>> import rlx
     >>> @rlx.jit

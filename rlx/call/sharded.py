@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from itertools import product
 from typing import Any
 
 from rlx.call.jitted import Jitted
 from rlx.errors import InputTypeError, ShardingError
-from rlx.sharding.blocks import spans
+from rlx.sharding.blocks import check_move, check_reach, spans
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
@@ -119,13 +120,17 @@ def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
     out = jitted.plain_fun(*args, **kwargs)
     if jitted.out_shardings is None:
         return out
-    return _lying_so(f"out_shardings of {jitted.name}", out, jitted.of_results(out))
+    shardings = jitted.of_results(out)
+    for leaf, sharding in product(tree.leaves((args, kwargs)), shardings):
+        check_move(leaf, sharding)  # also if a result is whole in every process: computing it exchanges parts
+    return _lying_so(f"out_shardings of {jitted.name}", out, shardings)
 
 
 def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> Any:
     """The values with these shardings, divided among processes. Raises ShardingError for other shapes."""
     leaves, treedef = tree.flatten(values)
     for leaf, sharding in zip(leaves, shardings, strict=True):
+        check_reach(sharding)
         check_shape(owner, sharding, leaf.shape if is_float0(leaf) else shared_array(leaf).shape)
     return tree.unflatten(treedef, [_lies_so(x, s) for x, s in zip(leaves, shardings, strict=True)])
 

@@ -15,6 +15,7 @@ from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
+from rlx.offered_names import offer_names
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
@@ -24,9 +25,11 @@ from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
 
+offer_names(globals())
+
 
 class ShapeDtypeStruct:
-    """Shape and dtype of an array that is not there.
+    """The shape and dtype of an array, without values.
 
     Args:
       shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.

@@ -17,6 +17,7 @@ from rlx.backends import backend_named, device_names, memories
 from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
 from rlx.ir.program import Equation
+from rlx.offered_names import offer_names
 from rlx.trace.builder import Builder
 from rlx.version import __version__
 
@@ -45,6 +46,8 @@ __all__ = [
     "transfer_guard_device_to_host",
     "transfer_guard_host_to_device",
 ]
+
+offer_names(globals())
 
 Scope = AbstractContextManager[None]
 
@@ -102,7 +105,7 @@ def legacy_prng_key(new_val: str) -> Scope:
 
 
 def default_prng_impl(new_val: str) -> Scope:
-    """The random number generator of new keys, in a `with` block. Raises ValueError for one that there is not.
+    """The random number generator of new keys, in a `with` block. Raises ValueError for an unknown one.
 
     >>> import rlx
     >>> with rlx.default_prng_impl("rbg"):
@@ -339,7 +342,7 @@ def transfer_guard_device_to_host(new_val: str) -> Scope:
 def live_arrays(platform: str | None = None) -> list[Any]:
     """The arrays with values that something in this process still refers to.
 
-    Args: platform: a device's name; DeviceError for one that there is not.
+    Args: platform: a device's name; DeviceError for an unknown one.
 
     >>> import rlx
     >>> kept = rlx.numpy.ones(3)

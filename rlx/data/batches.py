@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputTypeError, OptionError, ShapeError
+from rlx.errors import InputTypeError, OptionError, ShapeError, warn
 from rlx.trees import tree
 
 __all__ = ["batches"]
@@ -39,7 +39,7 @@ def batches(
     (True, False)
     """
     if size < 1:
-        raise OptionError(f"A batch needs at least one row, got {size}.")
+        raise OptionError(f"A batch needs at least one row, got {size}.", "Pass a size of at least 1.")
     leaves, treedef = tree.flatten(arrays)
     rows = [np.asarray(leaf) for leaf in leaves]
     if not rows or any(leaf.ndim == 0 for leaf in rows):
@@ -52,6 +52,8 @@ def batches(
             f"batches got arrays with different numbers of rows: {counts}.",
             f"Give every array the same rows: cut them to the first {min(map(len, rows))}, or find the missing ones.",
         )
+    if drop_last and 0 < count < size:
+        warn(f"batches has no batch: {count} rows for batches of {size}. Pass a smaller size, or drop_last=False.")
     order = None if seed is None else np.random.default_rng([seed, epoch]).permutation(count)
     return _cut(rows, treedef, order, range(0, count - size + 1 if drop_last else count, size), size)
 

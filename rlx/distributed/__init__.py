@@ -12,6 +12,7 @@ from rlx.distributed.processes import (
     process_index,
     shutdown,
 )
+from rlx.offered_names import offer_names
 
 __all__ = [
     "all_gather",
@@ -28,3 +29,5 @@ __all__ = [
     "reduce_scatter",
     "shutdown",
 ]
+
+offer_names(globals())

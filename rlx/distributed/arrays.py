@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.config import config
 from rlx.errors import OptionError, ShapeError
-from rlx.ir.collectives import WORLD, communicator, named_place
+from rlx.ir.collectives import WORLD, communicator, place_of
 from rlx.ir.types import is_inexact
 from rlx.ops.process_collective import (
     process_all_gather,
@@ -21,17 +22,41 @@ from rlx.ops.process_collective import (
     process_reduce_scatter,
 )
 from rlx.trees import tree
+from rlx.trees.keys import keystr
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"]
 
 BUCKET_BYTES = 25 << 20
 _REDUCTIONS = ("sum", "mean", "prod", "max", "min", "and", "or", "xor")
 _MODES = ("fast", "deterministic")
+_LONGEST_CALL = 120
 
 
-def _group(group: str, name: str) -> dict[str, Any]:
-    """The parameters of every primitive that describe the group, and the name of the collective."""
-    return {"group": group, "members": communicator(group).size, "place": named_place(name)}
+def _group(group: str, name: str, call: str = "") -> dict[str, Any]:
+    """The parameters of every primitive that describe the group, and the name and the call of the collective."""
+    return {"group": group, "members": communicator(group).size, "place": place_of(call, name)}
+
+
+def _call(*parts: str) -> str:
+    """A description of a call for messages. Long ones are cut, and end with their digest."""
+    text = ", ".join(part for part in parts if part).replace("\0", " ")
+    if len(text) <= _LONGEST_CALL:
+        return text
+    return f"{text[:_LONGEST_CALL]}... {hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _each(function: Callable[..., Any], trees: Any, group: str, name: str, *options: str) -> Any:
+    """The tree of function(array, the parameters of its exchange). options: of the call, if not the default ones."""
+
+    def one(path: Any, x: Any) -> Any:
+        return function(jnp.asarray(x), _group(group, name, _call(*options, keystr(path))))
+
+    return tree.map_with_path(one, trees)
+
+
+def _axis(name: str, axis: int) -> str:
+    """An option for `_each`."""
+    return f"{name}={axis}" if axis else ""
 
 
 def _reduction(name: str, op: str, mode: str) -> str:
@@ -86,9 +111,12 @@ def all_reduce(
     >>> threads.run(2, work)
     [[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]
     """
-    params = {"op": _reduction("all_reduce", op, mode), "mode": mode, **_group(group, name)}
-    leaves, structure = tree.flatten(tree_of_arrays)
-    arrays = [_operand(leaf, op) for leaf in leaves]
+    reduction = _reduction("all_reduce", op, mode)
+    pairs, structure = tree.flatten_with_path(tree_of_arrays)
+    arrays = [_operand(leaf, op) for _, leaf in pairs]
+    described = [f"{keystr(path)} {x.type!r}" for (path, _), x in zip(pairs, arrays, strict=True) if path]
+    call = _call("mean" if op == "mean" else "", *described)
+    params = {"op": reduction, "mode": mode, **_group(group, name, call)}
     results: list[Any] = [None] * len(arrays)
     for bucket in _buckets(arrays, bucket_bytes):
         if len(bucket) == 1:
@@ -138,16 +166,14 @@ def all_gather(tree_of_arrays: Any, axis: int = 0, tiled: bool = False, group: s
     >>> threads.run(2, lambda: rlx.distributed.all_gather(10 * rlx.process_index()).tolist())
     [[0, 10], [0, 10]]
     """
-    params = _group(group, name)
 
-    def each(x: Any) -> Any:
-        x = jnp.asarray(x)
+    def each(x: Any, params: dict[str, Any]) -> Any:
         if not tiled:
             return jnp.moveaxis(process_all_gather(x, **params), 0, axis)
         rows = process_all_gather(jnp.moveaxis(x, axis, 0), **params)
         return jnp.moveaxis(rows.reshape((-1, *rows.shape[2:])), 0, axis)
 
-    return tree.map(each, tree_of_arrays)
+    return _each(each, tree_of_arrays, group, name, _axis("axis", axis), "tiled" if tiled else "")
 
 
 def _rows(name: str, x: Any, axis: int, tiled: bool, size: int) -> Any:
@@ -190,16 +216,17 @@ def reduce_scatter(
     >>> threads.run(2, lambda: float(rlx.distributed.reduce_scatter(rlx.numpy.array([1.0, 10.0]))))
     [2.0, 20.0]
     """
-    params: dict[str, Any] = {"op": _reduction("reduce_scatter", op, mode), "mode": mode, **_group(group, name)}
-    size = params["members"]
+    reduction, mean = _reduction("reduce_scatter", op, mode), op == "mean"
 
-    def each(x: Any) -> Any:
+    def each(x: Any, params: dict[str, Any]) -> Any:
+        size = params["members"]
         rows = _rows("reduce_scatter", _operand(x, op), axis, tiled, size)
-        own = process_reduce_scatter(rows, **params)
-        own = own / np.asarray(size, own.dtype) if op == "mean" else own
+        own = process_reduce_scatter(rows, op=reduction, mode=mode, **params)
+        own = own / np.asarray(size, own.dtype) if mean else own
         return jnp.moveaxis(own, 0, axis) if tiled else own
 
-    return tree.map(each, tree_of_arrays)
+    options = "mean" if mean else "", _axis("axis", axis), "tiled" if tiled else ""
+    return _each(each, tree_of_arrays, group, name, *options)
 
 
 def all_to_all(
@@ -229,16 +256,16 @@ def all_to_all(
     >>> threads.run(2, work)
     [[0, 10], [1, 11]]
     """
-    params = _group(group, name)
 
-    def each(x: Any) -> Any:
+    def each(x: Any, params: dict[str, Any]) -> Any:
         found = process_all_to_all(_rows("all_to_all", x, split_axis, tiled, params["members"]), **params)
         if not tiled:
             return jnp.moveaxis(found, 0, concat_axis)
         parts = jnp.moveaxis(found, 1, split_axis + 1)
         return jnp.concatenate([parts[r] for r in range(params["members"])], concat_axis)
 
-    return tree.map(each, tree_of_arrays)
+    axes = _axis("split_axis", split_axis), _axis("concat_axis", concat_axis)
+    return _each(each, tree_of_arrays, group, name, *axes, "tiled" if tiled else "")
 
 
 def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = WORLD, name: str = "") -> Any:
@@ -259,8 +286,8 @@ def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = 
     >>> threads.run(3, lambda: int(rlx.distributed.permute(rlx.process_index(), ring)))
     [2, 0, 1]
     """
-    params = {"pairs": tuple((int(s), int(d)) for s, d in pairs), **_group(group, name)}
-    return tree.map(lambda x: process_permute(jnp.asarray(x), **params), tree_of_arrays)
+    ends = tuple((int(s), int(d)) for s, d in pairs)
+    return _each(lambda x, params: process_permute(x, pairs=ends, **params), tree_of_arrays, group, name)
 
 
 def broadcast(tree_of_arrays: Any, root: int = 0, group: str = WORLD, name: str = "") -> Any:
@@ -280,5 +307,5 @@ def broadcast(tree_of_arrays: Any, root: int = 0, group: str = WORLD, name: str 
     >>> threads.run(2, lambda: int(rlx.distributed.broadcast(rlx.process_index() + 5)))
     [5, 5]
     """
-    params = {"root": int(root), **_group(group, name)}
-    return tree.map(lambda x: process_broadcast(jnp.asarray(x), **params), tree_of_arrays)
+    rank = int(root)
+    return _each(lambda x, params: process_broadcast(x, root=rank, **params), tree_of_arrays, group, name)

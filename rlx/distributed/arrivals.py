@@ -17,7 +17,7 @@ __all__ = ["VARIABLE", "absence", "say_left", "watched"]
 VARIABLE = "RLX_LAUNCH_FOLDER"  # set by rlx/cli/one_rank.py, which uses the same words
 _WAITS, _JOINED, _LEFT, _ENDED = "waits", "joined", "left", "ended"
 _GRACE = 1.0  # seconds in which other ranks also report whom they waited for
-_told: list[Path] = []  # the file of this rank
+_told: list[Path] = []  # the file of this rank; empty in forked children
 
 
 def _say(word: str) -> None:
@@ -73,3 +73,7 @@ def watched(rank: int, size: int, seconds: float) -> Generator[None]:
         _say(_JOINED)
     finally:
         come.set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_told.clear)

@@ -12,8 +12,11 @@ import numpy as np
 
 from rlx.distributed.meetings import Meeting, Request, first_cause, work_as
 from rlx.errors import CollectiveError, OptionError
+from rlx.offered_names import offer_names
 
 __all__ = ["run"]
+
+offer_names(globals())
 
 _GRACE = 5.0  # seconds
 _LOST = "Check what happened to its worker."

@@ -144,7 +144,6 @@ class MeetingMember(Member):
             piece[...] = self._piece(found[root], root)
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
-        self.barrier()
         return MeetingMember(self._place, group, ranks.index(self.rank), len(ranks)) if self.rank in ranks else None
 
 

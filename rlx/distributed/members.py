@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,6 +25,7 @@ __all__ = ["START", "TEXT", "Member", "called", "disagreement", "loss", "patienc
 _SMALL = 1 << 12
 START = 300.0  # seconds for the start of the processes, which may take much longer in some of them
 TEXT = 512  # bytes of a member's description of its call
+_all: weakref.WeakSet[Member] = weakref.WeakSet()
 
 
 def patience(default: float = 30.0) -> float:
@@ -96,6 +99,7 @@ class Member(ABC):
         self._asking = threading.local()  # in the worker: the name of the thread that it works for
         self._worker: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None  # the last task that was started
+        _all.add(self)
 
     # ------------------------------------------------------------ for implementations
     @abstractmethod
@@ -133,9 +137,7 @@ class Member(ABC):
         what += f" in the thread {thread!r}" if thread else ""
         with self.turn:
             if self._broken is not None:
-                raise CollectiveError(
-                    f"The group {self.group!r} has failed before: {self._broken.what}", "Start again."
-                )
+                raise CollectiveError(self._broken.what, self._broken.instead)
             self._number += 1
             ours = hashlib.blake2b(mark + self._number.to_bytes(8) + thread.encode(), digest_size=16)
             if not self.is_common(ours.digest(), what):
@@ -172,8 +174,20 @@ class Member(ABC):
 
     def failed(self, error: CollectiveError) -> CollectiveError:
         """The error, which the group raises from now on."""
-        self._broken = error
+        self._broken = CollectiveError(f"The group {self.group!r} has failed before: {error.what}", "Start again.")
         return error
+
+    def leave(self, what: str, instead: str) -> None:
+        """End this process's membership: every further exchange raises CollectiveError."""
+        self._broken = CollectiveError(what, instead)
+
+    def begin_child(self) -> None:
+        """In a forked child: it is not a member, and has none of the parent's other threads."""
+        self.turn, self._worker, self._last = threading.RLock(), None, None
+        self.leave(
+            f"This process was forked from rank {self.rank} of the group {self.group!r}, and cannot exchange arrays.",
+            "Exchange in the parent, and let children compute alone; rlx launch starts more processes.",
+        )
 
     def later(self, work: Callable[[], None]) -> Callable[[], None]:
         """See Communicator. One thread runs all tasks in order."""
@@ -294,3 +308,12 @@ def _reduced(rows: Sequence[np.ndarray], out: np.ndarray, op: str, mode: str) ->
         for row in rows[1:]:
             combine(total, row.astype(wide), out=total)
         out[...] = total.astype(dtype)
+
+
+def _begin_child() -> None:
+    for member in list(_all):
+        member.begin_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)

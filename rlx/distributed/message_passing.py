@@ -50,14 +50,17 @@ def world_member(group: str, rank: int, size: int) -> MpiMember:
             raise UnsupportedError(
                 f"Several processes need MPI: {error}.", f"{install_command('mpi')} (mpi4py, and MPICH as a wheel)."
             ) from None
-        atexit.register(_leave, mpi)
+        atexit.register(_leave, mpi, os.getpid())
         return MpiMember(mpi, mpi.COMM_WORLD.Dup(), group)
 
 
 def _started() -> Any:
-    """mpi4py, with MPI started. MPI is started through its C function, so that other threads run in the meantime."""
+    """mpi4py, with MPI started. MPI is started through its C function, so that other threads run in the meantime.
+
+    `_leave` finalizes it: mpi4py would also do so at the end of a forked child, and end the parent's job.
+    """
     settings = importlib.import_module("mpi4py").rc
-    settings.initialize, settings.finalize = False, True
+    settings.initialize = settings.finalize = False
     mpi = importlib.import_module("mpi4py.MPI")
     if not mpi.Is_initialized():
         provided = ctypes.c_int()
@@ -87,8 +90,12 @@ def _provider(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables.get(name, value) for name, value in chosen.items()}
 
 
-def _leave(mpi: Any) -> None:
-    """At the end of a failed process, end the others as well, which MPI's own finalization would wait for."""
+def _leave(mpi: Any, process: int) -> None:
+    """At the end of the process that has started MPI, finalize it. At the end of a failed one, end the others as well,
+    which MPI's own finalization would wait for.
+    """
+    if os.getpid() != process:
+        return
     say_left()
     failed = any(member.broken for member in _groups) or getattr(sys, "last_value", None) is not None
     if failed and mpi.Is_initialized() and not mpi.Is_finalized():
@@ -98,6 +105,10 @@ def _leave(mpi: Any) -> None:
         # a launcher on an unreachable host never answers, and Abort waits for it
         faulthandler.dump_traceback_later(_LONGEST_END, exit=True, file=open(os.devnull, "w"))
         mpi.COMM_WORLD.Abort(1)
+    for member in _groups:
+        member.leave(f"This process has left the group {member.group!r}: it ends.", "Exchange before that.")
+    if mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
 
 
 class MpiMember(Member):
@@ -236,6 +247,5 @@ class MpiMember(Member):
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         inside = self.rank in ranks
         color = 0 if inside else self._mpi.UNDEFINED
-        self.barrier()
         comm = self._comm.Split(color, ranks.index(self.rank) if inside else 0)
         return MpiMember(self._mpi, comm, group) if inside else None

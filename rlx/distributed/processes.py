@@ -18,6 +18,7 @@ from rlx.ir.collectives import WORLD, Alone, Members, communicator, group_among,
 __all__ = ["barrier", "initialize", "is_initialized", "new_group", "process_count", "process_index", "shutdown"]
 
 _LAUNCH = "Start processes with `rlx launch -n 4 program.py` or `mpiexec -n 4 python program.py`."
+_MEMBER = "RLX_MEMBER"  # the number of the process that has joined; its child processes inherit the variable
 _initialized = False
 
 
@@ -39,7 +40,8 @@ def initialize(
       local_device_ids: numbers of its devices: 0, [0] or None.
       options: further options of jax.distributed.initialize, which are about connections.
 
-    Raises: ShardingError for numbers that contradict the environment, and if it has been called before;
+    Raises: ShardingError for numbers that contradict the environment, if it has been called before, and in processes
+      that one of the processes has started;
       UnsupportedError for more processes than were started, and without mpi4py.
 
     >>> import rlx
@@ -57,6 +59,7 @@ def initialize(
     _compare("num_processes", num_processes, place.size, place)
     _compare("process_id", process_id, place.rank, place)
     if place.size > 1:
+        _refuse_child(place)
         world = _world(place)
         if (world.rank, world.size) != place[:2]:
             raise UnsupportedError(
@@ -65,7 +68,17 @@ def initialize(
                 f"{_LAUNCH} (Use the mpiexec of the package mpich if it is installed.)",
             )
         members.set_global(Members({WORLD: world}))
+        os.environ[_MEMBER] = str(os.getpid())
     _initialized = True
+
+
+def _refuse_child(place: Place) -> None:
+    """Raises ShardingError in a process that a member has started, which has inherited the launcher's variables."""
+    if os.environ.get(_MEMBER) == str(os.getppid()):
+        raise ShardingError(
+            f"This process was started by the process of rank {place.rank} of {place.size}, not by {place.source}.",
+            'In a program that starts processes, call initialize under `if __name__ == "__main__":`.',
+        )
 
 
 def _world(place: Place) -> Member:
@@ -157,7 +170,7 @@ def new_group(ranks: Sequence[int]) -> str:
 
     Args: ranks: the ranks of its members. Their ranks in the group are 0, 1, ... in this order.
 
-    Raises: ShardingError for a rank that does not exist or is repeated.
+    Raises: ShardingError for a rank that does not exist or is repeated; CollectiveError if processes pass others.
 
     >>> import rlx
     >>> from rlx.distributed import threads

@@ -10,8 +10,11 @@ import numpy as np
 
 from rlx.distributed.meetings import Meeting, Request, first_cause, work_as
 from rlx.errors import CollectiveError, OptionError, UnsupportedError
+from rlx.offered_names import offer_names
 
 __all__ = ["run"]
+
+offer_names(globals())
 
 
 def _ray() -> Any:

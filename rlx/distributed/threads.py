@@ -13,8 +13,11 @@ from rlx.config import Config, config, scoped
 from rlx.distributed.members import Member, patience, silence
 from rlx.errors import CollectiveError, OptionError
 from rlx.ir.collectives import WORLD, Members, members
+from rlx.offered_names import offer_names
 
 __all__ = ["run"]
+
+offer_names(globals())
 
 _NOTHING = object()
 
@@ -121,7 +124,6 @@ class ThreadMember(Member):
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         with self._meeting.changed:
             inner = self._meeting.inside.setdefault(group, _Meeting(group, ranks))
-        self.barrier()
         return ThreadMember(inner, ranks.index(self.rank)) if self.rank in ranks else None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import CheckError, InputTypeError
+from rlx.offered_names import offer_names
 from rlx.ops.arithmetic import select
 from rlx.ops.check import DivisionByZeroError, FailedCheckError, Failure, NaNError, OOBError, chosen
 from rlx.ops.check import check as check_primitive
@@ -43,6 +44,8 @@ __all__ = [
     "nan_checks",
     "user_checks",
 ]
+
+offer_names(globals())
 
 ErrorCategory = type[CheckError]
 JaxRuntimeError = CheckError

@@ -23,6 +23,7 @@ from rlx.array import ConcreteArray
 from rlx.errors import ShapeError, TreeMismatchError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var, dead_code
 from rlx.ir.types import TensorType, is_inexact
+from rlx.offered_names import offer_names
 from rlx.ops.arithmetic import add, divide, multiply, negative, subtract
 from rlx.ops.call import custom_jvp_call
 from rlx.ops.contract import dot_general
@@ -37,6 +38,8 @@ from rlx.transforms.programs import jvp_program
 from rlx.trees import tree
 
 __all__ = ["jet"]
+
+offer_names(globals())
 
 _PRODUCTS = (multiply, dot_general, conv_general_dilated)
 

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShardingError
+from rlx.offered_names import offer_names
 from rlx.sharding.mesh import known_devices, sizes_of
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
+
+offer_names(globals())
 
 
 def create_device_mesh(
@@ -25,7 +28,7 @@ def create_device_mesh(
 
     Args:
       mesh_shape: the grid's shape. devices: the devices to use; by default all.
-      contiguous_submeshes, allow_split_physical_axes: accepted for JAX's sake: they describe how devices are wired.
+      contiguous_submeshes, allow_split_physical_axes: ignored: they describe how devices are wired.
 
     Returns: a NumPy array of devices.
 
@@ -63,7 +66,7 @@ def create_hybrid_device_mesh(
       devices: the devices to use; by default all.
       process_is_granule: devices of one process are near each other. Otherwise devices state by `slice_index` which
         devices are near, and rlx's do not.
-      should_sort_granules_by_key, allow_split_physical_axes: accepted for JAX's sake.
+      should_sort_granules_by_key, allow_split_physical_axes: accepted for JAX compatibility.
 
     Returns: a NumPy array of devices.
 

@@ -9,6 +9,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.distributed import arrays, processes
 from rlx.errors import ShardingError
+from rlx.offered_names import offer_names
 from rlx.sharding.arrays import device_put, make_array_from_process_local_data
 from rlx.sharding.blocks import local_sharding, whole_of_blocks
 from rlx.sharding.mesh import Mesh
@@ -26,6 +27,8 @@ __all__ = [
     "reached_preemption_sync_point",
     "sync_global_devices",
 ]
+
+offer_names(globals())
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:

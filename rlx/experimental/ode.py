@@ -15,6 +15,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.experimental.dormand_prince import error_ratio, first_length, interpolated, next_length, step
 from rlx.ir.types import is_complex, is_float, is_inexact
 from rlx.numpy.promotion import convert_to, operand, promote_inexact, result_of
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 from rlx.transforms.custom import custom_vjp
 from rlx.transforms.functional import closure_convert
@@ -22,6 +23,8 @@ from rlx.transforms.reverse import vjp
 from rlx.trees import tree
 
 __all__ = ["odeint"]
+
+offer_names(globals())
 
 _INT32 = np.dtype("i4")
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlx.offered_names import offer_names
 from rlx.sharding.mapped import shard_map as mapped_over
 from rlx.sharding.mesh import AbstractMesh, Mesh
 
 __all__ = ["shard_map"]
+
+offer_names(globals())
 
 
 def shard_map(

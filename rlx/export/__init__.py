@@ -12,6 +12,7 @@ from typing import Any
 from rlx.export.exported import Exported, deserialize, export, load_exported
 from rlx.export.sizes import Size, SymbolicScope, is_symbolic_dim, symbolic_args_specs, symbolic_shape
 from rlx.export.structures import register_namedtuple_serialization, register_pytree_node_serialization
+from rlx.offered_names import offer_names
 
 __all__ = [
     "Exported",
@@ -26,6 +27,8 @@ __all__ = [
     "symbolic_args_specs",
     "symbolic_shape",
 ]
+
+offer_names(globals())
 
 
 class _Callable(ModuleType):

@@ -9,8 +9,11 @@ from typing import Any
 
 from rlx.export.exported import Exported, export, load_exported
 from rlx.export.sizes import unknowns_in
+from rlx.offered_names import offer_names
 
 __all__ = ["load", "save"]
+
+offer_names(globals())
 
 
 def save(

@@ -11,6 +11,7 @@ from rlx.gguf.header import Metadata
 from rlx.gguf.tokenizer import TOKEN_TYPES, Tokenizer
 from rlx.gguf.types import Layout, StorageType, layout
 from rlx.gguf.write import GGUFWriter
+from rlx.offered_names import offer_names
 
 __all__ = [
     "GGUFFile",
@@ -26,3 +27,5 @@ __all__ = [
     "layout",
     "quantize",
 ]
+
+offer_names(globals())

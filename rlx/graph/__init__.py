@@ -6,6 +6,7 @@ from rlx.graph.graph import Graph, Node, node_label
 from rlx.graph.module import GraphModule, GraphStage, WrongStageError
 from rlx.graph.session import CompiledGraph, Session
 from rlx.graph.types import DType, NodeId, NodeOrigin, Op, OpKind, Shape
+from rlx.offered_names import offer_names
 
 __all__ = [
     "CompiledGraph",
@@ -23,3 +24,5 @@ __all__ = [
     "WrongStageError",
     "node_label",
 ]
+
+offer_names(globals())

@@ -17,6 +17,7 @@ from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.types import TensorType, is_inexact
+from rlx.offered_names import offer_names
 from rlx.passes.cse import eliminate_common
 from rlx.passes.elementwise_regions import MarkElementwiseRegions
 from rlx.passes.pipeline import everywhere
@@ -49,6 +50,8 @@ __all__ = [
     "prepare_graph_for_ad",
     "vmap",
 ]
+
+offer_names(globals())
 
 
 class AutodiffError(RlxError, TypeError):
@@ -161,9 +164,7 @@ def _traced(
     return Graph.from_program(program, names, roles, f"{graph.name}_{suffix}")
 
 
-def _restricted(
-    program: Program, values: Sequence[Any], positions: Sequence[int]
-) -> Callable[..., list[Any]]:
+def _restricted(program: Program, values: Sequence[Any], positions: Sequence[int]) -> Callable[..., list[Any]]:
     """The program's outputs as a function of some of its inputs."""
 
     def function(*chosen: Any) -> list[Any]:
@@ -227,9 +228,7 @@ def grad_with_loss(
             return first, others
 
         picked = [values[p] for p in positions]
-        (value, others), gradients = reverse.value_and_grad(loss, tuple(range(len(picked))), has_aux=True)(
-            *picked
-        )
+        (value, others), gradients = reverse.value_and_grad(loss, tuple(range(len(picked))), has_aux=True)(*picked)
         return (value, *gradients, *others)
 
     return _like(subject, _traced(graph, both, "grad"))
@@ -250,9 +249,7 @@ def grad_with_loss_opts(subject: Any, wrt: Any, options: GradWithLossOptions) ->
     return grad_with_loss(subject, wrt, options)
 
 
-def _function_with_loss(
-    function: Callable[..., Any], wrt: Any, options: GradWithLossOptions
-) -> Callable[..., Any]:
+def _function_with_loss(function: Callable[..., Any], wrt: Any, options: GradWithLossOptions) -> Callable[..., Any]:
     both = reverse.value_and_grad(function, wrt)
     numbers = [wrt] if isinstance(wrt, int) else list(wrt)
 
@@ -390,9 +387,7 @@ def _batched(graph: Graph, names: Sequence[str], batch: int) -> Graph:
 
 
 # ------------------------------------------------------------------ higher orders
-def nth_order_grad(
-    subject: Any, wrt: Any = None, order: int = 2, options: HigherOrderOptions | None = None
-) -> Any:
+def nth_order_grad(subject: Any, wrt: Any = None, order: int = 2, options: HigherOrderOptions | None = None) -> Any:
     """The derivative of any order of a scalar function of a scalar; other inputs are constant.
 
     For a graph: a graph with this one output, without duplicates. For a function: a function; `wrt`
@@ -408,11 +403,7 @@ def nth_order_grad(
         return _nth_of_function(subject, wrt or 0, order)
     graph = _graph(subject)
     positions, program = _positions(graph, wrt), graph.program
-    if (
-        len(positions) != 1
-        or program.inputs[positions[0]].type.shape != ()
-        or program.output_types[0].shape != ()
-    ):
+    if len(positions) != 1 or program.inputs[positions[0]].type.shape != () or program.output_types[0].shape != ():
         raise AutodiffError(
             "nth_order_grad differentiates a scalar output with respect to one scalar.",
             "Use directional_nth_grad for arrays.",
@@ -499,9 +490,7 @@ def _directional(function: Callable[..., Any], position: int, order: int) -> Cal
 
 
 # ------------------------------------------------------------------ losses
-def build_force_energy_loss(
-    subject: Any, positions: Any = None, weights: ForceEnergyLossWeights | None = None
-) -> Any:
+def build_force_energy_loss(subject: Any, positions: Any = None, weights: ForceEnergyLossWeights | None = None) -> Any:
     """weights.force * mean((-dE/dpositions - F)^2) + weights.energy * (E - E_ref)^2.
 
     For a graph whose first output is the energy: a graph with further inputs force_ref, energy_ref.
@@ -520,9 +509,7 @@ def build_force_energy_loss(
         return w.force * jnp.mean(jnp.square(-slope - force_ref)) + w.energy * jnp.square(value - energy_ref)
 
     if not isinstance(subject, (Graph, GraphModule)):
-        return lambda at, force_ref, energy_ref, *rest: loss(
-            lambda x: subject(x, *rest), at, force_ref, energy_ref
-        )
+        return lambda at, force_ref, energy_ref, *rest: loss(lambda x: subject(x, *rest), at, force_ref, energy_ref)
     graph = _graph(subject)
     (place,), program = _positions(graph, positions), graph.program
     count = len(graph.signature)

@@ -17,6 +17,7 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
+from rlx.offered_names import offer_names
 from rlx.passes.dump import dump
 from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.passes.pipeline import lower_stages, passes, stages
@@ -45,6 +46,8 @@ __all__ = [
     "node_label",
     "pipeline_for",
 ]
+
+offer_names(globals())
 
 
 @dataclass
@@ -97,14 +100,10 @@ class CompilePipeline:
         program = graph if isinstance(graph, Program) else graph.program
         ready = isinstance(subject, GraphModule) and subject.stage is GraphStage.MIR
         found = stages(program, () if ready else passes)
-        steps = [
-            PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)
-        ]
+        steps = [PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)]
         mir, dispatch = found[-1].program, None
         if self.supported_ops is not None or self.kernel_dispatch is not None:
-            mir, dispatch = legalize_or_rewrite(
-                mir, self.supported_ops, self.kernel_dispatch, self.target.value
-            )
+            mir, dispatch = legalize_or_rewrite(mir, self.supported_ops, self.kernel_dispatch, self.target.value)
         lowered = lower_stages(mir, self.options.lowering())
         if config.dump:
             dump([*found, *lowered], config.dump)

@@ -14,6 +14,7 @@ from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Contract, Loops, Plan, RowTiles, members, nested_plans
 from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
+from rlx.offered_names import offer_names
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
 from rlx.passes.pipeline import lower_to_plan
 from rlx.passes.protocol import (
@@ -47,6 +48,8 @@ __all__ = [
     "fusion_report",
     "inspect_fusion",
 ]
+
+offer_names(globals())
 
 
 class FusionTarget(Enum):

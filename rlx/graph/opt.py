@@ -51,6 +51,7 @@ from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
+from rlx.offered_names import offer_names
 from rlx.passes import legalize as legalization
 from rlx.passes import protocol
 from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
@@ -164,6 +165,8 @@ __all__ = [
     "unroll_while",
     "vmap",
 ]
+
+offer_names(globals())
 
 Subject = TypeVar("Subject", Program, Graph, GraphModule)
 

@@ -16,6 +16,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray
 from rlx.errors import PrintFormatError, user_line
 from rlx.host.callback import host_function
+from rlx.offered_names import offer_names
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
@@ -32,6 +33,8 @@ __all__ = [
     "visualize_array_sharding",
     "visualize_sharding",
 ]
+
+offer_names(globals())
 
 
 def callback(
@@ -106,8 +109,8 @@ class _Checked(string.Formatter):
         given = [*map(repr, range(len(args))), *map(repr, kwargs)]
         raise PrintFormatError(
             f"debug.print: the format string names the value {key!r}; given were {', '.join(given) or 'none'}.",
-                f"Pass it after the format string{f' as {key}=...' if isinstance(key, str) else ''}; double braces to"
-                " print them.",
+            f"Pass it after the format string{f' as {key}=...' if isinstance(key, str) else ''}; double braces to"
+            " print them.",
             self.line,
         )
 

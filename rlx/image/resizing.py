@@ -19,7 +19,7 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 class ResizeMethod(enum.Enum):
-    """How pixels between pixels are found.
+    """The interpolation method of `resize`.
 
     >>> import rlx
     >>> rlx.image.ResizeMethod.from_string("bilinear")
@@ -133,7 +133,7 @@ def scale_and_translate(
       scale, translation: vectors with a number for each of them; differentiable.
       method: a ResizeMethod or its name, but "nearest": "linear", "cubic", "lanczos3", ...
       antialias: widen the kernel where the image shrinks.
-      precision: accepted for JAX's sake; products are in full precision.
+      precision: accepted for JAX compatibility; products are in full precision.
 
     Pixels whose centre is outside the image are 0. Raises ShapeError for incompatible shapes, and UnsupportedError
     for the method "nearest".
@@ -173,7 +173,7 @@ def resize(
       method: a ResizeMethod, or its name: "nearest", "linear", "cubic" (Keys), "cubic-pytorch", "lanczos3", "lanczos5",
         "area".
       antialias: widen the kernel where the image shrinks.
-      precision: accepted for JAX's sake; products are in full precision.
+      precision: accepted for JAX compatibility; products are in full precision.
 
     Returns an array of the image's dtype for "nearest", else of a floating one. Raises ShapeError for a shape of
     another number of axes, UnsupportedError for an unknown method.

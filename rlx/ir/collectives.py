@@ -24,7 +24,6 @@ from rlx.ir.types import TensorType
 __all__ = [
     "KINDS",
     "OPERATIONS",
-    "UNNAMED",
     "WORLD",
     "Alone",
     "Communicator",
@@ -63,6 +62,7 @@ class Exchange:
     mode: "fast" combines in the arrays' dtype (float32 for narrower floats), "deterministic" floats in float64.
     Both combine in the order of ranks: all members get the same bits, in every run.
     name: the user's name for the exchange; members compare it instead of the line of the call.
+    call: the call that the exchange belongs to, as members compare it: an array may be several arrays of a tree.
     """
 
     kind: Kind
@@ -73,6 +73,7 @@ class Exchange:
     root: int = 0
     pairs: tuple[tuple[int, int], ...] = ()
     name: str = ""
+    call: str = ""
 
     def result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a member's result for an array of `shape`."""
@@ -108,7 +109,8 @@ class Exchange:
         """A few words for people."""
         op = f" ({self.op})" if self.op else ""
         name = f" {self.name!r}" if self.name else ""
-        return f"{self.kind}{op}{name} of {TensorType(shape, dtype)!r}"
+        call = f" ({self.call})" if self.call else ""
+        return f"{self.kind}{op}{name} of {TensorType(shape, dtype)!r}{call}"
 
     @lru_cache(1024)  # noqa: B019  equal exchanges are one
     def mark(self, shape: tuple[int, ...], dtype: np.dtype, place: bytes = b"") -> bytes:
@@ -174,7 +176,8 @@ class Communicator(Protocol):
         """Wait for all background work."""
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator | None:
-        """The subgroup of these members; None for a process that is not among them. All members call it."""
+        """The subgroup of these members; None for a process that is not among them. All members call it, after they
+        have agreed on the members."""
 
 
 class Alone:
@@ -262,18 +265,31 @@ members = UserContext(Members({WORLD: Alone()}))  # jitted functions are traced 
 
 _DIGEST = 16  # bytes
 
-# the first byte of an exchange's place; the exchange's name or the place that a pass found follows
-_NAMED, UNNAMED = b"=", b"@"
+# an exchange's place is the call that it belongs to, a zero byte, and one of: nothing, _NAMED and the exchange's name,
+# _UNNAMED and the place that a pass found
+_NAMED, _UNNAMED, _END = b"=", b"@", b"\0"
 
 
-def named_place(name: str) -> bytes:
-    """The place of an exchange that has a name."""
-    return _NAMED + name.encode() if name else b""
+def place_of(call: str, name: str) -> bytes:
+    """The place of an exchange of a call; name: the user's, or ""."""
+    return call.encode() + _END + (_NAMED + name.encode() if name else b"")
+
+
+def found_place(place: bytes, found: bytes) -> bytes:
+    """The place of an exchange, with the place that a pass has found, unless it has a name or a place already."""
+    call, _, rest = place.partition(_END)
+    return place if rest else call + _END + _UNNAMED + found
+
+
+def call_in(place: bytes) -> str:
+    """The call that an exchange belongs to, by its place; "" if the array's type says all."""
+    return place.partition(_END)[0].decode()
 
 
 def name_in(place: bytes) -> str:
     """The name of an exchange, by its place; "" if it has none."""
-    return place[1:].decode() if place[:1] == _NAMED else ""
+    rest = place.partition(_END)[2]
+    return rest[1:].decode() if rest[:1] == _NAMED else ""
 
 
 @lru_cache(1024)
@@ -314,6 +330,8 @@ def group_among(ranks: Sequence[int]) -> str:
     name = f"{WORLD}:{','.join(map(str, ranks))}"
     known = members.value
     if name not in known.groups:
+        mark = hashlib.blake2b(name.encode(), digest_size=_DIGEST).digest()
+        communicator(WORLD).compare(mark, "the ranks of a new group", f"{list(ranks)}")
         keep_groups(known.beside(name, communicator(WORLD).subgroup(name, ranks)))
     return name
 

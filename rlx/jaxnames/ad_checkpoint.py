@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rlx.offered_names import offer_names
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.saved_residuals import print_saved_residuals
 
@@ -17,6 +18,8 @@ __all__ = [
     "print_saved_residuals",
     "remat",
 ]
+
+offer_names(globals())
 
 remat = checkpoint
 # possible results of a user-defined policy besides True and False

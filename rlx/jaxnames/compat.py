@@ -17,9 +17,12 @@ from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
 from rlx.jaxnames.jax_paths import EMPTY, LOCATED, SAME, own_names
 from rlx.jaxnames.refused import REFUSALS, is_refused_module, refused_names, refused_value
+from rlx.offered_names import offer_names
 from rlx.trees.structure import TreeDef
 
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
+
+offer_names(globals())
 
 _NOTHING = object()
 # in the globals of JAX's wrappers, by which chex recognises traced functions

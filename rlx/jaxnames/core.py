@@ -19,6 +19,7 @@ from rlx.ir.program import Equation as JaxprEqn
 from rlx.ir.types import TensorType
 from rlx.ir.verify import verify_program
 from rlx.numpy.promotion import canonical_axis
+from rlx.offered_names import offer_names
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, shared_array
 from rlx.trace.interpret import interpret
@@ -50,6 +51,8 @@ __all__ = [
     "unmapped_aval",
     "valid_jaxtype",
 ]
+
+offer_names(globals())
 
 Value = Array
 
@@ -131,7 +134,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
       jaxpr: a Program.
       consts: values of its constants, in order.
       args: one array or number for each of its inputs.
-      propagate_source_info: accepted for JAX's sake: new equations keep the user's line of the old ones.
+      propagate_source_info: accepted for JAX compatibility: new equations keep the user's line of the old ones.
 
     Returns: a list of its outputs.
 

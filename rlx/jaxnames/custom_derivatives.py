@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.custom_reverse import CustomVJPPrimal, custom_gradient, custom_vjp, custom_vjp_primal_tree_values
 from rlx.transforms.custom_rules import SymbolicZero, zero_from_primal
@@ -19,3 +20,5 @@ __all__ = [
     "linear_call",
     "zero_from_primal",
 ]
+
+offer_names(globals())

@@ -14,6 +14,7 @@ from rlx.ir.extended import KeyDtype, extended, prng_key
 from rlx.ir.types import bits_of, float0
 from rlx.numpy import bfloat16, finfo, iinfo, result_type
 from rlx.numpy.promotion import to_dtype
+from rlx.offered_names import offer_names
 
 __all__ = [
     "TypePromotionError",
@@ -29,6 +30,8 @@ __all__ = [
     "result_type",
     "scalar_type_of",
 ]
+
+offer_names(globals())
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:

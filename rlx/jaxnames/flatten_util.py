@@ -9,10 +9,13 @@ from typing import Any
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 
 __all__ = ["ravel_pytree"]
+
+offer_names(globals())
 
 
 @dataclass(frozen=True)

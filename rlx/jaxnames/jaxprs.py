@@ -151,7 +151,7 @@ def eval_jaxpr(jaxpr: Any, consts: Sequence[Any], *args: Any, propagate_source_i
       jaxpr: a Jaxpr.
       consts: values of its constvars.
       args: one array or number for each of its invars.
-      propagate_source_info: accepted for JAX's sake.
+      propagate_source_info: accepted for JAX compatibility.
 
     Returns: a list of its outputs.
 

@@ -1,4 +1,4 @@
-"""jax.profiler's names: times of parts of a program, on a timeline for chrome://tracing and Perfetto."""
+"""Timelines of a program's parts for chrome://tracing and Perfetto, as in jax.profiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rlx.offered_names import offer_names
+
 __all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace", "stop_trace", "trace"]
+
+offer_names(globals())
 
 FILE = "rlx.trace.json"
 

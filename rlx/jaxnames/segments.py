@@ -1,4 +1,4 @@
-"""Reductions of the slices of an array by groups: the functions of jax.ops. Also found as rlx.ops.segment_sum etc."""
+"""Reductions of an array's slices by segment, as in jax.ops. They are also available as rlx.ops.segment_sum etc."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.scalar import neutral
 from rlx.ir.types import is_complex, is_integer
 from rlx.numpy.placement import placed
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+offer_names(globals())
 
 
 _POSITIONS = np.dtype(np.int64)
@@ -65,7 +68,7 @@ def segment_sum(
       segment_ids: integers, of the leading axes of `data`: the segment of each slice. Ids outside of
         [0, num_segments) are dropped; with mode="clip" they count as the nearest segment.
       num_segments: the length of the result; by default one more than the largest id, which must then be known.
-      indices_are_sorted, unique_indices, bucket_size: accepted for JAX's sake; the result does not depend on them.
+      indices_are_sorted, unique_indices, bucket_size: accepted for JAX compatibility and ignored.
       out_sharding: the sharding of the result.
 
     >>> import numpy as np, rlx

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import is_complex
+from rlx.offered_names import offer_names
 from rlx.testing.compare import assert_close
 from rlx.testing.grads import Tolerance, by_dtype, paired, wide
 from rlx.testing.grads import check_grads as checked
@@ -15,6 +16,8 @@ from rlx.trace.primitive import to_numpy, type_of
 from rlx.trees import tree
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
+
+offer_names(globals())
 
 STEP = 1e-4
 # for float32: between the steps of JAX and of rlx.testing, whose second-order error shows for strongly curved functions

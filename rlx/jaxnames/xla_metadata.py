@@ -19,7 +19,7 @@ class _Remarks(ContextDecorator):
 
 
 def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
-    """The value itself; without one a context manager and decorator. The annotations are accepted for JAX's sake.
+    """The value itself; without one a context manager and decorator. The annotations are ignored.
 
     >>> from rlx.jaxnames.xla_metadata import set_xla_metadata
     >>> set_xla_metadata(2.0, breakpoint=True)

@@ -1,4 +1,4 @@
-"""rlx.lax: JAX's names for the operations themselves, and for control flow.
+"""rlx.lax: the primitive operations and control flow, as in jax.lax.
 
 These functions do not promote dtypes: operands have one dtype, or are Python numbers.
 """

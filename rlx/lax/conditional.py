@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, Span
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError, ShapeError
+from rlx.errors import ControlFlowTypeError, ShapeError, describe
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_integer, promote_dtypes
 from rlx.lax.bodies import (
@@ -108,6 +108,11 @@ def switch(
     >>> lax.switch(2, [lambda x: x, lambda x: 2 * x, lambda x: 3 * x], 5).item()
     15
     """
+    if callable(branches):
+        raise ControlFlowTypeError(
+            f"lax.switch takes a sequence of functions as branches, but got {describe(branches)}.",
+            "Write rlx.lax.switch(index, [f, g], x).",
+        )
     functions = list(branches)
     if not functions:
         raise ControlFlowTypeError("lax.switch got no branches.", "Pass at least one function.")

@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 _ARGUMENTS = {1: "x: an array or number.", 2: "x, y: arrays or numbers of one dtype, whose shapes broadcast."}
-_ACCURACY = "accuracy: accepted for JAX's sake; results are always as exact as the dtype allows."
+_ACCURACY = "accuracy: accepted for JAX compatibility; results are always as exact as the dtype allows."
 
 
 def _document(

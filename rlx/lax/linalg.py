@@ -13,6 +13,7 @@ from rlx.lax.operands import as_array, operands
 from rlx.numpy.halves import in_single
 from rlx.numpy.linalg.common import hermitian, read_triangle
 from rlx.numpy.linalg.factorisations import svd as _svd
+from rlx.offered_names import offer_names
 from rlx.ops import factorisations, solves, spectral
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.matrices import adjoint, lower_triangle, product, turned
@@ -41,6 +42,8 @@ __all__ = [
     "tridiagonal",
     "tridiagonal_solve",
 ]
+
+offer_names(globals())
 
 
 class EigImplementation(enum.Enum):

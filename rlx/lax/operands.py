@@ -12,7 +12,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import dtype_of, is_complex, is_float, is_key, promote_dtypes, scalar_dtype
+from rlx.ir.types import is_complex, is_float, is_key, promote_dtypes, scalar_dtype
 from rlx.numpy import promotion
 from rlx.numpy.promotion import yielding
 from rlx.ops.conversion import convert
@@ -34,16 +34,7 @@ _SCALARS = (bool, int, float, complex)
 
 def as_dtype(dtype: Any) -> np.dtype:
     """A dtype argument as a NumPy dtype, narrowed if config.narrow is set; Python's types mean the defaults."""
-    if dtype is float:
-        return config.default_float
-    if dtype is int:
-        return config.default_int
-    if dtype is complex:
-        return np.dtype("c16" if config.default_float.itemsize == 8 else "c8")
-    try:
-        return promotion.available(dtype_of(dtype))
-    except TypeError as error:
-        raise DtypeError(str(error), "Use a NumPy dtype, or one of rlx.numpy's.") from None
+    return promotion.to_dtype(dtype)
 
 
 def operands(name: str, *values: Any) -> list[Any]:

@@ -65,7 +65,7 @@ def conj(x: Any) -> Array:
     """
     value = as_array(x)
     if is_float(value.dtype):
-        return conversion.complex(value, arithmetic.multiply(value, 0.0))
+        return conversion.complex(value, 0.0)
     return conversion.conj(value)
 
 

@@ -37,7 +37,7 @@ def conv_general_dilated_patches(
       filter_shape: sizes of the window along the spatial axes.
       window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers: as in conv_general_dilated;
         the kernel's layout only determines the order of spatial axes.
-      precision: accepted for JAX's sake: elements are copied.
+      precision: accepted for JAX compatibility: elements are copied.
       preferred_element_type: the dtype of the result.
 
     Returns: an array whose feature axis has size features * window elements, features first.

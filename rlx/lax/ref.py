@@ -11,6 +11,7 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, describe
 from rlx.ir.types import TensorType, promote_dtypes
+from rlx.offered_names import offer_names
 from rlx.ops.arithmetic import add
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
@@ -18,6 +19,8 @@ from rlx.trace.references import Cell
 from rlx.trees import tree
 
 __all__ = ["Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
+
+offer_names(globals())
 
 
 class Ref(Cell):
@@ -180,9 +183,7 @@ tree.register_node(_Part, _divided, _joined)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A mutable reference to an array or a number.
-
-    memory_space, kind: accepted for JAX's sake.
+    """A mutable reference to an array or a number. memory_space and kind are ignored, as in JAX on one memory.
 
     >>> import rlx
     >>> ref = rlx.new_ref(rlx.numpy.zeros(2))

@@ -1,6 +1,6 @@
 """Functions that move elements: broadcast, reshape, transpose, slice, pad, join.
 
-`sharding` and `out_sharding` are accepted for JAX's sake: an array is on one device.
+`sharding` and `out_sharding` are accepted for JAX compatibility: an array is on one device.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """The array sorted along an axis; several arrays are sorted together by the first num_keys.
 
-    Sorting is always stable; NaNs come last.
+    Sorting is always stable; NaNs are last.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -55,7 +55,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """The k largest elements along an axis in descending order, and their positions, which are int32.
 
-    Args: operand: real numbers; k: number of elements; axis. is_stable: accepted for JAX's sake: equal elements
+    Args: operand: real numbers; k: number of elements; axis. is_stable: accepted for JAX compatibility: equal elements
       always keep their order.
 
     Raises ShapeError if the axis has fewer elements, or too many for int32.

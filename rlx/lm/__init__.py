@@ -16,6 +16,7 @@ from rlx.lm.sampling import Sampling, processed
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.tokens import TextTokenizer, Utf8
 from rlx.lm.weights import random_parameters
+from rlx.offered_names import offer_names
 
 __all__ = [
     "Cache",
@@ -54,3 +55,5 @@ __all__ = [
     "stack_lora",
     "state_space_dual",
 ]
+
+offer_names(globals())

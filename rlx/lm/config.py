@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Rope:
-    """How positions turn queries and keys.
+    """Rotary position embeddings: how positions rotate queries and keys.
 
     Args:
       base: of the wavelengths.

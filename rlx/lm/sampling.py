@@ -21,7 +21,7 @@ __all__ = ["Sampling", "choose", "processed"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. Options at their default have no effect; they apply in this order.
+    """The choice of the next token. Options at their default have no effect; they apply in this order.
 
     Args:
       bias: pairs (token, number that is added to its logit).

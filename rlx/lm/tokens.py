@@ -26,7 +26,7 @@ _DIGITS_THEN_GPT2 = ("smollm", "refact", "command-r", "codeshell", "exaone", "st
 
 
 class TextTokenizer:
-    """Texts to token ids and back.
+    """A tokenizer: from text to token ids and back.
 
     Args:
       library: a `tokenizers.Tokenizer`.

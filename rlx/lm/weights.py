@@ -130,7 +130,7 @@ def _tree(flat: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def random_parameters(config: DecoderConfig | EncoderConfig, seed: int = 0) -> dict[str, Any]:
-    """Parameters drawn from normal distributions, norms of one: a tree as `forward`, or `encode`, wants it.
+    """Random parameters for `forward` or `encode`: weights from normal distributions, norms of 1.
 
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)

@@ -1,4 +1,4 @@
-"""rlx.nn: functions that neural networks are made of, under JAX's names."""
+"""rlx.nn: activations, normalisation, attention and initialisers, as in jax.nn."""
 
 from __future__ import annotations
 

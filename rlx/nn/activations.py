@@ -81,7 +81,7 @@ def relu(x: Any) -> Array:
 
 @replayed
 def relu6(x: Any) -> Array:
-    """x, brought between 0 and 6; the derivative is 0 at both, and at NaN.
+    """x, limited to the range from 0 to 6; the derivative is 0 at both, and at NaN.
 
     >>> import rlx
     >>> rlx.nn.relu6(7.0).item()
@@ -301,7 +301,7 @@ hard_swish = hard_silu
 
 @replayed
 def hard_tanh(x: Any) -> Array:
-    """x, brought between -1 and 1.
+    """x, limited to the range from -1 to 1.
 
     >>> from rlx import nn
     >>> import rlx.numpy as jnp

@@ -118,7 +118,7 @@ def dot_product_attention(
       is_causal: query t sees keys up to t only.
       query_seq_lengths, key_value_seq_lengths: int32 (B,), how many queries and keys count.
       local_window_size: how many keys before and after its own position a query sees.
-      implementation: accepted for JAX's sake: None or "xla".
+      implementation: accepted for JAX compatibility: None or "xla".
       return_residual: also return the logarithm of each softmax's denominator, (B, T, N).
       softcap: c of c * tanh(score / c), before the bias is added; not in JAX.
       sinks: floats (N,): a score for each head that takes part in the softmax and has no value; not in JAX.

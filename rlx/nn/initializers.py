@@ -1,4 +1,4 @@
-"""Initialisers: functions of a key, a shape and a dtype that make a layer's first weights."""
+"""Initialisers: functions from a key, a shape and a dtype to initial weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_complex
 from rlx.lax.operands import as_dtype
 from rlx.numpy.promotion import canonical_axes, canonical_axis, canonical_shape
+from rlx.offered_names import offer_names
 from rlx.ops.conversion import float_dtype_of
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "xavier_uniform",
     "zeros",
 ]
+
+offer_names(globals())
 
 Axes = int | Sequence[int]
 

@@ -277,7 +277,7 @@ def batch_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> tuple[Array, tuple[Array, Array]]:
-    """x normalised over all axes but one, and the mean and variance it was normalised with.
+    """x normalised over all axes but one, and the mean and variance used.
 
     Args:
       weight, bias, mean, variance: vectors along `axis`. Given a mean and a variance (running ones,

@@ -37,7 +37,7 @@ class BlockScaleConfig:
     """How an operand is cast to few bits; see `get_scaled_dot_general_config`.
 
     Args: mode: its name; block_size: how many neighbours share a scale; data_type, scale_type: dtypes of elements and
-    scales; global_scale: a float32 number that all are divided by before; infer_only: accepted for JAX's sake.
+    scales; global_scale: a float32 number that all are divided by before; infer_only: accepted for JAX compatibility.
 
     >>> import rlx
     >>> rlx.nn.get_scaled_dot_general_config("mxfp8").block_size
@@ -126,7 +126,7 @@ def scaled_dot_general(
       dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)), as lax.dot_general's.
       preferred_element_type: dtype of the result; sums are in float32.
       configs: casts of lhs, of rhs and of the result's cotangent; None: lax.dot_general.
-      implementation: accepted for JAX's sake.
+      implementation: accepted for JAX compatibility.
 
     Returns: an array of batch axes, then lhs's others, then rhs's. Derivatives (reverse mode only) treat casts as the
       identity; with "mxfp8" they cast the factors of the backward products, with "nvfp4" they do not.

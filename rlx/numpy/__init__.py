@@ -1,4 +1,4 @@
-"""rlx.numpy: arrays by NumPy's names and JAX's conventions."""
+"""rlx.numpy: NumPy's functions on immutable arrays, with JAX's conventions."""
 
 from __future__ import annotations
 

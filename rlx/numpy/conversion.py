@@ -162,7 +162,7 @@ def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np
     A traced number with a derivative is refused even if its value is known, as NumPy's result would lose the
     derivative. A function with a custom derivative rule may convert it.
     """
-    instead = "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
+    instead = "Use the function of the same name in rlx.numpy or rlx.scipy, or rlx.pure_callback for NumPy code."
     values = _value(self, errors.TracerArrayConversionError, "A NumPy function (np.asarray or another)", instead)
     if dtype is not None and np.dtype(dtype) != values.dtype:
         if copy is False:

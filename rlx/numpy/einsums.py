@@ -207,17 +207,17 @@ def _pair(first: Term, second: Term, needed: set[str], precision: Any, preferred
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[Any], Any]:
-    """The order in which einsum would contract.
+    """The order in which einsum would contract, as JAX returns it: NumPy's list begins with "einsum_path".
 
     Args: as `einsum`. Returns: (path, a description by opt_einsum).
 
     >>> import rlx.numpy as jnp
     >>> jnp.einsum_path("ij,jk->ik", jnp.ones((2, 2)), jnp.ones((2, 2)))[0]
-    ['einsum_path', (0, 1)]
+    [(0, 1)]
     """
     terms, output, arrays = _parse((subscripts, *operands))
     method = "optimal" if optimize is True else optimize
     path, info = opt_einsum.contract_path(
         f"{','.join(terms)}->{output}", *[x.shape for x in arrays], shapes=True, optimize=method
     )
-    return ["einsum_path", *path], info
+    return list(path), info

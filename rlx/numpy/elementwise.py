@@ -305,7 +305,7 @@ def _truth_function(name: str, summary: str, primitive: Any, at: str, result: st
     return document(function, name, summary, f"jnp.{name}({at}).item()", result, arity)
 
 
-logical_and = _truth_function("logical_and", "Both nonzero.", _c.bitwise_and, "1, 0", "False", 2)
-logical_or = _truth_function("logical_or", "One of them nonzero.", _c.bitwise_or, "1, 0", "True", 2)
-logical_xor = _truth_function("logical_xor", "Exactly one nonzero.", _c.bitwise_xor, "1, 1", "False", 2)
+logical_and = _truth_function("logical_and", "Whether both elements are nonzero.", _c.bitwise_and, "1, 0", "False", 2)
+logical_or = _truth_function("logical_or", "Whether at least one element is nonzero.", _c.bitwise_or, "1, 0", "True", 2)
+logical_xor = _truth_function("logical_xor", "Whether exactly one is nonzero.", _c.bitwise_xor, "1, 1", "False", 2)
 logical_not = _truth_function("logical_not", "Zero.", _c.bitwise_not, "1", "False", 1)

@@ -135,6 +135,10 @@ def _devices(self: Any) -> set[Device]:
 
 def _address(self: Any) -> int:
     """Where the values are in memory."""
+    if not isinstance(self, ConcreteArray):
+        raise errors.ConcretizationTypeError(
+            f"A traced {self.type!r} has no address in memory.", "Take addresses of arrays outside of transformations."
+        )
     return self.storage().pointer
 
 
@@ -193,7 +197,10 @@ def _format(self: Any, spec: str) -> str:
     if not spec:
         return str(self)
     if isinstance(self, ConcreteArray):
-        raise TypeError(f"unsupported format string {spec!r} for an array of shape {self.shape}")
+        raise errors.InputTypeError(
+            f"unsupported format string {spec!r} for an array of shape {self.shape}.",
+            "Format one element, x[i], or write np.array2string(np.asarray(x), precision=3).",
+        )
     raise errors.ConcretizationTypeError(
         f"A traced {self.type!r} is formatted with {spec!r}, but its value is not known while tracing.",
         "Use rlx.debug.print, or return the value and format it outside.",
@@ -293,6 +300,9 @@ class _Absent:
         self.name = name
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
+        raise missing_attribute(self.name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
         raise missing_attribute(self.name)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError
+from rlx.ir.types import is_key
 from rlx.numpy import elementwise, floats, powers, products, reductions, rounding
 from rlx.numpy.indexing import getitem
 from rlx.ops import shape as shapes
@@ -73,7 +74,8 @@ def _round(self: Any, ndigits: int = 0) -> Any:
 
 def _iterate(self: Any) -> Iterator[Any]:
     if self.ndim == 0:
-        raise ShapeError("iteration over a 0-d array: it has no axis.", "Use x.item(), or x[None].")
+        instead = "Use rlx.random.split(key, num)." if is_key(self.dtype) else "Use x.item(), or x[None]."
+        raise ShapeError("iteration over a 0-d array: it has no axis.", instead)
     return iter(unstacked(self))
 
 

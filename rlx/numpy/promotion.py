@@ -75,6 +75,9 @@ _FLOAT32, _FLOAT64 = np.dtype("f4"), np.dtype("f8")
 _INT32 = np.dtype("i4")
 _YIELDING = frozenset((*SCALARS, *WIDE_SCALARS))
 Pair = tuple[np.dtype, bool]
+# reductions that other libraries also call with two arrays -> rlx's functions of two arrays
+_PAIRS = {"max": "maximum", "min": "minimum", "all": "logical_and", "any": "logical_or"}
+_SHAPE = "A shape is one argument: zeros((2, 3)), not zeros(2, 3). x.reshape(shape) changes the shape of an array."
 
 
 # ------------------------------------------------------------------ dtypes
@@ -94,6 +97,7 @@ def to_dtype(value: Any) -> np.dtype:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
             (did_you_mean(value, (d.name for d in supported_dtypes), repr) if isinstance(value, str) else "")
+            or (_SHAPE if isinstance(value, (int, np.integer)) and value is not True else "")
             or "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
         ) from None
 
@@ -328,6 +332,10 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     """An axis argument (None, int, or sequence of ints) as a tuple of different axis numbers."""
     if axis is None:
         return tuple(range(ndim))
+    if name in _PAIRS and isinstance(axis, Array) and axis.ndim:
+        raise DtypeError(
+            f"{name} got an array as axis: {axis.type!r}.", f"Use rlx.numpy.{_PAIRS[name]}(x, y) to compare two arrays."
+        )
     if not isinstance(axis, (tuple, list, range)):
         return (canonical_axis(axis, ndim, name),)
     axes = tuple(canonical_axis(a, ndim, name) for a in axis)

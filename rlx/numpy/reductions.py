@@ -213,7 +213,7 @@ def _extremum(
 def max(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The largest element; NaN if there is one.
+    """The largest element, or NaN if any element is NaN.
 
     Args: a: array; axis: int or ints (None: all); keepdims: keep axes with size 1;
     initial: a lower bound of the result; where: bool mask (needs initial).
@@ -230,7 +230,7 @@ def max(
 def min(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The smallest element; NaN if there is one.
+    """The smallest element, or NaN if any element is NaN.
 
     Args: as `max`. Returns: an array. Raises: ShapeError if there are no elements and no initial.
 

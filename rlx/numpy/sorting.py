@@ -38,7 +38,7 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Array:
-    """The elements in ascending order; NaN come last.
+    """The elements in ascending order; NaNs are last.
 
     Args: a: array; axis: int (None: all elements in a row); descending: in descending order.
     Returns: an array.

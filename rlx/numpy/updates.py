@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import TypePromotionError, UnsupportedError, warn
+from rlx.errors import ImmutableArrayError, InputTypeError, TypePromotionError, UnsupportedError, warn
 from rlx.ir.types import promote_dtypes
 from rlx.numpy.creation import asarray
 from rlx.numpy.elementwise import divide
@@ -74,6 +74,14 @@ class IndexUpdates:
 
     def __getitem__(self, index: Any) -> IndexReference:
         return IndexReference(self.array, index)
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise ImmutableArrayError(
+            "x.at[index] = value does not work: rlx arrays are immutable.", "Write x = x.at[index].set(value)."
+        )
+
+    def __call__(self, *index: Any) -> NoReturn:
+        raise InputTypeError("x.at(...) was called, but takes its index in brackets.", "Write x.at[index].set(value).")
 
     def __repr__(self) -> str:
         return f"IndexUpdates({self.array!r})"

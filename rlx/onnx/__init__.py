@@ -1,4 +1,4 @@
-"""ONNX models as functions of rlx, and functions as ONNX models (`pip install "rlx[onnx]"`).
+"""ONNX models as functions of rlx, and functions as ONNX models (`pip install ".[onnx]"`).
 
 `rlx.onnx.load(model)` returns a function, which supports jit, grad and vmap, and its parameters.
 `rlx.onnx.export(f, *types)` returns a model of `f`.
@@ -13,8 +13,11 @@ from typing import Any
 
 from rlx.errors import UnsupportedError
 from rlx.installation import install_command
+from rlx.offered_names import offer_names
 
 __all__ = ["export", "load"]
+
+offer_names(globals())
 
 
 def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:

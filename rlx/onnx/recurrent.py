@@ -17,7 +17,7 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "relu": lambda x, a, b: nn.relu(x),
     "affine": lambda x, a, b: (1.0 if a is None else a) * x + (0.0 if b is None else b),
     "leakyrelu": lambda x, a, b: jnp.where(x < 0, (0.01 if a is None else a) * x, x),
-    "thresholdedrelu": lambda x, a, b: jnp.where(x > (1.0 if a is None else a), x, 0 * x),
+    "thresholdedrelu": lambda x, a, b: jnp.where(x > (1.0 if a is None else a), x, 0),
     "scaledtanh": lambda x, a, b: (1.0 if a is None else a) * jnp.tanh((1.0 if b is None else b) * x),
     "hardsigmoid": lambda x, a, b: jnp.clip((0.2 if a is None else a) * x + (0.5 if b is None else b), 0, 1),
     "elu": lambda x, a, b: jnp.where(x < 0, (1.0 if a is None else a) * jnp.expm1(x), x),

@@ -112,7 +112,8 @@ class ConvolutionSpec:
             raise ShapeError(
                 f"{name} got {left[1]} input features, {feature_groups} feature groups and a"
                 f" kernel for {kernel[1]} features.",
-                "Input features must equal the kernel's times feature_group_count.",
+                "Input features must equal the kernel's times feature_group_count. The default layouts are NCHW and"
+                " OIHW; dimension_numbers=('NHWC', 'HWIO', 'NHWC') has channels last.",
             )
         if left[0] % batch_groups or kernel[0] % self.groups:
             raise ShapeError(

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, not_linear
-from rlx.ir.collectives import WORLD, Exchange, Kind, exchange, line_of, name_in
+from rlx.ir.collectives import WORLD, Exchange, Kind, call_in, exchange, line_of, name_in
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
@@ -39,7 +39,8 @@ Batched = tuple[Any, int | None]
 
 
 class ProcessCollective(LinearMap):
-    """A collective of ir.collectives. params: group; members: their number; place: its name or position in a program.
+    """A collective of ir.collectives. params: group; members: their number; place: the call, and the name of the
+    exchange or its position in a program.
 
     `front`: the position next to which a mapped axis is inserted, if the operand's first axis has a row per member;
     `grows`: the number of axes that the result has in addition to the operand's.
@@ -61,7 +62,8 @@ class ProcessCollective(LinearMap):
 
     def exchange(self, place: bytes, **params: Any) -> Exchange:
         """The operation for messages."""
-        return Exchange(self.kind or cast(Kind, self.name.removeprefix("process_")), name=name_in(place), **params)
+        kind = self.kind or cast(Kind, self.name.removeprefix("process_"))
+        return Exchange(kind, name=name_in(place), call=call_in(place), **params)
 
     def type(self, x: TensorType, **params: Any) -> TensorType:
         """The result's type. Raises ShapeError or DtypeError for operands that cannot be exchanged."""
@@ -191,9 +193,7 @@ class process_permute(ProcessCollective):
 
     own_params = {"pairs": ((0, 0),)}
 
-    def pull_back(
-        self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any
-    ) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any) -> Any:
         """The reverse permutation."""
         return process_permute(cotangent, pairs=tuple((d, s) for s, d in pairs), **params)
 

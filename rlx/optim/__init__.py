@@ -1,4 +1,4 @@
-"""rlx.optim: optimisers in optax's shape: init, update, apply_updates; losses."""
+"""rlx.optim: optimisers, schedules and losses, with optax's interface."""
 
 from __future__ import annotations
 

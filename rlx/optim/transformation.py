@@ -100,7 +100,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing.
+    """The state of a transformation without memory.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp
@@ -156,7 +156,7 @@ def needs_params(name: str, params: Tree) -> Tree:
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformationExtraArgs:
-    """One transformation after another; update passes keyword arguments to those that take them.
+    """Apply transformations one after another; update passes keyword arguments to those that accept them.
 
     >>> import rlx
     >>> from rlx import optim
@@ -181,7 +181,17 @@ def chain(*transformations: GradientTransformation) -> GradientTransformationExt
             )
         states = []
         for transformation, own in zip(parts, state, strict=True):
-            updates, own = transformation.update(updates, own, params, **extra_args)
+            try:
+                updates, own = transformation.update(updates, own, params, **extra_args)
+            except AttributeError as error:
+                if error.obj is not own:
+                    raise
+                raise TreeMismatchError(
+                    f"The optimiser's update got the state of another one: a part is {type(own).__name__}, which has"
+                    f" no {error.name}.",
+                    "Make the state with state = optimizer.init(params). For a state from a file, pass load a tree of"
+                    " the same structure: rlx.load(path, like=state).",
+                ) from None
             states.append(own)
         return updates, tuple(states)
 

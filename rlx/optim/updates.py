@@ -99,6 +99,11 @@ def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformat
     return GradientTransformation(init, update)
 
 
+_RATE = (
+    "Pass a number or a schedule. Parameters are arguments of init and update: state = optimizer.init(params)."
+)
+
+
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
     """Updates times minus the learning rate, a number or a schedule.
 
@@ -111,11 +116,12 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
+    as_array(learning_rate, "the learning rate", _RATE)  # sign * "1e-3" is "", and sign * [x] is []
     return scale(sign * learning_rate)
 
 
 def clip(max_delta: Any) -> GradientTransformation:
-    """Updates brought between -max_delta and max_delta, element by element.
+    """Updates limited to the range from -max_delta to max_delta, element by element.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp

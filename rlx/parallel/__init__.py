@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.parallel.experts import Routing, combine, dispatch, mixture_of_experts, route
 from rlx.parallel.planning import Machine, Plan, measure, plan
 from rlx.parallel.sequence import ring_attention
@@ -35,3 +36,5 @@ __all__ = [
     "traffic",
     "zero1",
 ]
+
+offer_names(globals())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from itertools import count
 
-from rlx.ir.collectives import UNNAMED, how_often, line_of
+from rlx.ir.collectives import found_place, how_often, line_of
 from rlx.ir.program import Equation, Program
 from rlx.trace.lower import map_regions
 
@@ -20,7 +20,7 @@ def place_exchanges(program: Program) -> Program:
     """The program with the place of every exchange that has none."""
     if not _holds_exchanges(program, {}):
         return program
-    start, numbers = UNNAMED + outline(program), count()
+    start, numbers = outline(program), count()
 
     def placed(region: Program) -> Program:
         return region.replace(equations=[each(e) for e in region.equations])
@@ -28,10 +28,9 @@ def place_exchanges(program: Program) -> Program:
     def each(equation: Equation) -> Equation:
         if not equation.primitive.exchanges:
             return map_regions(equation, placed)
-        if equation.params["place"]:
-            return equation
         line = b"" if equation.origin is None else line_of(equation.origin.file, equation.origin.line).encode()
-        params = {**equation.params, "place": start + next(numbers).to_bytes(4) + line}
+        place = found_place(equation.params["place"], start + next(numbers).to_bytes(4) + line)
+        params = {**equation.params, "place": place}
         return Equation(equation.primitive, equation.inputs, params, equation.outputs, equation.origin)
 
     return placed(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.precision.block_scale import BlockScaled, CastConfig
 from rlx.precision.loss_scale import LossScale, LossScaler, Unscaled, all_finite, choose
 from rlx.precision.policy import OperationKind, Precision, PrecisionPolicy, operation_kind
@@ -23,3 +24,5 @@ __all__ = [
     "mixed_program",
     "operation_kind",
 ]
+
+offer_names(globals())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.profiling.peaks import Peaks, machine_peaks, measure_peaks
 from rlx.profiling.profile import KernelProfile, Profile, profile
 
 __all__ = ["KernelProfile", "Peaks", "Profile", "machine_peaks", "measure_peaks", "profile"]
+
+offer_names(globals())

@@ -48,7 +48,7 @@ def profile_warnings(profile: Measured) -> tuple[str, ...]:
     if not profile.agrees:
         found.append(
             f"kernels and call disagree by more than a fifth: the kernels took {_time(profile.seconds)},"
-            f" a whole call without clocks {_time(profile.call_seconds)}; "
+            f" an untimed call {_time(profile.call_seconds)}; "
             + (
                 "a call cannot be shorter than its kernels, so profile again on an idle machine"
                 if profile.seconds > profile.call_seconds
@@ -68,8 +68,8 @@ def _sums(profile: Measured) -> str:
     moved = f"{work.bytes / 1e6:.3g} MB, {(work.flops + work.transcendentals) / 1e6:.3g} MFLOP"
     least = "" if work.exact else " at least"
     return (
-        f"kernels {_time(profile.seconds)}{least}, {moved}; a call without clocks {_time(profile.call_seconds)},"
-        f" of which {_time(rest)} outside kernels; the quickest {_time(profile.quickest_seconds)}"
+        f"kernels {_time(profile.seconds)}{least}, {moved}; untimed call {_time(profile.call_seconds)}"
+        f" ({_time(rest)} outside kernels), fastest {_time(profile.quickest_seconds)}"
     )
 
 

@@ -4,6 +4,7 @@ Everything is made of rlx's public functions, and of one block, the product with
 backends may claim. `import rlx` does not load this package.
 """
 
+from rlx.offered_names import offer_names
 from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, double_quantize, quantize
 from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
@@ -40,3 +41,5 @@ __all__ = [
     "quantized_weight_bits",
     "taps_of",
 ]
+
+offer_names(globals())

@@ -147,7 +147,7 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
 
 
 def dequantize(array: QuantizedArray) -> Array:
-    """The float32 array that a quantised one stands for, of its shape.
+    """The float32 array that a quantised array represents.
 
     >>> import numpy as np
     >>> from rlx import quant

@@ -163,7 +163,7 @@ def _divergence(reference: np.ndarray, candidate: np.ndarray) -> float:
 def calibrate(
     function: Callable[[Any], dict[str, Any]], batches: Iterable[Any], method: str = "max", **options: Any
 ) -> CalibrationRecord:
-    """Scales of the values that a function hands out, from batches of inputs.
+    """Scales of the values that a function exposes, computed from batches of inputs.
 
     Args:
       function: of a batch; returns the values to look at, by name.

@@ -58,7 +58,7 @@ def quant_propagate(subject: S) -> tuple[S, int]:
 
 
 def quantized_weight_bits(subject: Any, value: Any) -> int | None:
-    """How many bits a value of a program or graph was rounded to, or None where it was not.
+    """The number of bits that a value of a program or graph was rounded to, or None.
 
     Args: subject: as `quant_propagate`; value: a variable of the program or a node of the graph. Of a product with a
     packed weight it is the bits of the weight's codes. Raises InputTypeError for another subject.

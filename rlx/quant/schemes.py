@@ -31,7 +31,7 @@ _GGUF_ALIASES = {f"gguf_q{bits}k": f"gguf_q{bits}_k" for bits in (2, 3, 4, 5, 6,
 
 @dataclass(frozen=True)
 class QuantScheme:
-    """How the numbers of a weight are coded.
+    """The encoding of a weight's numbers.
 
     Args:
       name: one of

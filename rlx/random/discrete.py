@@ -162,7 +162,7 @@ def _poisson_large(key: Array, mean: Array, shape: tuple[int, ...], dtype: np.dt
 # ------------------------------------------------------------- geometric, binomial
 @placeable
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """How many trials of success probability p it takes until the first success.
+    """The number of trials with success probability p up to the first success.
 
     >>> import rlx
     >>> round(rlx.random.geometric(rlx.random.key(0), 0.25, (10000,)).mean().item())
@@ -181,7 +181,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """How many of n trials of success probability p succeed, as floats; NaN for invalid parameters.
+    """The number of successes in n trials with success probability p, as floats; NaN for invalid parameters.
 
     >>> import rlx
     >>> rlx.random.binomial(rlx.random.key(0), 10.0, 1.0).item()
@@ -304,7 +304,7 @@ def _binomial_large(key: Array, count: Array, chance: Array, shape: tuple[int, .
 def multinomial(
     key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None, unroll: int | bool = 1
 ) -> Array:
-    """How often each outcome occurs in n trials with probabilities p along the last axis.
+    """The number of occurrences of each outcome in n trials, with probabilities p along the last axis.
 
     unroll: as of lax.scan, for the loop over the outcomes.
 

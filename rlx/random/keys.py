@@ -173,7 +173,7 @@ def key_dtype(impl_spec: Any = None) -> KeyDtype:
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """A typed key: an array of no axes, whose dtype says which generator it belongs to.
+    """A typed random key: a 0-d array whose dtype names its generator.
 
     Key arrays are leaves of trees and go wherever arrays go; they are indexed, reshaped, joined, selected and
     compared, but nothing else is computed with them.
@@ -199,7 +199,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, an array of uint32 words: shape (2,) for the default generator. See `key`, which is typed.
+    """A raw random key: an array of uint32 words, of shape (2,) for the default generator. `key` makes typed keys.
 
     >>> import rlx
     >>> rlx.random.PRNGKey(42).tolist()

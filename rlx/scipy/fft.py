@@ -19,12 +19,15 @@ from rlx.numpy import fft as fourier
 from rlx.numpy import manipulation
 from rlx.numpy.fft import axes_and_lengths, fitted
 from rlx.numpy.promotion import complex_dtype, convert_to, inexact
+from rlx.offered_names import offer_names
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.conversion import complex as complex_of
 from rlx.ops.conversion import imag, real
 from rlx.ops.shape import concatenate, pad_zeros, reverse, slice_along
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
+
+offer_names(globals())
 
 _NORMS = ("backward", "ortho", "forward")
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}

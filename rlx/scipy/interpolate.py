@@ -1,4 +1,4 @@
-"""rlx.scipy.interpolate: functions known on a grid, between its points."""
+"""rlx.scipy.interpolate: interpolation on regular grids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.numpy.promotion import operand, promote_inexact
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 
 __all__ = ["RegularGridInterpolator"]
+
+offer_names(globals())
 
 _METHODS = ("linear", "nearest")
 

@@ -1,4 +1,4 @@
-"""rlx.scipy.ndimage: sampling of images between their points."""
+"""rlx.scipy.ndimage: interpolation of images at given coordinates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.promotion import convert_to, operand
+from rlx.offered_names import offer_names
 from rlx.trace.flat import as_array
 
 __all__ = ["map_coordinates"]
+
+offer_names(globals())
 
 
 # ------------------------------------------------------------------ boundaries

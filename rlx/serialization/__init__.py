@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
-from rlx.errors import FileFormatError, TreeMismatchError
+from rlx.errors import FileFormatError, InputTypeError, TreeMismatchError, describe
+from rlx.offered_names import offer_names
 from rlx.serialization import npz, safetensors, shard_writing, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
@@ -19,6 +20,8 @@ from rlx.trace.flat import shared_array
 from rlx.trees import tree
 
 __all__ = ["load", "save"]
+
+offer_names(globals())
 
 
 class _Format(NamedTuple):
@@ -67,6 +70,8 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     ...     rlx.load(file)
     {'w': Array([1., 1.], dtype=float32), 'layers': [Array(3., dtype=float32)]}
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputTypeError(f"save got {describe(path)} as path.", "Write rlx.save(path, value): the path is first.")
     target = Path(path)
     if target.suffix == _FOLDER:
         shard_writing.write(target, value)

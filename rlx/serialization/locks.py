@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlx.errors import warn
 
-__all__ = ["FolderLock"]
+__all__ = ["FolderLock", "note_of"]
 
 LOCK = ".rlx-writer"
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
@@ -35,7 +35,7 @@ class FolderLock:
                 os.close(self._file)
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
                 self._lock()
-            self.before = str(self._read().get("note", ""))
+            self.before = _note_in(self._file)
             owner = {"host": platform.node(), "pid": os.getpid(), "note": note}
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, json.dumps(owner).encode(), 0)
@@ -50,7 +50,7 @@ class FolderLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = self._read()
+            owner = _owner_in(self._file)
             who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')} is saving to this folder"
             raise BlockingIOError(errno.EWOULDBLOCK, who, str(self._path.parent)) from None
         except OSError as error:
@@ -64,15 +64,32 @@ class FolderLock:
         except FileNotFoundError:
             return False
 
-    def _read(self) -> dict[str, object]:
-        try:
-            found = json.loads(os.pread(self._file, 1 << 12, 0) or b"{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
     def release(self, finished: bool) -> None:
         """Release the lock. Unless the writer has finished, the next one finds its note."""
         if finished:
             self._path.unlink(missing_ok=True)
         os.close(self._file)
+
+
+def note_of(folder: Path) -> str:
+    """The note of the process that has the lock of a folder; "" if there is none."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        return _note_in(file)
+    finally:
+        os.close(file)
+
+
+def _note_in(file: int) -> str:
+    return str(_owner_in(file).get("note", ""))
+
+
+def _owner_in(file: int) -> dict[str, object]:
+    try:
+        found = json.loads(os.pread(file, 1 << 12, 0) or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -5,7 +5,9 @@ The index names the files and is replaced atomically: until all blocks are on th
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import platform
 import secrets
 import threading
 import time
@@ -23,7 +25,7 @@ from rlx.ir.collectives import Exchange, communicator, exchange
 from rlx.serialization import safetensors
 from rlx.serialization.atomic import create, replace
 from rlx.serialization.contents import Broken, Contents
-from rlx.serialization.locks import FolderLock
+from rlx.serialization.locks import FolderLock, note_of
 from rlx.serialization.shards import CHECKSUM, INDEX, Block, Entry, Shards, box_of, checksum, files_of, index_text
 from rlx.serialization.trees import contents_of, name_of
 from rlx.trace.spanning import SpanningArray
@@ -36,6 +38,7 @@ LARGEST_BLOCK = 1 << 28  # bytes
 SHARED = 1 << 20  # bytes of a block from which on processes share the writing of arrays that all of them have
 _THREADS = 4  # for checksums
 _LONGEST_TEXT = 128  # bytes
+_SEEN = 10.0  # seconds until all hosts see a new file of a common folder
 # between two meetings of processes that write
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
@@ -96,16 +99,30 @@ def write_tree(folder: Path, saved: SavedTree) -> None:
     locks: list[FolderLock] = []
 
     def lock() -> None:
-        folder.mkdir(exist_ok=True)
         if rank == 0:
+            folder.mkdir(exist_ok=True)
             locks.append(FolderLock(folder, token))
 
     try:
         in_all("the lock of the folder", lock)
+        in_all("the folder of rank 0", lambda: _check_same(folder, token))
         _write_locked(folder, saved, token, locks[0].before if locks else "")
     finally:
         for held in locks:
             held.release(finished=_left(folder, token) <= _named(folder))
+
+
+def _check_same(folder: Path, token: str) -> None:
+    """Raises FileNotFoundError if this is not the folder that the first process has locked.
+
+    A network's file system may show the lock late.
+    """
+    end = time.monotonic() + _SEEN
+    while note_of(folder) != token:
+        if time.monotonic() > end:
+            what = f"This is not the folder on {platform.node()} that rank 0 saves to"
+            raise FileNotFoundError(errno.ENOENT, what, str(folder))
+        time.sleep(_FIRST_PAUSE)
 
 
 def text_of_first(text: str, place: str) -> str:

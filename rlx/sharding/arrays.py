@@ -18,14 +18,15 @@ from rlx.sharding.blocks import (
     array_of_block,
     block_shape,
     blocks_along,
-    check_processes,
+    check_move,
+    check_reach,
     local_sharding,
     process_block,
     spans,
 )
 from rlx.sharding.context import get_abstract_mesh
 from rlx.sharding.memory import Space
-from rlx.sharding.mesh import AbstractMesh, Mesh
+from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
@@ -193,6 +194,7 @@ def device_put(x: Any, target: Any) -> Any:
     arrays = [as_array(leaf) for leaf in leaves]
     for array, place in zip(arrays, places, strict=True):
         if place is not None:
+            check_move(array, place)
             _check_addressable(place)
             _check_place_inside(place)
             check_shape("device_put", place, array.shape)
@@ -204,8 +206,7 @@ def _check_addressable(sharding: Sharding) -> None:
     """Raises ShardingError for a sharding without devices, or over some processes only, or over another process."""
     if not sharding.devices:
         raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
-    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
-        check_processes(sharding.mesh)
+    check_reach(sharding)
 
 
 def _check_place_inside(sharding: Sharding) -> None:
@@ -242,6 +243,7 @@ def _sharding(owner: str, sharding: Any) -> Sharding:
     found = SingleDeviceSharding(sharding) if isinstance(sharding, Device) else resolve(owner, sharding)
     if found is None:
         raise InputTypeError(f"{owner} got {sharding!r:.60} as the sharding.", "Pass a rlx.sharding.Sharding.")
+    check_reach(found)
     return found
 
 

@@ -27,7 +27,9 @@ __all__ = [
     "as_one",
     "block_shape",
     "blocks_along",
+    "check_move",
     "check_processes",
+    "check_reach",
     "local_sharding",
     "own_block",
     "process_block",
@@ -188,6 +190,24 @@ def check_processes(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh} is on process {ranks.item()}, and this is process {own}.",
             "Call it in that process only, or take devices of all processes.",
+        )
+
+
+def check_reach(sharding: Sharding | None) -> None:
+    """Raises as `check_processes`, for a sharding over a mesh of devices."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        check_processes(sharding.mesh)
+
+
+def check_move(x: Any, sharding: Sharding | None) -> None:
+    """Raises ShardingError, in all processes, if one of them would get an array that all of them divide."""
+    if not isinstance(x, SpanningArray) or not isinstance(sharding, NamedSharding):
+        return
+    if isinstance(sharding.mesh, Mesh) and sharding.mesh.processes.size == 1:
+        raise ShardingError(
+            f"A {x.type!r} is divided over {communicator().size} processes, and {sharding.mesh} is on process"
+            f" {sharding.mesh.processes.item()} only.",
+            "Take devices of all processes, or call rlx.experimental.multihost_utils.process_allgather in all of them.",
         )
 
 

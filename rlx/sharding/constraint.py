@@ -7,6 +7,7 @@ from functools import partial, wraps
 from typing import Any
 
 from rlx.errors import MeshContextError, OptionError, ShardingError
+from rlx.sharding.blocks import check_reach
 from rlx.sharding.context import get_abstract_mesh, use_abstract_mesh
 from rlx.sharding.mesh import AbstractMesh, AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding
@@ -29,6 +30,7 @@ def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any
         sharding = resolve_one(owner, entry)
         if sharding is None:
             raise ShardingError(f"{owner} got None as a sharding.", "Pass a sharding or a spec for each value.")
+        check_reach(sharding)
         check_shape(owner, sharding, array.shape)
         if isinstance(sharding, NamedSharding):
             # a mesh without devices describes the division, not the placement

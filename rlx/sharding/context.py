@@ -26,7 +26,7 @@ EMPTY_MESH = Mesh(np.empty((), object), ())
 
 
 class set_mesh:
-    """Put a mesh in force for this thread, until the end of the `with` block over it, if there is one.
+    """Set the current mesh of this thread, or of a `with` block.
 
     Bare partition specs then refer to it. None removes the mesh.
 
@@ -65,7 +65,7 @@ use_mesh = set_mesh
 
 
 class use_abstract_mesh:
-    """Put a mesh without devices in force inside a `with` block.
+    """Set a mesh without devices as the current mesh of a `with` block.
 
     Args: mesh: an AbstractMesh.
 
@@ -123,7 +123,7 @@ def auto_pcast(new_val: bool = True) -> Generator[None]:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The mesh in force, without its devices. A mesh without axes if there is none.
+    """The current mesh, without its devices. A mesh without axes if none is set.
 
     >>> import rlx
     >>> rlx.sharding.get_abstract_mesh()
@@ -133,7 +133,7 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def get_mesh() -> Mesh:
-    """The mesh that set_mesh has put in force. An empty mesh if there is none.
+    """The mesh that set_mesh has set. An empty mesh if there is none.
 
     Raises: ShardingError inside a traced function.
 

@@ -16,7 +16,7 @@ from typing import Any
 from rlx.array import Array
 from rlx.errors import AxisError, InputTypeError, ShardingError, UnsupportedError
 from rlx.ops.spanning_axis import SpanningAxis
-from rlx.sharding.blocks import array_of_block, own_block, spanning_axes, spans, whole_shape
+from rlx.sharding.blocks import array_of_block, check_processes, own_block, spanning_axes, spans, whole_shape
 from rlx.sharding.context import context_mesh, use_abstract_mesh
 from rlx.sharding.grid import Grid, check_entries
 from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, local_devices, too_many
@@ -294,6 +294,8 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
         raise InputTypeError(f"shard_map got {mesh!r:.60} as its mesh.", "Pass a rlx.sharding.Mesh.")
     if mesh.empty:
         raise ShardingError(f"shard_map got {mesh!r}, which is empty.", "Pass a mesh with devices.")
+    if isinstance(mesh, Mesh):
+        check_processes(mesh)
     same = known is None or known.empty or (mesh.shape_tuple, mesh.axis_types) == (known.shape_tuple, known.axis_types)
     if not same:
         raise ShardingError(

@@ -1,10 +1,14 @@
-"""rlx.memory: JAX's names for the memories of a device; here there is one."""
+"""rlx.memory: JAX's memory spaces; a device of rlx has one memory."""
 
 from __future__ import annotations
 
 import enum
 
+from rlx.offered_names import offer_names
+
 __all__ = ["Space"]
+
+offer_names(globals())
 
 
 class Space(enum.Enum):

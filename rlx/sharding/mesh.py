@@ -23,7 +23,7 @@ __all__ = ["AbstractDevice", "AbstractMesh", "AxisType", "Mesh", "make_mesh"]
 
 
 class AxisType(enum.Enum):
-    """Who decides how arrays are divided over a mesh axis: the compiler, array types, or the program (shard_map).
+    """What divides arrays over a mesh axis: the compiler (Auto), array types (Explicit), or the program (Manual).
 
     >>> import rlx
     >>> rlx.sharding.AxisType.Auto
@@ -133,7 +133,7 @@ class _Axes:
 
 
 class AbstractMesh(_Axes):
-    """Names, sizes and types of a mesh's axes, without devices. Any number of devices can be described.
+    """The names, sizes and types of a mesh's axes, without devices.
 
     Args:
       axis_sizes: a size for each axis. axis_names: a name for each. axis_types: an AxisType for each; Auto by default.

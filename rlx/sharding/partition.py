@@ -19,6 +19,7 @@ from rlx.sharding.blocks import (
     as_each_ones,
     as_one,
     block_shape,
+    check_move,
     check_processes,
     own_block,
     spanning_axes,
@@ -82,6 +83,7 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
     mesh = x._sharding.mesh
     if mesh != sharding.mesh:
         assert isinstance(sharding.mesh, Mesh)
+        check_move(x, sharding)
         check_processes(sharding.mesh)
         whole = resharded(x, NamedSharding(mesh, PartitionSpec()))
         return array_of_block(own_block(whole, sharding), x.shape, sharding) if spans(sharding) else whole

@@ -38,16 +38,17 @@ __all__ = [
 # mutable references are leaves that are not arrays; they are part of the structure if only arrays are wanted
 opaque_types: set[type] = set()
 
+_OPERAND = "Pass an array or a number."
 _ARGUMENTS = (
-    "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, or register the class"
-    " with rlx.tree.register_node."
+    "Pass arrays and numbers. Let the function capture other values, or register their class with"
+    " rlx.tree.register_node."
 )
 _RESULTS = (
     "Return arrays and numbers; keep other objects outside of the function, or return them from one that calls it."
 )
 
 
-def as_array(value: Any, what: str = "argument", instead: str = _ARGUMENTS) -> Array:
+def as_array(value: Any, what: str = "argument", instead: str = _OPERAND) -> Array:
     """An argument's leaf as an rlx array or tracer; InputTypeError explains why it is not one.
 
     Memory that others can write to is copied, so the result may be kept and returned.
@@ -71,7 +72,7 @@ def _own(array: np.ndarray) -> ConcreteArray:
     return wrap(unshared(array))
 
 
-def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], instead: str = _ARGUMENTS) -> Array:
+def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], instead: str = _OPERAND) -> Array:
     """Convert a foreign value to an rlx array; `hold` converts a NumPy array that others may own."""
     if isinstance(value, np.generic):  # first: np.float64 is also a float
         return wrap(asarray_numpy(value))
@@ -310,6 +311,15 @@ def flatten_tangents(args: Sequence[Any], what: str, like: tree.TreeDef) -> tupl
 def flatten_call(
     args: Sequence[Any], kwargs: dict[str, Any], what: str = "an argument"
 ) -> tuple[list[Array], tree.TreeDef]:
-    """Leaves of (args, kwargs) as arrays, and their structure."""
+    """Leaves of (args, kwargs) as arrays, and their structure; InputTypeError names the path of another leaf."""
     leaves, treedef = flatten_arrays((tuple(args), kwargs))
-    return [as_array(x, what) for x in leaves], treedef
+    arrays = []
+    for x in leaves:
+        try:
+            arrays.append(as_array(x, what, _ARGUMENTS))
+        except InputTypeError as error:
+            path = next(path for path, leaf in tree.leaves_with_path((tuple(args), kwargs)) if leaf is x)[2:]
+            place = f"The leaf {tree.path_text(path)} of {what} is of type"
+            said = error.what.replace(f"{what[0].upper()}{what[1:]} is of type", place, 1) if path else error.what
+            raise InputTypeError(said, error.instead) from None
+    return arrays, treedef

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlx.offered_names import offer_names
 from rlx.trees import tree
 
 __all__ = ["DidntWant", "DontWant", "GradRef", "GradValue"]
+
+offer_names(globals())
 
 
 @dataclass(frozen=True)

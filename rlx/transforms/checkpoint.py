@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from rlx.errors import OptionError
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, named_after
@@ -46,13 +47,13 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Callable[..., Any]:
-    """`fun` with its intermediate values computed again in the backward pass instead of kept.
+    """`fun`, whose intermediate values are recomputed in the backward pass instead of stored.
 
     Args:
       policy: a function of (primitive, *types, **params) that selects the values that are kept;
         see `checkpoint_policies`.
       static_argnums, static_argnames: arguments that are not arrays.
-      prevent_cse, concrete: accepted for JAX's sake: repeated work is never merged with the first.
+      prevent_cse, concrete: ignored; recomputed operations are never merged with the originals.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -61,6 +62,11 @@ def checkpoint(
     """
     if fun is None:
         return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+    if policy is not None and not callable(policy):
+        raise OptionError(
+            f"checkpoint got policy={policy!r:.40}, which is not a function.",
+            "Pass one of rlx.checkpoint_policies, for instance rlx.checkpoint_policies.dots_saveable.",
+        )
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     traces = traces_of(fun)

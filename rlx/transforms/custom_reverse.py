@@ -109,7 +109,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
         Args:
           symbolic_zeros: leaves of fwd's arguments come as records with .value and .perturbed, and
             cotangents known to be zero reach bwd as SymbolicZero.
-          optimize_remat: accepted for JAX's sake.
+          optimize_remat: accepted for JAX compatibility.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 

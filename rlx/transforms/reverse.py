@@ -12,6 +12,7 @@ from rlx.array import Array, ConcreteArray, DeviceArray, beside
 from rlx.errors import (
     DtypeError,
     InputTypeError,
+    OptionError,
     ScalarOutputError,
     ShapeError,
     ShardingError,
@@ -249,9 +250,15 @@ def vjp(
 def wanted_arguments(fun: Callable[..., Any], args: Sequence[Any], argnums: Any) -> list[int]:
     """The positions that `argnums` mean; TreeMismatchError for an argument that is not there."""
     fun_name = getattr(fun, "__name__", type(fun).__name__)
-    numbers = [argnums] if isinstance(argnums, (int, np.integer)) else list(argnums)
+    numbers = [argnums] if isinstance(argnums, (int, np.integer, str)) or not np.iterable(argnums) else list(argnums)
     wanted = []
     for n in numbers:
+        if not isinstance(n, (int, np.integer)):
+            raise OptionError(
+                f"The derivative of {fun_name} got argnums={argnums!r:.60}.",
+                "argnums is the number of a positional argument, counted from 0, or a tuple of such numbers. A"
+                " transform returns a function: call it with the arguments, rlx.grad(f)(x).",
+            )
         if not -len(args) <= n < len(args):
             raise TreeMismatchError(
                 f"grad of {fun_name} with respect to argument {n}, but it was called with"
@@ -436,8 +443,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     every = (*types, *program.output_types)
     if not (all(is_inexact(t.dtype) for t in every) or all(is_integer(t.dtype) for t in every)):
         raise DtypeError(
-            f"linear_transpose takes a function from numbers with a fraction to such, or from integers to integers;"
-            f" {flat.name} goes from {', '.join(map(repr, types))} to {', '.join(map(repr, program.output_types))}.",
+            "linear_transpose needs inputs and outputs that are all inexact (float or complex) or all integers;"
+            f" {flat.name} maps {', '.join(map(repr, types))} to {', '.join(map(repr, program.output_types))}.",
             "Convert the arguments, or the results, with .astype(...).",
         )
 

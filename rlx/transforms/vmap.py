@@ -55,9 +55,10 @@ def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
 
     try:
         return expand(prefix, full)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
+        place = tree.first_difference(prefix, full, is_leaf=_is_axis)
         raise VmapAxisError(
-            f"vmap got {what}={prefix!r}, which does not fit the arguments: {error}",
+            f"vmap got {what}={prefix!r:.80}, which does not fit the arguments{place}.",
             f"{what} is an int, None, or a tree of both with the arguments' structure (or a prefix of"
             " it), for instance in_axes=(0, None).",
         ) from None
@@ -315,7 +316,8 @@ def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int 
         if not -x.ndim <= d < x.ndim:
             raise VmapAxisError(
                 f"vmap was asked to map axis {d} of an argument of shape {x.shape}, which has {x.ndim} axes.",
-                "Use an axis that the argument has, or None to leave it unmapped.",
+                "Use an axis that the argument has, or None to leave it unmapped."
+                + ("" if x.ndim else " Keyword arguments are mapped over axis 0: bind scalars with functools.partial."),
             )
         normal.append(d % x.ndim)
         sizes.add(x.shape[d])

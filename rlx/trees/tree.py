@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import optree
 
-from rlx.errors import TreeMismatchError, describe
+from rlx.errors import InputTypeError, TreeMismatchError, describe
+from rlx.offered_names import offer_names
 from rlx.trees.keys import GetAttrKey, KeyPath, OwnEntry, key_of
 from rlx.trees.structure import TreeDef
 
@@ -39,6 +40,8 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+
+offer_names(globals())
 
 Class = TypeVar("Class", bound=type)
 
@@ -98,6 +101,11 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     >>> rlx.tree.map(lambda x, y: x + y, {"a": 1}, {"a": 2})
     {'a': 3}
     """
+    if not callable(f):
+        raise InputTypeError(
+            f"tree.map takes a function as its first argument, but got {_kind(f)}.",
+            "Write rlx.tree.map(function, tree).",
+        )
     found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     others = [_matching(spec, tree, other, i, is_leaf) for i, other in enumerate(rest)]
     return TreeDef(spec).unflatten(builtins.map(f, found, *others))
@@ -113,9 +121,10 @@ def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = 
     if found is None:  # a node of a user's class whose own data differ
         raise TreeMismatchError(f"tree.map got trees of different structures: {reason}", _SAME_TREES)
     path, one, two = found
+    place = f" at {path}" if path else ""
     raise TreeMismatchError(
-        f"tree.map got trees of different structures: tree{path} is {_kind(one)}, and rest[{number}]{path} is"
-        f" {_kind(two)}.",
+        f"tree.map got trees of different structures: the first tree{place} is {_kind(one)},"
+        f" tree {number + 2}{place} is {_kind(two)}.",
         _SAME_TREES,
     )
 
@@ -123,6 +132,20 @@ def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = 
 _SAME_TREES = (
     "The trees have the structure of the first, or go deeper where that has leaves: rlx.tree.structure shows it."
 )
+
+
+def first_difference(prefix: Any, full: Any, is_leaf: IsLeaf = None) -> str:
+    """Where a tree is not a prefix of another, in words; empty if both have the same nodes.
+
+    >>> from rlx.trees import tree
+    >>> tree.first_difference({"w": 0}, {"w": 1.0, "b": 2.0})
+    ": a dict with the keys 'w' for a dict with the keys 'w', 'b'"
+    """
+    found = _difference(prefix, full, "", is_leaf)
+    if found is None:
+        return ""
+    path, one, two = found
+    return f"{f' at {path}' if path else ''}: {_kind(one)} for {_kind(two)}"
 
 
 def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, Any, Any] | None:
@@ -274,9 +297,7 @@ def flatten_with_path(
     if is_leaf is not None and is_leaf_takes_path:
         answers = iter(_decisions(tree, is_leaf))
         is_leaf = lambda _: next(answers)  # noqa: E731
-    accessors, values, spec = optree.tree_flatten_with_accessor(
-        tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE
-    )
+    accessors, values, spec = optree.tree_flatten_with_accessor(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     paths = [tuple(key_of(entry) for entry in accessor) for accessor in accessors]
     return list(zip(paths, values, strict=True)), TreeDef(spec)
 

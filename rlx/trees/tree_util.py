@@ -8,6 +8,7 @@ from typing import Any
 
 import optree
 
+from rlx.offered_names import offer_names
 from rlx.trees import tree as _tree
 from rlx.trees.keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 from rlx.trees.tree import TreeDef as PyTreeDef
@@ -64,6 +65,8 @@ __all__ = [
     "treedef_is_leaf",
     "treedef_tuple",
 ]
+
+offer_names(globals())
 
 KeyEntry = Any
 

@@ -24,7 +24,8 @@ def test_batches_hold_each_row_once() -> None:
 
 def test_the_rows_that_fill_no_batch_are_left_out() -> None:
     assert [b.tolist() for b in batches(np.arange(5), 2)] == [[0, 1], [2, 3]]
-    assert list(batches(np.arange(3), 4)) == []
+    with pytest.warns(UserWarning, match="batches has no batch: 3 rows for batches of 4"):
+        assert list(batches(np.arange(3), 4)) == []
     assert [len(b) for b in batches(np.arange(4), 2)] == [2, 2]
 
 

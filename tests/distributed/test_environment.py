@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 from rlx import distributed, errors
 from rlx.cli import one_rank
 from rlx.cli.doctor import SETTINGS
-from rlx.distributed import message_passing
+from rlx.distributed import message_passing, processes
 from rlx.distributed.environment import LAUNCHERS, Launcher, find_place
+from rlx.ir.collectives import Alone
 
 NAMES = {name for row in LAUNCHERS for name in (row.rank, row.size, *row.beside) if name}
 
@@ -104,6 +106,23 @@ def test_initialize_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(errors.ShardingError, match="process_id=0, but torchrun says 1"):
         distributed.initialize(process_id=0)
     assert not distributed.is_initialized()
+
+
+def test_a_process_that_a_member_has_started_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has inherited the rank. A launcher that a member starts is another job."""
+    for name, value in variables(LAUNCHERS[0], 1, 2).items():
+        monkeypatch.setenv(name, value)
+    reached = []
+    monkeypatch.setattr(processes, "_world", lambda place: reached.append(place) or Alone())
+    monkeypatch.setenv(processes._MEMBER, str(os.getppid()))
+    with pytest.raises(errors.ShardingError, match=r"(?s)started by the process of rank 1 of 2.*__main__"):
+        distributed.initialize()
+    assert not reached and not distributed.is_initialized()
+    for other in (os.getpid(), 0):
+        monkeypatch.setenv(processes._MEMBER, str(other))
+        with pytest.raises(errors.UnsupportedError):  # the group has another size
+            distributed.initialize()
+    assert len(reached) == 2
 
 
 def test_how_messages_go(monkeypatch: pytest.MonkeyPatch) -> None:

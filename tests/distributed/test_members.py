@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +156,54 @@ def swapped_names_in_jit() -> Any:
     return [compiled(1.0, name) for name in sorted("ab", reverse=bool(rlx.process_index()))]
 
 
+def unequal_calls(first: Any, second: Any) -> Any:
+    return lambda: (second if rlx.process_index() else first)()
+
+
+CUBE, PAIR, ENDS = jnp.ones((2, 2, 2)), [jnp.ones((2, 3)), jnp.ones((3, 2))], [(0, 1)]
+NUMBERED = {f"parameter {n}": jnp.ones(2) for n in range(40)}
+
+
+# calls whose messages have the same bytes
+UNEQUAL = {
+    "mean": [partial(distributed.all_reduce, CUBE, op) for op in ("sum", "mean")],
+    "mean of parts": [partial(distributed.reduce_scatter, CUBE, op) for op in ("mean", "sum")],
+    "order": [partial(distributed.all_reduce, PAIR[::step]) for step in (1, -1)],
+    "names": [partial(distributed.all_reduce, {name: CUBE}) for name in "ab"],
+    "long": [partial(distributed.all_reduce, {**NUMBERED, name: CUBE}) for name in ("q", "r")],
+    "names of parts": [partial(distributed.all_gather, {name: CUBE}) for name in "ab"],
+    "names of copies": [partial(distributed.broadcast, {name: CUBE}) for name in "ab"],
+    "names of messages": [partial(distributed.permute, {name: CUBE}, ENDS) for name in "ab"],
+    "axis": [partial(distributed.all_gather, CUBE, axis=axis) for axis in (0, 1)],
+    "tiled": [partial(distributed.all_gather, CUBE, tiled=tiled) for tiled in (False, True)],
+    "axis of parts": [partial(distributed.reduce_scatter, CUBE, axis=axis) for axis in (2, 1)],
+    "tiled parts": [partial(distributed.reduce_scatter, CUBE, tiled=tiled) for tiled in (False, True)],
+    "split": [partial(distributed.all_to_all, CUBE, split_axis=axis) for axis in (0, 1)],
+    "concat": [partial(distributed.all_to_all, CUBE, concat_axis=axis) for axis in (0, 1)],
+    "tiled rows": [partial(distributed.all_to_all, CUBE, tiled=tiled) for tiled in (False, True)],
+}
+
+
+@pytest.mark.parametrize("how", ["plain", "jit", "named"])
+@pytest.mark.parametrize("calls", UNEQUAL.values(), ids=UNEQUAL.keys())
+def test_unequal_calls_with_equal_messages_are_found(calls: list[Any], how: str) -> None:
+    if how == "named":
+        calls = [partial(call, name="it") for call in calls]
+    if how == "jit":
+        calls = [rlx.jit(lambda call=call: call()) for call in calls]
+    said = failure(2, unequal_calls(*calls))
+    assert re.search(r"exchange 1: rank 0: .*; rank 1: ", said) and "programs that differ" not in said, said
+
+
+def test_the_order_of_names_in_a_tree_does_not_count() -> None:
+    def work() -> Any:
+        names = "ba" if rlx.process_index() else "ab"
+        found = distributed.all_reduce({name: float(ord(name)) for name in names})
+        return found["a"].item(), found["b"].item()
+
+    assert threads.run(2, work) == [(2.0 * ord("a"), 2.0 * ord("b"))] * 2
+
+
 SWAPPED = [swapped_lines, swapped_functions, swapped_functions_of_one_line, swapped_names, swapped_names_in_jit]
 
 
@@ -278,6 +330,61 @@ def test_groups() -> None:
         return None
 
     assert threads.run(4, work) == [None, ([3, 1], 1), None, ([3, 1], 0)]
+
+
+def test_groups_of_different_ranks_are_refused() -> None:
+    """In another order, and if processes create only their own group. The group of all stays usable."""
+
+    def work(ranks: list[list[int]]) -> Any:
+        with pytest.raises(errors.CollectiveError, match=r"the ranks of a new group: rank 0(, 1)?: \[0, 1\]; rank"):
+            distributed.new_group(ranks[rlx.process_index()])
+        return int(distributed.all_reduce(1))
+
+    assert threads.run(2, work, [[0, 1], [1, 0]]) == [2] * 2
+    assert threads.run(4, work, [[0, 1], [0, 1], [2, 3], [2, 3]]) == [4] * 4
+
+
+FORKING = """
+import os, threading
+import rlx
+from rlx import distributed, errors
+from rlx.distributed import threads
+from rlx.ir.collectives import WORLD, communicator
+
+def hold(group, busy, done):
+    with group.turn:
+        busy.set()
+        done.wait(100)
+
+def work():
+    busy, done = threading.Event(), threading.Event()
+    other = threading.Thread(target=hold, args=(communicator(WORLD), busy, done))
+    other.start()
+    assert busy.wait(100)
+    pid = os.fork()
+    if pid == 0:
+        said = ""
+        try:
+            distributed.all_reduce(1)
+        except errors.CollectiveError as error:
+            said = str(error)
+        os._exit(0 if f"forked from rank {rlx.process_index()} of the group 'world'" in said else 1)
+    code = os.waitpid(pid, 0)[1]
+    done.set()
+    other.join()
+    return code, int(distributed.all_reduce(1))
+
+assert threads.run(2, work) == [(0, 2)] * 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_not_a_member() -> None:
+    """Also if another thread of the parent has the group's lock. The parent goes on. Other tests' libraries do not
+    let this process fork.
+    """
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:

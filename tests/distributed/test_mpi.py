@@ -164,6 +164,45 @@ def test_no_rank_outlives_the_launcher(ending: Path, number: int) -> None:
     assert not [*Path(tempfile.gettempdir()).glob(f"rlx-launch-*-{started.pid}-*")]
 
 
+FORKING = """
+import os, sys
+import rlx
+rlx.distributed.initialize()
+if rlx.process_index() == 1:
+    pid = os.fork()
+    if pid == 0:
+        raise SystemExit(int(sys.argv[1]))
+    assert os.waitpid(pid, 0)[1] == int(sys.argv[1]) << 8
+assert rlx.distributed.all_reduce(1) == 2
+print("went on", flush=True)
+"""
+
+
+@pytest.mark.parametrize("code", ["0", "3"])
+def test_the_end_of_a_forked_child_does_not_end_the_job(tmp_path: Path, code: str) -> None:
+    (tmp_path / "forking.py").write_text(FORKING)
+    found, text = launched(2, tmp_path / "forking.py", code, timeout="5")
+    assert found == 0 and text.count("went on") == 2, text
+
+
+CHILD = """
+import subprocess, sys
+import rlx
+rlx.distributed.initialize()
+if sys.argv[1] == "parent":
+    done = subprocess.run([sys.executable, __file__, "child"], capture_output=True, text=True)
+    assert done.returncode == 1 and "ShardingError: This process was started by the process of rank" in done.stderr
+    assert rlx.distributed.all_reduce(1) == 2
+    print("went on", flush=True)
+"""
+
+
+def test_child_processes_of_ranks_do_not_join(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(CHILD)
+    code, text = launched(2, tmp_path / "child.py", "parent")
+    assert code == 0 and text.count("went on") == 2, text
+
+
 LISTENING = """
 import os, pathlib
 import rlx

@@ -185,6 +185,7 @@ def traced(function: Any) -> Any:
         (lambda x: rnp.arange(x[0]), errors.ConcretizationTypeError, "fori_loop"),
         (lambda x: rnp.zeros(x[0].astype(int)), errors.ConcretizationTypeError, "static"),
         (lambda x: f"{x[0]:.2f}", errors.ConcretizationTypeError, "print"),
+        (lambda x: x + x.unsafe_buffer_pointer(), errors.ConcretizationTypeError, "outside"),
     ],
 )
 def test_questions_that_tracers_cannot_answer(function: Any, error: type[Exception], advice: str) -> None:
@@ -192,6 +193,35 @@ def test_questions_that_tracers_cannot_answer(function: Any, error: type[Excepti
     with pytest.raises(error, match=advice) as caught:
         traced(function)
     assert "test_arrays.py" in str(caught.value)
+
+
+TRANSFORMS: dict[str, Any] = {"jit": rlx.jit, "vmap": rlx.vmap, "jvp": lambda f: lambda x: rlx.jvp(f, (x,), (x,))}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_every_attribute_of_a_tracer_answers_or_says_why_not(transform: str) -> None:
+    """No error is about the internals of arrays: each is one of rlx's, or names the attribute or an argument."""
+    tried = []
+
+    def f(x: Any) -> Any:
+        for name in dir(X):
+            if name.startswith("_"):
+                continue
+            tried.append(name)
+            try:
+                found = getattr(x, name)
+                if callable(found):
+                    found()
+            except errors.RlxError:
+                pass
+            except AttributeError as error:
+                assert name in str(error), (name, error)
+            except TypeError as error:
+                assert "argument" in str(error), (name, error)
+        return x
+
+    TRANSFORMS[transform](f)(rnp.ones((2, 3)))
+    assert len(set(tried)) > 80
 
 
 def test_tracers_answer_when_their_value_is_known() -> None:

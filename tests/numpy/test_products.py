@@ -93,7 +93,10 @@ def test_einsum_with_numbered_axes_and_paths() -> None:
     found = rnp.einsum(x, [0, 1], y, [1, 2], [0, 2])
     np.testing.assert_allclose(np.asarray(found), x @ y, 1e-5)
     path = rnp.einsum_path("ij,jk,kl->il", x, y, draw((4, 2)))[0]
+    assert path in ([(0, 1), (0, 1)], [(1, 2), (0, 1)])
     chained = rnp.einsum("ij,jk,kl->il", x, y, draw((4, 2)), optimize=path)
+    named = rnp.einsum("ij,jk,kl->il", x, y, draw((4, 2)), optimize=["einsum_path", *path])
+    np.testing.assert_array_equal(named, chained)
     np.testing.assert_allclose(np.asarray(chained), x @ y @ draw((4, 2)), 1e-4)
 
 

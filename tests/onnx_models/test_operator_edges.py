@@ -35,6 +35,10 @@ ROWS: dict[str, tuple[str, list[Any], dict[str, Any], list[Any]]] = {
     "CumSum exclusive and reverse": (
         "CumSum", [X[:4], np.array(0, np.int32)], {"exclusive": 1, "reverse": 1}, [np.array([6, 5, 3, 0], F)],
     ),
+    "RNN that cuts minus infinity": (
+        "RNN", [np.full((1, 1, 1), -np.inf, F), np.ones((1, 1, 1), F), np.zeros((1, 1, 1), F)],
+        {"hidden_size": 1, "activations": ["ThresholdedRelu"]}, [np.zeros((1, 1, 1, 1), F)],
+    ),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -360,6 +361,37 @@ def test_a_second_writer_is_refused_and_takes_over_from_a_dead_one(tmp_path: Pat
     rlx.save(path, {"x": jnp.full(3, 2.0)})
     assert rlx.load(path)["x"].tolist() == [2.0] * 3
     assert foreign.exists() and len(list(path.iterdir())) == 3  # and the index, and one file of blocks
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_processes_that_save_to_different_folders_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """Each rank to a folder of its own name, or to a disk of its own. What was there stays."""
+    monkeypatch.setattr(shard_writing, "_SEEN", 0.05)
+    folders = [tmp_path / f"rank-{rank}.shards" for rank in range(2)]
+    for folder in folders if there else []:
+        rlx.save(folder, {"x": X})
+
+    def write() -> str:
+        with pytest.raises((FileNotFoundError, CollectiveError)) as caught:
+            rlx.save(folders[rlx.process_index()], {"x": X + 1})
+        return str(caught.value)
+
+    messages = threads.run(2, write)
+    assert "not the folder on" in messages[1] and folders[1].name in messages[1]
+    assert "Rank 1 could not write the folder of rank 0" in messages[0]
+    for folder in folders if there else []:
+        np.testing.assert_array_equal(rlx.load(folder)["x"], X)
+    assert there or not folders[1].exists()
+
+
+def test_a_folder_that_is_seen_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = itertools.count()
+    original = shard_writing.note_of
+    monkeypatch.setattr(shard_writing, "note_of", lambda folder: original(folder) if next(seen) > 5 else "")
+    threads.run(2, save, tmp_path / "model.shards", (2, 1), P("a"))
+    threads.run(2, check, tmp_path / "model.shards", (2, 1), P("a"))
 
 
 def test_a_reader_beside_a_writer_reads_the_new_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,60 @@ def test_a_mesh_of_something_else_than_blocks_is_refused(order: list[list[int]])
 
     with pytest.raises(ShardingError, match="no blocks of the mesh"):
         rlx.sharding.mesh._process_grid(devices)
+
+
+HALF, SUMMED = np.arange(4.0), {"in_specs": P("a"), "out_specs": P()}
+
+
+def total(x: Any) -> Any:
+    return rlx.lax.psum(x, "a")
+
+
+# ways to a mesh of some processes: of x, which all processes divide
+OF_SOME: dict[str, Callable[[Any, NamedSharding], Any]] = {
+    "device_put": lambda x, some: rlx.device_put(HALF, some),
+    "device_put of copies": lambda x, some: rlx.device_put(HALF, some.update(spec=P())),
+    "device_put of parts": lambda x, some: rlx.device_put(x, some),
+    "device_put of a tree": lambda x, some: rlx.device_put([x, x], [x.sharding.update(spec=P()), some]),
+    "from a callback": lambda x, some: rlx.make_array_from_callback((4,), some, lambda index: HALF[index]),
+    "from local data": lambda x, some: rlx.make_array_from_process_local_data(some, HALF),
+    "from single devices": lambda x, some: rlx.make_array_from_single_device_arrays((4,), some, [jnp.ones(2)]),
+    "global from local": lambda x, some: multihost_utils.host_local_array_to_global_array(HALF, some.mesh, P("a")),
+    "local from global": lambda x, some: multihost_utils.global_array_to_host_local_array(x, some.mesh, P("a")),
+    "in_shardings": lambda x, some: rlx.jit(jnp.sin, in_shardings=some)(HALF),
+    "in_shardings of parts": lambda x, some: rlx.jit(jnp.sin, in_shardings=some)(x),
+    "out_shardings": lambda x, some: rlx.jit(jnp.sin, out_shardings=some)(HALF),
+    "out_shardings of parts": lambda x, some: rlx.jit(jnp.sin, out_shardings=some)(x),
+    "out_shardings of a sum": lambda x, some: rlx.jit(jnp.sum, out_shardings=some.update(spec=P()))(x),
+    "constraint": lambda x, some: rlx.jit(lambda y: rlx.lax.with_sharding_constraint(y, some))(HALF),
+    "constraint of parts": lambda x, some: rlx.jit(lambda y: rlx.lax.with_sharding_constraint(y, some))(x),
+    "shard_map": lambda x, some: rlx.shard_map(total, mesh=some.mesh, **SUMMED)(HALF),
+    "shard_map of parts": lambda x, some: rlx.shard_map(total, mesh=some.mesh, **SUMMED)(x),
+    "shard_map in jit": lambda x, some: rlx.jit(rlx.shard_map(total, mesh=some.mesh, **SUMMED))(x),
+    "zeros": lambda x, some: jnp.zeros(4, device=some),
+    "zeros_like": lambda x, some: jnp.zeros_like(x, device=some),
+}
+
+
+@pytest.mark.parametrize(("count", "members"), [(2, [0]), (2, [1]), (4, [1, 2])])
+@pytest.mark.parametrize("way", OF_SOME.values(), ids=OF_SOME.keys())
+def test_a_mesh_of_some_processes_is_refused_before_anything_is_sent(way: Any, count: int, members: list[int]) -> None:
+    """In processes that are not on it; in all of them if others cannot compute it alone. The group stays usable."""
+
+    def work() -> bool:
+        mesh = mesh_of("a")
+        x = rlx.device_put(np.arange(4.0 * count), NamedSharding(mesh, P("a")))
+        some = NamedSharding(Mesh(mesh.devices[members], ("a",)), P("a"))
+        refused = False
+        try:
+            way(x, some)
+        except ShardingError:
+            refused = True
+        assert int(rlx.distributed.all_reduce(1)) == count
+        return refused
+
+    refused = threads.run(count, work)
+    assert all(refused[rank] for rank in range(count) if rank not in members or len(members) > 1)
 
 
 def test_arrays_know_where_their_parts_are() -> None:

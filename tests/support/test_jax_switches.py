@@ -269,3 +269,18 @@ def test_a_default_set_inside_of_a_scope_leaves_the_scope_as_it_is() -> None:
         rlx.config.update("explain", False)
         assert ones().dtype == np.float64
     assert ones().dtype == np.float32
+
+
+def test_the_default_device_can_be_unset() -> None:
+    """None restores the initial device; devices and names are accepted."""
+    initial = rlx.config.device
+    with rlx.default_device("reference"), rlx.default_device(None):
+        assert rlx.config.device == initial
+    try:
+        for value in ("reference", rlx.devices("reference")[0]):
+            rlx.config.update("jax_default_device", value)
+            assert rlx.config.device == rlx.config.jax_default_device == "reference"
+            rlx.config.update("jax_default_device", None)
+            assert rlx.config.device == initial
+    finally:
+        rlx.config.update("device", initial)

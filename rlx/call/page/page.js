@@ -175,7 +175,7 @@ const parts = {
       register("kernel", kernel.path, row);
       pointed(row, () => ofKernel(kernel.path));
     }
-    if (all.kernels.length && !timed) make(parent, "p", {class: "why"}, "Without times: give page or save the result of rlx.profile for the same arguments.");
+    if (all.kernels.length && !timed) make(parent, "p", {class: "why"}, "The page has no times. Pass the result of rlx.profile for the same arguments to page or save.");
   },
   loops: parent => code(parent, all.texts.loops || "", functions),
   llvm: parent => code(parent, all.texts.llvm || "", native),

@@ -18,6 +18,7 @@ from rlx import numpy as jnp
 from rlx import optim
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError, TreeMismatchError
+from rlx.offered_names import offer_names
 from rlx.trees import tree
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "sm3",
     "unpack_optimizer_state",
 ]
+
+offer_names(globals())
 
 Params = Any
 State = Any

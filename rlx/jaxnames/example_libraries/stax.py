@@ -33,6 +33,7 @@ from rlx.nn import (
 )
 from rlx.nn.initializers import glorot_normal, normal, ones, zeros
 from rlx.numpy.promotion import canonical_axis
+from rlx.offered_names import offer_names
 
 __all__ = [
     "AvgPool",
@@ -84,6 +85,8 @@ __all__ = [
     "standardize",
     "zeros",
 ]
+
+offer_names(globals())
 
 glorot = glorot_normal
 randn = normal

@@ -8,11 +8,13 @@ from typing import Any
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import AxisError
+from rlx.errors import AxisError, DtypeError
+from rlx.ir.types import is_integer
 from rlx.nn.activations import log_sigmoid
 from rlx.nn.normalisation import log_softmax, logsumexp, softmax
 from rlx.numpy.promotion import canonical_axes
 from rlx.optim.losses.operands import Axis, float_array, integer_array, loss, where_mask
+from rlx.trace.flat import as_array
 
 __all__ = [
     "generalized_kl_divergence",
@@ -39,6 +41,20 @@ def _weighted(labels: Any, log_probabilities: Any, kept: Any) -> Array:
 
 
 # ------------------------------------------------------------- softmax
+def _refuse_class_numbers(name: str, logits: Array, labels: Any, axis: Axis) -> None:
+    """Raise DtypeError for labels that number the classes: they may broadcast with logits, and mean something else."""
+    found = as_array(labels)
+    if not isinstance(axis, int) or not is_integer(found.dtype) or found.ndim != logits.ndim - 1:
+        return
+    (at,) = canonical_axes(axis, logits.ndim, f"optim.{name}")
+    if found.shape == logits.shape[:at] + logits.shape[at + 1 :]:
+        raise DtypeError(
+            f"optim.{name} takes one label for each class, but got {found.type!r} for logits {logits.type!r}.",
+            f"These labels number the classes: use optim.{name.removeprefix('safe_')}_with_integer_labels, or"
+            " rlx.nn.one_hot(labels, num_classes).",
+        )
+
+
 @loss
 def softmax_cross_entropy(logits: Any, labels: Any, axis: Axis = -1, where: Any = None) -> Array:
     """-sum(labels * log_softmax(logits)) over an axis.
@@ -50,7 +66,7 @@ def softmax_cross_entropy(logits: Any, labels: Any, axis: Axis = -1, where: Any 
       where: bools of the shape of logits, or of logits without `axis`; other classes do not count.
 
     Returns: an array without `axis`. A label of 0 at a logit of -inf gives NaN; see `safe_softmax_cross_entropy`.
-    Raises: DtypeError if logits are not floats.
+    Raises: DtypeError if logits are not floats, or if labels are integers of the shape of logits without `axis`.
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp
@@ -59,6 +75,7 @@ def softmax_cross_entropy(logits: Any, labels: Any, axis: Axis = -1, where: Any 
     1000000.0
     """
     logits = float_array("softmax_cross_entropy", "logits", logits)
+    _refuse_class_numbers("softmax_cross_entropy", logits, labels, axis)
     kept = where_mask(where, logits, axis)
     return -jnp.sum(_weighted(labels, log_softmax(logits, axis, kept), kept), axis)
 
@@ -68,7 +85,7 @@ def safe_softmax_cross_entropy(logits: Any, labels: Any) -> Array:
     """`softmax_cross_entropy` over the last axis, where a label of 0 at a logit of -inf gives 0.
 
     Args: logits: (..., classes) floats; labels: probabilities, which broadcast with logits. Returns: (...).
-    Raises: DtypeError if logits are not floats.
+    Raises: DtypeError if logits are not floats, or if labels are integers of shape (...).
 
     >>> from rlx import optim
     >>> import rlx.numpy as jnp
@@ -77,6 +94,7 @@ def safe_softmax_cross_entropy(logits: Any, labels: Any) -> Array:
     """
     logits = float_array("safe_softmax_cross_entropy", "logits", logits)
     labels = jnp.asarray(labels)
+    _refuse_class_numbers("safe_softmax_cross_entropy", logits, labels, -1)
     return -jnp.sum(_weighted(labels, log_softmax(logits), labels != 0), -1)
 
 

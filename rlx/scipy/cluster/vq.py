@@ -8,8 +8,11 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy.promotion import promote_inexact
+from rlx.offered_names import offer_names
 
 __all__ = ["vq"]
+
+offer_names(globals())
 
 
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ failures are as in rlx.numpy.linalg. schur, rsf2csf, hessenberg and funm have no
 from __future__ import annotations
 
 from rlx.numpy.products import kron
+from rlx.offered_names import offer_names
 from rlx.scipy.linalg.factorisations import (
     cho_factor,
     cholesky,
@@ -86,3 +87,5 @@ __all__ = [
     "svd",
     "toeplitz",
 ]
+
+offer_names(globals())

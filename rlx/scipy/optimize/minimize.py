@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import rlx.numpy as jnp
 from rlx.array import Array
-from rlx.errors import DtypeError, InputTypeError, ShapeError
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import promote_inexact
 from rlx.scipy.optimize.quasi_newton import minimize_with_limited_memory, minimize_with_matrix
@@ -81,7 +81,10 @@ def minimize(
         raise InputTypeError(f"minimize got args={args!r:.40}; args must be a tuple.", "Write args=(value,).")
     name = method.lower()
     if name != "bfgs" and name not in _LIMITED:
-        raise ValueError(f"minimize has no method {method!r}: use 'BFGS' or 'L-BFGS'.")
+        raise OptionError(
+            f"minimize has no method {method!r}.",
+            "Use 'BFGS' or 'L-BFGS'. Outside of jit, scipy.optimize.minimize has more methods and takes rlx functions.",
+        )
     (start,) = promote_inexact("minimize", x0)
     if start.ndim != 1:
         raise ShapeError(f"minimize got x0 of shape {start.shape}.", "Pass a 1-d array; rlx.flatten_util makes one.")

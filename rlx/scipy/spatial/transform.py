@@ -13,10 +13,13 @@ from rlx import random
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError
 from rlx.numpy.promotion import promote_inexact, to_dtype
+from rlx.offered_names import offer_names
 from rlx.scipy.spatial import quaternions
 from rlx.trees import tree
 
 __all__ = ["Rotation", "Slerp"]
+
+offer_names(globals())
 
 
 def _axes(seq: str, wanted: str) -> tuple[list[int], bool]:

@@ -7,6 +7,7 @@ are good to about ten digits in float64.
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.scipy.special.entropies import (
     boxcox,
     boxcox1p,
@@ -102,3 +103,5 @@ __all__ = [
     "xlogy",
     "zeta",
 ]
+
+offer_names(globals())

@@ -241,7 +241,7 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
-    """In how many ways k of N things can be taken.
+    """The number of combinations of N things taken k at a time.
 
     Args: N, k: real, broadcast; repetition: whether a thing may be taken again. Returns: a floating
     array of their common shape; 0 where N or k is negative, and for k > N without repetition.

@@ -7,6 +7,7 @@ density of 0. Derivatives follow JAX's conventions.
 
 from __future__ import annotations
 
+from rlx.offered_names import offer_names
 from rlx.scipy.stats import (
     bernoulli,
     beta,
@@ -70,3 +71,5 @@ __all__ = [
     "vonmises",
     "wrapcauchy",
 ]
+
+offer_names(globals())
