@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.reference.scalar import apply, identity, reducer_function
+from rlx.code.scalars import apply, identity, reducer_function
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Store
 from rlx.ir.types import is_float
 from rlx.ir.verify_loops import element_levels, store_is_of_the_row, store_runs_once

@@ -30,8 +30,8 @@ from rlx import errors, lm, nn, quant
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.backends.reference import ReferenceBackend
-from rlx.backends.reference.scalar import OPERATIONS
 from rlx.call import default_place
+from rlx.code.scalars import OPERATIONS
 from rlx.config import ChosenDevice
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import (

@@ -16,8 +16,8 @@ from loop_plans import BOOL, FLOAT, INT, constant, elementwise, load, once_where
 
 from rlx.backends.reference import ReferenceBackend
 from rlx.backends.reference.loops import run_loops
-from rlx.backends.reference.scalar import apply
 from rlx.backends.routines import LIBRARY_ROUTINES
+from rlx.code.scalars import apply
 from rlx.errors import CallbackError, VerificationError
 from rlx.ir.kernels import (
     Access,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from rlx.backends.c.prelude import helper_name
 from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
-from rlx.backends.loops.dialect import Dialect, Parameter, Reduction, bare
+from rlx.backends.loops.dialect import Dialect, Parameter, bare
+from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["C_KEYWORDS", "CDialect"]
+__all__ = ["C_KEYWORDS", "CDialect", "counted"]
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
@@ -58,6 +60,21 @@ C_KEYWORDS = frozenset(_KEYWORDS.split())
 _LEAST_TILED = (4, 8, 8)
 
 
+def counted(loop: ForLoop, kind: str, start: str, stop: str) -> str:
+    """The head of a for loop with an index of type `kind`."""
+    name, step = loop.index.name, loop.step
+    if loop.backward:
+        return f"for ({kind} {name} = {stop} - 1; {name} >= {start}; --{name}) {{"
+    if loop.advance == "divide":
+        return f"for ({kind} {name} = {start}; {name} >= {stop}; {name} /= {step}) {{"
+    change = f"{name} *= {step}" if loop.advance == "multiply" else f"++{name}" if step == 1 else f"{name} += {step}"
+    return f"for ({kind} {name} = {start}; {name} < {stop}; {change}) {{"
+
+
+def _divisor(dtype: np.dtype, divisor: int) -> str:
+    return literal(dtype, divisor) if dtype.kind == "u" else str(divisor)
+
+
 class CDialect(Dialect):
     """C99 over pointers to dense arrays, with the helper functions of prelude.py.
 
@@ -93,13 +110,20 @@ class CDialect(Dialect):
         """for."""
         return f"for (int64_t {index} = {start}; {index} < {stop}; ++{index}) {{"
 
-    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """for, with an OpenMP pragma that allows reordered float sums, if it has an effect."""
-        if any(r.reducer not in ("add", "mul") or r.dtype.kind != "f" for r in reductions):
-            return (self.loop(index, start, stop),)
-        clauses = " ".join(f"reduction({'+' if r.reducer == 'add' else '*'}:{r.name})" for r in reductions)
+    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+        """for; with an OpenMP pragma that allows reordered float sums, if it has an effect."""
+        reductions = loop.reductions
+        reordered = reductions and all(r in ("add", "mul") and v.dtype.kind == "f" for v, r in reductions)
+        head = counted(loop, register_type(loop.index.dtype), start, stop)
+        if not reordered:
+            return (head,)
+        clauses = " ".join(f"reduction({'+' if r == 'add' else '*'}:{v.name})" for v, r in reductions)
         self.helper("RLX_SIMD")
-        return (f"RLX_SIMD({clauses})", self.loop(index, start, stop))
+        return (f"RLX_SIMD({clauses})", head)
+
+    def while_loop(self, condition: str) -> str:
+        """while."""
+        return f"while ({bare(condition)}) {{"
 
     def backward_loop(self, index: str, size: str) -> str:
         """for, backwards."""
@@ -164,9 +188,17 @@ class CDialect(Dialect):
             parts.append(str(offset))
         return " + ".join(parts).replace("+ -", "- ")
 
-    def quotient(self, dividend: str, divisor: int) -> str:
+    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """Division of non-negative numbers."""
-        return f"{dividend} / {divisor}"
+        return f"{dividend} / {_divisor(dtype, divisor)}"
+
+    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
+        """The remainder of non-negative numbers."""
+        return f"{dividend} % {_divisor(dtype, divisor)}"
+
+    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
+        """&& or ||."""
+        return f"({left} {'&&' if op == 'and' else '||'} {right})"
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """Decode a code."""

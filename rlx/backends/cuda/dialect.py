@@ -15,7 +15,7 @@ from rlx.backends.cuda.library import ROUTINES, why_not_routine
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
-from rlx.backends.gpu.fragments import Chain, Fragments
+from rlx.backends.gpu.fragments import LANE, NUMBER, Chain, Fragments
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Library
 
@@ -66,7 +66,7 @@ struct rlx_address {
     template <class T> __device__ operator T *() const { return reinterpret_cast<T *>(at); }
 };
 """
-_LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
+_LEFT = ((LANE // 4, LANE % 4), (LANE // 4 + 8, LANE % 4))
 # by dtype: the name of the multiplied type, and the type of sums
 _HELD = {
     "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"), "float32": ("tf32", "float32"),
@@ -76,8 +76,8 @@ _HELD = {
 _NARROWEST_FLOATS = ("float8_e4m3fn", "float8_e5m2")  # which only newer units have
 _TENSOR_CORES = {
     dtype: Fragments(
-        name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
-        (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
+        name, 32, 8, (*_LEFT, *((row, word + 4) for row, word in _LEFT)),
+        ((LANE // 4, LANE % 4), (LANE // 4, LANE % 4 + 4)), 4, LANE // 4 + NUMBER // 2 * 8, LANE % 4 * 2 + NUMBER % 2,
         chain=Chain(2, 1, turned=False) if name in ("f16", "bf16") else None, summed_in=summed_in,
     )
     for dtype, (name, summed_in) in _HELD.items()

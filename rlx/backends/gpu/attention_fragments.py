@@ -15,7 +15,7 @@ import numpy as np
 from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments, numbered
 from rlx.backends.gpu.steps import ceiling
 from rlx.ir.kernels import Library
 
@@ -72,15 +72,18 @@ class FragmentText(AttentionText):
         super().__init__(kernel, dialect)
         self.blocks = self.tile.rows // rows  # fragments of a warp, stacked vertically
         row, column = fragments.row, fragments.column
-        self.moved, self.kept = fragments.right, fragments.left  # words that a warp reads, and words that it holds
+        # words that a warp reads, and words that it holds
+        self.moved, self.kept = (
+            [(numbered(line), numbered(word)) for line, word in side] for side in (fragments.right, fragments.left)
+        )
         if self.chain.turned:
             row, column = column, row
             self.moved, self.kept = self.kept, self.moved
         self.repeated = _is_repeated(fragments)
         number = f"r % {rows} * {self.each_row}"
-        self.row = self.row_of(f"r / {rows}", row.format(f"({number})"))
+        self.row = self.row_of(f"r / {rows}", numbered(row, f"({number})"))
         self.column, self.feature = (
-            f"{name} / {self.each_row} * {fragments.columns} + {column.format(f'({name} % {self.each_row})')}"
+            f"{name} / {self.each_row} * {fragments.columns} + {numbered(column, f'({name} % {self.each_row})')}"
             for name in "ce"
         )
         self.at_column, self.at_feature = (

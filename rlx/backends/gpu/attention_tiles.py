@@ -17,7 +17,7 @@ from rlx.backends.c.types import literal, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.steps import Step, ceiling, step_of
 from rlx.backends.loops.dialect import Parameter
-from rlx.backends.loops.walk import Lines
+from rlx.backends.loops.lines import Lines
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import compute_dtype
 

@@ -6,16 +6,17 @@ import re
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.dialect import CDialect, counted
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
-from rlx.backends.loops.dialect import Parameter, Reduction
+from rlx.backends.loops.dialect import Parameter
+from rlx.code.tree import Array, ForLoop
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
@@ -189,10 +190,6 @@ class DeviceDialect(CDialect):
         rounded to tf32."""
         return None
 
-    def fragment_product(self, fragments: Fragments) -> str:
-        """The matrix instruction of a warp: it takes an item's sums and its words of the left and right matrices."""
-        raise NotImplementedError
-
     def packed(self, dtype: np.dtype, low: str, high: str) -> str:
         """A word of two float32 registers that are rounded to a 16-bit dtype."""
         codes = [f"(uint32_t){self._call('encode', [dtype], number)}" for number in (low, high)]
@@ -241,17 +238,48 @@ class DeviceDialect(CDialect):
         """The unsigned type of the numbers that indices are computed from by division, which is cheaper unsigned."""
         return f"u{self.position_type}"
 
-    def index(self, name: str) -> str:
-        """The 64-bit value of an index."""
-        return name if self.wide else f"(int64_t){name}"
-
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """A for loop over positions of the device's index type."""
         return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
 
-    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """Device compilers vectorise without a pragma."""
-        return (self.loop(index, start, stop),)
+    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+        """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
+        head = counted(loop, register_type(loop.index.dtype), start, stop)
+        return (self.unroll, head) if loop.unrolled else (head,)
+
+    def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
+        """A number of the launch; groups' numbers are cast, as languages differ in their types."""
+        if of == "item":
+            return self.number_in_group()
+        return f"({register_type(dtype)}){self.group_number() if of == 'group' else self.group_count()}"
+
+    def array(self, array: Array) -> str:
+        """A declaration."""
+        if array.vector:
+            return f"{self.vector(array.dtype, *array.shape)} {array.name};"
+        kind = memory_type(array.words or array.dtype)
+        space = f"{self.group_space} " if array.space == "group" else ""
+        return f"{space}{kind} {array.name}{''.join(f'[{extent}]' for extent in array.shape)};"
+
+    def viewed(self, array: Array, name: str) -> str:
+        """A cast pointer."""
+        return f"(({f'{self.group_pointer} {memory_type(array.dtype)}'.strip()} *){name})"
+
+    def aligned(self, arrays: Sequence[str], nbytes: int) -> str:
+        """A test of the last bits."""
+        bits = " | ".join(f"(size_t){name}" for name in arrays)
+        return f"((({bits}) & {nbytes - 1}) == 0)"
+
+    def vector_read(self, target: Array, array: Array, position: str) -> str:
+        """The declaration of a constant vector."""
+        kind = self.vector(array.dtype, *target.shape)
+        pointer = f"{self.global_space} const {kind} *".strip()
+        return f"const {kind} {target.name} = *({pointer})({array.name} + {position});"
+
+    def vector_write(self, array: Array, position: str, source: Array) -> str:
+        """An assignment of a vector."""
+        pointer = f"{self.global_space} {self.vector(array.dtype, *source.shape)} *".strip()
+        return f"*({pointer})({array.name} + {position}) = {source.name};"
 
     def fixed(self, name: str, expression: str) -> str:
         """A constant index."""

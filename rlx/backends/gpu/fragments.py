@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FRAGMENT_ROWS", "FRAGMENT_WORDS", "Chain", "Fragments"]
+import numpy as np
+
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.loops.printing import Printer
+from rlx.code.tree import Expression, Register, substituted
+
+__all__ = ["FRAGMENT_ROWS", "FRAGMENT_WORDS", "LANE", "NUMBER", "Chain", "Fragments", "numbered"]
 
 FRAGMENT_ROWS = 16  # rows of sums in a fragment
+LANE = Register(np.dtype(np.int32), "lane")  # the index of an item in its warp
+NUMBER = Register(np.dtype(np.int32), "number")  # the index of one of an item's sums
 FRAGMENT_WORDS = 8  # 32-bit words of each row of the left matrix, and of each column of the right one
 
 
@@ -34,17 +42,22 @@ class Fragments:
     name: the contents of a word: one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: of a warp.
     columns: of the sums. left, right: for each word that an item has, its row (in the right matrix its column) and the
     index of the word in it. sums: the number of an item's sums, of the dtype `summed_in`; row, column: the position of
-    its sum {0}. These are expressions in `lane`, the index of an item in its warp. chain: how sums become operands of
+    its sum `NUMBER`. These are expressions in `LANE`. chain: how sums become operands of
     another product, if they can.
     """
 
     name: str
     items: int
     columns: int
-    left: tuple[tuple[str, str], ...]
-    right: tuple[tuple[str, str], ...]
+    left: tuple[tuple[Expression, Expression], ...]
+    right: tuple[tuple[Expression, Expression], ...]
     sums: int
-    row: str
-    column: str
+    row: Expression
+    column: Expression
     chain: Chain | None = None
     summed_in: str = "float32"
+
+
+def numbered(expression: Expression, number: str = "") -> str:
+    """The text of an expression of fragments, with the text of a number."""
+    return Printer(CDialect()).plain(substituted(expression, {NUMBER: Register(NUMBER.dtype, number)}))

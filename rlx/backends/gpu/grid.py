@@ -12,24 +12,36 @@ from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from rlx.backends.c.types import register_type
+import numpy as np
+
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
-from rlx.backends.loops.dialect import Reduction
 from rlx.backends.loops.row_schedule import row_schedule
-from rlx.backends.loops.walk import Mapping, Walk
+from rlx.backends.loops.walk import Mapping, Reductions, Walk, combined, widened
+from rlx.code.tree import (
+    Array,
+    AtomicUpdate,
+    Barrier,
+    Coordinate,
+    Element,
+    Expression,
+    Register,
+    Shuffle,
+)
+from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import operation_cost
-from rlx.ir.types import element_dtype
 
 __all__ = [
-    "Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "open_point", "ordered", "permuted", "shared_dimension",
+    "ITEM", "Grid", "GridMapping", "collapsed", "combine_group", "grid_of", "grid_step", "group_number", "open_point",
+    "ordered", "permuted", "shared_dimension", "unsigned",
 ]  # fmt: skip
 
 
 # operations of an item over its part of a row: more code takes too long to compile, and too many registers
 _MOST_UNROLLED = 2048
+ITEM = Coordinate(np.dtype(np.int32), "item")  # the number of a work-item in its group
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,110 +242,113 @@ def _held_from_to(kernel: Loops) -> tuple[dict[int, tuple[int, int]], dict[int, 
 
 
 class GridMapping(Mapping):
-    """The iterations of a grid, written by a dialect that knows work-items.
+    """The iterations of a grid, for the work-items of a launch.
 
-    row: the numbers that items keep of the rows that they share.
+    row: the numbers that items keep of the rows that they share. shuffles: whether items of a warp can read each
+    other's registers; else they combine results in the group's memory.
     """
 
     def __init__(
-        self, dialect: DeviceDialect, grid: Grid, limits: Limits, items: int, row: HeldRow | None = None
+        self, grid: Grid, limits: Limits, items: int, shuffles: bool, row: HeldRow | None = None
     ) -> None:
-        self.dialect = dialect
         self.grid = grid
         self.limits = limits
         self.items = items
+        self.shuffles = shuffles
         self.shared = shared_dimension(grid.kernel) if grid.lanes > 1 else -1
         self.row = row
-        self.loaded: set[int] = set()  # loads whose elements are already in registers
+        self.kept: set[int] = set()  # loads whose elements are already in registers
 
     @property
-    def lane(self) -> str:
+    def lane(self) -> Expression:
         """The index of an item among the items that share a point."""
-        number = self.dialect.number_in_group()
-        return number if self.grid.lanes == self.items else f"{number} % {self.grid.lanes}"
+        return ITEM if self.grid.lanes == self.items else ITEM % self.grid.lanes
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """Compute the point's number and its indices."""
-        grid, dialect, lines = self.grid, self.dialect, walk.lines
-        group, item = f"({dialect.number_type}){dialect.group_number()}", dialect.number_in_group()
+        grid, code = self.grid, walk.code
+        group = group_number(walk)
         if grid.lanes == self.items and self.items > 1:
-            lines.add(dialect.number("point", group))
+            code.declare("point", group)
         else:
-            place = item if grid.lanes == 1 else f"{item} / {grid.lanes}"
-            lines.add(dialect.number("point", f"{group} * {self.items // grid.lanes} + {place}"))
-            nest.enter_context(lines.block(dialect.condition(f"point < {grid.points}")))
-        open_point(walk, dialect, grid.kernel, grid.opened)
+            place = ITEM if grid.lanes == 1 else ITEM // grid.lanes
+            point = code.declare("point", group * (self.items // grid.lanes) + place)
+            nest.enter_context(code.when(point < grid.points))
+        open_point(walk, grid.kernel, grid.opened)
         for number in sorted(self.row.loads | self.row.parked) if self.row else ():
-            kind = register_type(grid.kernel.instructions[number].dtype)
-            lines.add(f"{kind} held{number}[{self.row.turns if self.row else 0}];")
+            code.allocate(self._held_row(walk, number))
         return grid.opened
 
-    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+    def _held_row(self, walk: Walk, number: int) -> Array:
+        """An item's part of a row of values, in registers."""
+        assert self.row is not None
+        return Array(f"held{number}", walk.loops.instructions[number].dtype, "item", (self.row.turns,))
+
+    def _held(self, walk: Walk, number: int) -> Element:
+        """An item's value of the current iteration."""
+        return self._held_row(walk, number).code(_turn(walk))
+
+    def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
         """A loop over the range, or over the item's part of it: every `lanes`-th element from the item's index."""
+        code, index = walk.code, walk.index(dimension)
         start, stop = walk.bounds(dimension)
         if dimension != self.shared:
-            return (walk.dialect.loop(walk.index(dimension), start, stop),)
-        if self.row:
-            return (self.dialect.unroll, f"for (int turn = 0; turn < {self.row.turns}; ++turn) {{")
-        head = self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.grid.lanes)
-        return (head,)
+            nest.enter_context(code.loop(index, start, stop))
+        elif self.row is None:
+            nest.enter_context(code.loop(index, start + self.lane, stop, self.grid.lanes))
+        else:
+            turn, size, lanes = _turn(walk), self.grid.kernel.sizes[dimension], self.grid.lanes
+            nest.enter_context(code.loop(turn, 0, self.row.turns, unrolled=True))
+            code.declare(index.name, self.lane + turn * lanes, index.dtype)
+            if size % lanes:  # the last iteration may have no element
+                nest.enter_context(code.when(index < size))
 
-    def in_dimension(self, walk: Walk, dimension: int) -> None:
-        """The element of an item's iteration; the last iteration may have none."""
-        if dimension != self.shared or not self.row:
-            return
-        size, lanes, index = self.grid.kernel.sizes[dimension], self.grid.lanes, walk.index(dimension)
-        walk.lines.add(self.dialect.fixed(index, f"{self.lane} + turn * {lanes}"))
-        if size % lanes:
-            walk.lines.add(f"if ({index} >= {size}) continue;")
-
-    def held(self, walk: Walk, number: int, expression: str) -> str | None:
+    def held(self, walk: Walk, number: int, value: Expression) -> Expression | None:
         """Load an element; the first sweep that loads it keeps it in a register."""
         if not self.row or number not in self.row.loads:
             return None
-        place = f"held{number}[turn]"
-        if number not in self.loaded:
-            self.loaded.add(number)
-            walk.lines.add(walk.dialect.assign(place, expression))
-        return place
+        if number not in self.kept:
+            self.kept.add(number)
+            walk.code.write(self._held(walk, number), value)
+        return self._held(walk, number)
 
-    def park(self, walk: Walk, number: int, store: Store, value: str) -> None:
+    def park(self, walk: Walk, number: int, store: Store, value: Expression) -> None:
         """Store a value in a register."""
         if self.row and number in self.row.parked:
-            walk.lines.add(walk.dialect.assign(f"held{number}[turn]", value))
+            walk.code.write(self._held(walk, number), value)
         else:
             super().park(walk, number, store, value)
 
-    def parked(self, walk: Walk, number: int, store: Store) -> str:
+    def parked(self, walk: Walk, number: int, store: Store) -> Expression:
         """Load a value from a register."""
         if self.row and number in self.row.parked:
-            return f"held{number}[turn]"
+            return self._held(walk, number)
         return super().parked(walk, number, store)
 
     def combine_rows(self, walk: Walk, number: int) -> None:
         """Combine the items' parts."""
         if self.grid.lanes > 1:
-            reduction, warp = walk.reduction(number), self.limits.warp
-            walk.lines.add(
-                *self.dialect.combine_group(
-                    reduction.name, reduction.reducer, reduction.dtype, self.grid.lanes, warp
-                )
+            result, reducer = walk.result(number), walk.loops.instructions[number].attribute
+            combine_group(
+                walk.code, result, reducer, self.grid.lanes, self.limits.warp, self.shuffles, self.group_array(result)
             )
 
-    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+    def group_array(self, register: Register) -> Array:
+        """The group's memory in which items exchange the values of a register."""
+        return Array(f"group_{register.name}", register.dtype, "group", (self.grid.lanes,))
+
+    def accumulate(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Accumulate, atomically if points may write the same element."""
         if not self.grid.atomic or store.address is None:
-            walk.accumulate(store, place, value)
+            walk.accumulate(store, element, value)
             return
         assert store.accumulate is not None
-        dtype = element_dtype(walk.stored_dtype(store))
-        value = walk.widened(walk.loops.instructions[store.value].dtype, value)
-        walk.lines.add(self.dialect.atomic(store.accumulate, dtype, f"{walk.array(store)} + {place}", value))
+        walk.code.add(AtomicUpdate(store.accumulate, element.array, *element.position, widened(value)))
 
     def initialized(self, walk: Walk) -> None:
         """Make a store visible to the group's items."""
         if self.grid.lanes == self.items and self.items > 1:
-            walk.lines.add(self.dialect.barrier())
+            walk.code.add(Barrier())
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:
@@ -341,24 +356,85 @@ class GridMapping(Mapping):
         if self.grid.lanes == 1:
             yield
             return
-        with walk.lines.block(walk.dialect.condition(f"{self.lane} == 0")):
+        with walk.code.when(self.lane.equals(0)):
             yield
 
 
-def open_point(walk: Walk, dialect: DeviceDialect, kernel: Loops, opened: Sequence[int]) -> None:
+def _turn(walk: Walk) -> Register:
+    """The iteration of an item over its part of a row."""
+    del walk
+    return Register(np.dtype(np.int32), "turn")
+
+
+def unsigned(position: np.dtype) -> np.dtype:
+    """The dtype of numbers that indices are computed from by division, which is cheaper unsigned."""
+    return np.dtype(f"u{position.name}")
+
+
+def group_number(walk: Walk) -> Coordinate:
+    """The number of the work-item's group."""
+    return Coordinate(unsigned(walk.position), "group")
+
+
+def combine_group(
+    code: CodeWriter,
+    register: Register,
+    reducer: str,
+    lanes: int,
+    warp: int,
+    shuffles: bool,
+    shared: Array,
+    apart: int = 1,
+) -> None:
+    """Reduce a register over all items that share a row; each of them then has the result.
+
+    `lanes` items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
+    """
+    width = Register(np.dtype(np.int32), "width")
+
+    def combine(other: Expression) -> None:
+        code.assign(register, combined(reducer, register.dtype, register, other))
+
+    if not shuffles:
+        _combine_in_memory(code, register, reducer, lanes, shared, apart)
+        return
+    with code.loop(width, warp * apart // 2, apart, 2, advance="divide"):
+        combine(Shuffle(register.dtype, register, width, warp * apart))
+    if lanes == warp:
+        return
+    with code.when((ITEM % warp).equals(0)):
+        code.write(shared[ITEM // warp], register)
+    code.add(Barrier())
+    code.assign(register, shared[0])
+    other = Register(np.dtype(np.int32), "other_warp")
+    with code.loop(other, 1, lanes // warp):
+        combine(shared[other])
+    code.add(Barrier())
+
+
+def _combine_in_memory(
+    code: CodeWriter, register: Register, reducer: str, lanes: int, shared: Array, apart: int
+) -> None:
+    width, total = Register(np.dtype(np.int32), "width"), lanes * apart
+    code.write(shared[ITEM], register)
+    code.add(Barrier())
+    with code.loop(width, total // 2, apart, 2, advance="divide"):
+        with code.when(ITEM % total < width):
+            code.write(shared[ITEM], combined(reducer, register.dtype, shared[ITEM], shared[ITEM + width]))
+        code.add(Barrier())
+    first = ITEM // total * total
+    code.assign(register, shared[first + ITEM % apart if apart > 1 else first])
+    code.add(Barrier())
+
+
+def open_point(walk: Walk, kernel: Loops, opened: Sequence[int]) -> None:
     """Compute the indices of a point, and its chunk, from the number `point`."""
-    rest, lines = "point", walk.lines
-    last = "chunk" if kernel.chunks > 1 else None
-    for dimension in reversed(opened):
-        name, size = walk.index(dimension), kernel.sizes[dimension]
-        if last is None and dimension == opened[0]:
-            lines.add(dialect.fixed(name, rest))
-        else:
-            lines.add(dialect.fixed(name, f"{rest} % {size}u"))
-            lines.add(dialect.number(f"above_{name}", f"{rest} / {size}u"))
-            rest = f"above_{name}"
-    if last:
-        lines.add(dialect.fixed(last, rest))
+    names = [walk.index(dimension).name for dimension in opened]
+    sizes = [kernel.sizes[dimension] for dimension in opened]
+    if kernel.chunks > 1:
+        names, sizes = ["chunk", *names], [kernel.chunks, *sizes]
+    if names:
+        walk.code.declare_digits(Register(unsigned(walk.position), "point"), sizes, names, walk.position)
 
 
 def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step:
@@ -367,15 +443,13 @@ def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step:
     alone = lanes == limits.group or (lanes > 1 and not dialect.shuffles)
     items = lanes if alone else limits.group
     kernel = grid.kernel
+    mapping = GridMapping(grid, limits, items, dialect.shuffles, held_row(grid, limits))
     arrays = [
-        dialect.group_array(f"r{number}", instruction.dtype, lanes)
+        mapping.group_array(Register(instruction.dtype, f"r{number}"))
         for number, instruction in enumerate(kernel.instructions)
         if instruction.op == "reduce" and lanes > 1 and (alone and (lanes > limits.warp or not dialect.shuffles))
     ]
     groups = grid.points if alone else ceiling(grid.points, items // lanes)
     how = {1: "items", limits.warp: "warps", limits.group: "groups"}[lanes]
     strategy = f"{'atomic ' if grid.atomic else ''}{'chunks by ' if kernel.chunks > 1 else ''}{how}"
-    mapping = GridMapping(dialect, grid, limits, items, held_row(grid, limits))
     return loops_step(kernel, dialect, limits, mapping, strategy, groups, items, arrays)
-
-

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.loops.walk import Lines
+from rlx.backends.loops.lines import Lines
 from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of, nested_plans
 
 __all__ = ["BYTE", "LoopWriter"]

@@ -15,15 +15,18 @@ import numpy as np
 
 from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import GridMapping, grid_of, open_point
+from rlx.backends.gpu.grid import ITEM, GridMapping, grid_of, open_point, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loop_writer import BYTE, LoopWriter
 from rlx.backends.gpu.products import is_mixed
-from rlx.backends.gpu.steps import Step, is_wide, step_of
+from rlx.backends.gpu.steps import Step, is_wide, position_dtype, step_of
 from rlx.backends.gpu.together import NotTogetherError, steps_together
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
-from rlx.backends.loops.walk import Walk, kernel_lines, kernel_parameters
+from rlx.backends.loops.printing import printed
+from rlx.backends.loops.walk import Walk, kernel_code, kernel_parameters
+from rlx.code.inlining import inlined
+from rlx.code.tree import Register
 from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, RowTiles, Scan, While, nested_plans
 
 __all__ = ["host_loop_reason", "loop_steps"]
@@ -127,9 +130,9 @@ class _OfOneGroup(LoopWriter):
                 constant = "" if parameter.written else "const "
                 kind = f"{self.dialect.global_space} {constant}{memory_type(parameter.dtype)} *".lstrip()
                 self.lines.add(f"{kind}{parameter.name} = ({kind}){self.pointers[buffer]};")
-            with self.dialect.positions(is_wide(kernel, self.limits)):
-                mapping = _OneGroup(self.dialect, grid, self.limits, self.limits.group)
-                self.lines.add(*kernel_lines(grid.kernel, self.dialect, mapping))
+            mapping = _OneGroup(grid, self.limits, self.limits.group, self.dialect.shuffles)
+            code = kernel_code(grid.kernel, mapping, position_dtype(is_wide(kernel, self.limits)))
+            self.lines.add(*printed(inlined(code), self.dialect))
 
 
 class _OneGroup(GridMapping):
@@ -137,13 +140,8 @@ class _OneGroup(GridMapping):
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """A loop over the points."""
-        grid, dialect = self.grid, self.dialect
-        item = dialect.number_in_group()
-        first, step = ("0", 1) if grid.lanes > 1 else (item, self.items)
-        kind = dialect.number_type
-        nest.enter_context(
-            walk.lines.block(f"for ({kind} point = {first}; point < {grid.points}; point += {step}) {{")
-        )
-        open_point(walk, dialect, grid.kernel, grid.opened)
+        grid, point = self.grid, Register(unsigned(walk.position), "point")
+        first, step = (0, 1) if grid.lanes > 1 else (ITEM, self.items)
+        nest.enter_context(walk.code.loop(point, first, grid.points, step))
+        open_point(walk, grid.kernel, grid.opened)
         return grid.opened
-

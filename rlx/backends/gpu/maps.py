@@ -7,13 +7,30 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from rlx.backends.c.types import memory_type
+import numpy as np
+
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import Grid, collapsed, permuted
+from rlx.backends.gpu.grid import ITEM, Grid, collapsed, group_number, permuted
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, arrays_of, ceiling, element_bytes, is_wide, step_of
-from rlx.backends.loops.walk import Lines, Mapping, Walk, kernel_parameters
-from rlx.ir.kernels import Access, Buffer, Loops, Store
+from rlx.backends.gpu.steps import Step, arrays_of, ceiling, code_step, element_bytes, is_wide, position_dtype
+from rlx.backends.loops.walk import Mapping, Walk, kernel_parameters
+from rlx.code.tree import (
+    Aligned,
+    Allocate,
+    Array,
+    Barrier,
+    Block,
+    Both,
+    Element,
+    Expression,
+    Register,
+    VectorRead,
+    VectorWrite,
+    minimum,
+    substituted,
+)
+from rlx.code.writing import CodeWriter
+from rlx.ir.kernels import Access, Loops, Store
 from rlx.ir.types import element_dtype
 
 __all__ = ["map_step"]
@@ -44,20 +61,20 @@ def _with_stores_inside(kernel: Loops) -> Loops:
 
 
 class _Points(Mapping):
-    """A map's body with known indices: the walk opens no loops. `places`: positions that replace those of accesses."""
+    """A map's body with known indices: the walk opens no loops. `elements`: the elements that replace an access's."""
 
-    def __init__(self, places: dict[Access, tuple[str, str]]) -> None:
-        self.places = places
+    def __init__(self, elements: dict[Access, Element]) -> None:
+        self.elements = elements
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """Nothing to do: all dimensions are open."""
         return range(len(walk.loops.sizes))
 
-    def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
-        """The access's position, replaced by the item's vector or the group's tile."""
-        if extra is None and access in self.places:
-            return self.places[access]
-        return super().memory(walk, access, extra)
+    def element(self, walk: Walk, access: Access, extra: Expression | None = None) -> Element:
+        """The access's element, or the copy in the item's vector or the group's tile."""
+        if extra is None and access in self.elements:
+            return self.elements[access]
+        return super().element(walk, access, extra)
 
 
 # ------------------------------------------------------------------ vectors
@@ -66,8 +83,7 @@ class _Vector:
     """An access to contiguous elements, and the variable that holds some of them."""
 
     access: Access
-    buffer: Buffer
-    name: str
+    array: Array
     written: bool
 
 
@@ -88,94 +104,77 @@ def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | No
     if width < 2 or points // width < limits.vector_points or not all(_whole(a, width) for a in stores):
         return None
     found = [a for a in dict.fromkeys(plain) if _whole(a, width)]
-    vectors = [_Vector(a, kernel.operands[a.operand], f"from{n}", False) for n, a in enumerate(found)]
-    vectors += [_Vector(a, kernel.operands[a.operand], f"to{n}", True) for n, a in enumerate(stores)]
+    vectors = [_Vector(a, _vector_of(kernel, a, f"from{n}", width), False) for n, a in enumerate(found)]
+    vectors += [_Vector(a, _vector_of(kernel, a, f"to{n}", width), True) for n, a in enumerate(stores)]
     if len({v.access for v in vectors if v.written}) < len(stores):
         return None
-    with dialect.positions(is_wide(kernel, limits)):
-        lines = _vector_lines(kernel, vectors, width, limits, dialect)
+    code = _vector_code(kernel, vectors, width, limits)
     groups = ceiling(ceiling(points, width), limits.group)
-    parameters = kernel_parameters(kernel)
-    label = kernel.label
-    return step_of(label, "vectors", dialect, parameters, arrays_of(kernel), lines, groups, limits.group)
+    parameters, arrays = kernel_parameters(kernel), arrays_of(kernel)
+    return code_step(kernel.label, "vectors", dialect, parameters, arrays, code, groups, limits.group)
 
 
-def _vector_lines(
-    kernel: Loops, vectors: Sequence[_Vector], width: int, limits: Limits, dialect: DeviceDialect
-) -> list[str]:
-    lines = Lines(dialect)
-    inner, points = kernel.sizes[-1], math.prod(kernel.sizes)
-    places = {v.access: (f"{v.name}.of", "part") for v in vectors if not v.written}
-    stored = {v.access: (f"{v.name}.of", "part") for v in vectors if v.written}
-    fast = Walk(kernel, dialect, lines, _VectorPoints(places, stored))
-    plain = Walk(kernel, dialect, lines, _Points({}))
-    group, item = dialect.group_number(), dialect.number_in_group()
-    lines.add(dialect.number("point", f"({dialect.number_type}){group} * {limits.group} + {item}"))
-    rest, last = "point", len(kernel.sizes) - 1
+def _vector_of(kernel: Loops, access: Access, name: str, width: int) -> Array:
+    """An item's vector of the elements of an access."""
+    return Array(name, element_dtype(kernel.operands[access.operand].dtype), "item", (width,), vector=True)
+
+
+def _vector_code(kernel: Loops, vectors: Sequence[_Vector], width: int, limits: Limits) -> Block:
+    """Each item computes a vector of elements, one by one where the vector is not whole or not aligned."""
+    code, position = CodeWriter(), position_dtype(is_wide(kernel, limits))
+    part = Register(np.dtype(np.int32), "part")
+    loads, stores = ({v.access: v.array[part] for v in vectors if v.written == side} for side in (False, True))
+    fast = Walk(kernel, code, _VectorPoints(loads, stores), position)
+    plain = Walk(kernel, code, _Points({}), position)
+    inner, points, last = kernel.sizes[-1], math.prod(kernel.sizes), len(kernel.sizes) - 1
+    point = code.declare("point", group_number(fast) * limits.group + ITEM)
+    rest: Expression = point
     if last:
-        lines.add(dialect.fixed("first", f"point % {inner // width}u * {width}"))
-        lines.add(dialect.number("above", f"point / {inner // width}u"))
-        rest = "above"
+        first = code.declare("first", point % (inner // width) * width, position)
+        rest = code.declare("above", point // (inner // width))
     else:
-        lines.add(dialect.fixed("first", f"point * {width}"))
-    with lines.block(dialect.condition(f"point < {ceiling(points, width)}")):
-        for dimension in reversed(range(last)):
-            name, size = fast.index(dimension), kernel.sizes[dimension]
-            lines.add(dialect.fixed(name, f"{rest} % {size}u" if dimension else rest))
-            if dimension:
-                lines.add(dialect.number(f"above_{name}", f"{rest} / {size}u"))
-                rest = f"above_{name}"
-        ends = "" if points % width == 0 else f"first + {width} <= {inner} && "
-        pointers = dict.fromkeys(fast.arrays[v.access.operand] for v in vectors)
-        bits = " | ".join(f"(size_t){name}" for name in pointers)
-        with lines.block(dialect.condition(f"{ends}(({bits}) & {limits.vector - 1}) == 0")):
-            index = fast.index(last)
+        first = code.declare("first", point * width, position)
+    with code.when(point < ceiling(points, width)):
+        if last:
+            names = [fast.index(dimension).name for dimension in range(last)]
+            code.declare_digits(rest, kernel.sizes[:last], names, position)
+        arrays = tuple(dict.fromkeys(fast.arrays[v.access.operand] for v in vectors))
+        whole: Expression = Aligned(np.dtype(bool), arrays, limits.vector)
+        if points % width:
+            whole = Both(np.dtype(bool), first + width <= inner, whole)
+        with code.when(whole):
             for v in vectors:
-                kind = dialect.vector(element_dtype(v.buffer.dtype), width)
-                place = _from_first(fast, v.access)
-                pointer = f"{dialect.global_space} {'' if v.written else 'const '}{kind} *"
-                begin = f"*({pointer})({fast.arrays[v.access.operand]} + {place})"
-                lines.add(f"{kind} {v.name};" if v.written else f"const {kind} {v.name} = {begin};".replace("( ", "("))
-            lines.add(dialect.unroll)
-            with lines.block(f"for (int part = 0; part < {width}; ++part) {{"):
-                lines.add(dialect.fixed(index, "first + part"))
+                place = _from_first(fast, v.access, first)
+                code.add(Allocate(v.array) if v.written else VectorRead(v.array, fast.arrays[v.access.operand], place))
+            with code.loop(part, 0, width, unrolled=True):
+                code.declare(fast.index(last).name, first + part, position)
                 fast.row()
             for v in vectors:
                 if v.written:
-                    kind = dialect.vector(element_dtype(v.buffer.dtype), width)
-                    place = _from_first(fast, v.access)
-                    target = f"*({dialect.global_space} {kind} *)({fast.arrays[v.access.operand]} + {place})"
-                    lines.add(f"{target} = {v.name};".replace("( ", "("))
-        with lines.block(dialect.otherwise()):
-            stop = str(inner)
-            end = f"first + {width} < {stop} ? first + {width} : {stop}"
-            lines.add(dialect.fixed("end", end))
-            with lines.block(dialect.loop(plain.index(last), "first", "end")):
+                    place = _from_first(fast, v.access, first)
+                    code.add(VectorWrite(fast.arrays[v.access.operand], place, v.array))
+        with code.otherwise():
+            end = code.declare("end", minimum(first + width, inner))
+            with code.loop(plain.index(last), first, end):
                 plain.row()
-    return lines.text
+    return code.block
 
 
 class _VectorPoints(_Points):
     """The body of a vector: loads and stores use registers."""
 
-    def __init__(self, loads: dict[Access, tuple[str, str]], stores: dict[Access, tuple[str, str]]) -> None:
+    def __init__(self, loads: dict[Access, Element], stores: dict[Access, Element]) -> None:
         super().__init__(loads)
         self.stores = stores
 
-    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store to the item's vector."""
-        array, place = self.stores[store.access]
-        walk.write(store, value, place, array=array)
+        walk.code.write(self.stores[store.access], value)
 
 
-def _from_first(walk: Walk, access: Access) -> str:
+def _from_first(walk: Walk, access: Access, first: Register) -> Expression:
     """The position of a vector's first element."""
-    terms = [
-        (stride, "first" if d == len(access.strides) - 1 else walk.index(d))
-        for d, stride in enumerate(access.strides)
-        if stride
-    ]
-    return walk.dialect.position(terms, access.offset)
+    return substituted(walk.place(access), {walk.index(len(access.strides) - 1): first})
 
 
 # ------------------------------------------------------------------ tiles
@@ -193,51 +192,56 @@ def _tiled(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | None
     sizes = (kernel.sizes[dimension], kernel.sizes[last])
     tiles = (ceiling(sizes[0], tile), ceiling(sizes[1], tile))
     others = [d for d in range(last) if d != dimension]
-    with dialect.positions(is_wide(kernel, limits)):
-        lines = _tile_lines(kernel, across, dimension, others, tiles, limits, dialect)
+    code = _tile_code(kernel, across, dimension, others, tiles, limits)
     groups = math.prod(tiles) * math.prod(kernel.sizes[d] for d in others)
     items = tile * _ROWS
-    return step_of(
-        kernel.label, "tiles", dialect, kernel_parameters(kernel), arrays_of(kernel), lines, groups, items
-    )
+    parameters, arrays = kernel_parameters(kernel), arrays_of(kernel)
+    return code_step(kernel.label, "tiles", dialect, parameters, arrays, code, groups, items)
 
 
-def _tile_lines(
+def _tile_code(
     kernel: Loops,
     across: Sequence[Access],
     dimension: int,
     others: Sequence[int],
     tiles: tuple[int, int],
     limits: Limits,
-    dialect: DeviceDialect,
-) -> list[str]:
-    lines, tile, last = Lines(dialect), limits.tile, len(kernel.sizes) - 1
-    places = {a: (f"tile{n}[column]", "line") for n, a in enumerate(across)}
-    walk = Walk(kernel, dialect, lines, _Points(places))
+) -> Block:
+    """A group copies tiles of the arrays that are read across, then computes the tile's elements."""
+    code, tile, last = CodeWriter(), limits.tile, len(kernel.sizes) - 1
+    position = position_dtype(is_wide(kernel, limits))
+    row = Register(np.dtype(np.int32), "row")
+    copies = {a: _tile_of(kernel, a, f"tile{n}", tile) for n, a in enumerate(across)}
+    column = Register(np.dtype(np.int32), "across")
+    walk = Walk(kernel, code, _Points({a: array[column, row] for a, array in copies.items()}), position)
     i, j = walk.index(dimension), walk.index(last)
-    for n, access in enumerate(across):
-        kind = memory_type(element_dtype(kernel.operands[access.operand].dtype))
-        lines.add(f"{dialect.group_space} {kind} tile{n}[{tile}][{tile + 1}];")
-    item = dialect.number_in_group()
-    lines.add(f"const int across = {item} % {tile}, down = {item} / {tile};")
-    lines.add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
-    lines.add(dialect.fixed(f"{j}_first", f"point % {tiles[1]}u * {tile}"))
-    lines.add(dialect.fixed(f"{i}_first", f"point / {tiles[1]}u % {tiles[0]}u * {tile}"))
-    rest = f"point / {tiles[0] * tiles[1]}u"
+    for array in copies.values():
+        code.allocate(array)
+    code.declare(column.name, ITEM % tile)
+    down = code.declare("down", ITEM // tile)
+    point = code.declare("point", group_number(walk))
+    first_j = code.declare(f"{j.name}_first", point % tiles[1] * tile, position)
+    first_i = code.declare(f"{i.name}_first", point // tiles[1] % tiles[0] * tile, position)
+    rest = point // (tiles[0] * tiles[1])
     for d in reversed(others):
-        lines.add(dialect.fixed(walk.index(d), f"{rest} % {kernel.sizes[d]}u"))
-        rest = f"{rest} / {kernel.sizes[d]}u"
-    inside = f"{i} < {kernel.sizes[dimension]} && {j} < {kernel.sizes[last]}"
-    step = f"for (int row = down; row < {tile}; row += {_ROWS}) {{"
-    with lines.block(step):
-        lines.add(dialect.fixed(i, f"{i}_first + across"), dialect.fixed(j, f"{j}_first + row"))
-        with lines.block(dialect.condition(inside)):
-            for n, access in enumerate(across):
-                lines.add(f"tile{n}[row][across] = {walk.arrays[access.operand]}[{walk.place(access)}];")
-    lines.add(dialect.barrier())
-    with lines.block(step):
-        lines.add("const int column = across, line = row;")
-        lines.add(dialect.fixed(i, f"{i}_first + row"), dialect.fixed(j, f"{j}_first + across"))
-        with lines.block(dialect.condition(inside)):
+        code.declare(walk.index(d).name, rest % kernel.sizes[d], position)
+        rest = rest // kernel.sizes[d]
+    inside = Both(np.dtype(bool), i < kernel.sizes[dimension], j < kernel.sizes[last])
+    with code.loop(row, down, tile, _ROWS):
+        code.declare(i.name, first_i + column, position)
+        code.declare(j.name, first_j + row, position)
+        with code.when(inside):
+            for access, array in copies.items():
+                code.write(array[row, column], walk.arrays[access.operand].code(walk.place(access)))
+    code.add(Barrier())
+    with code.loop(row, down, tile, _ROWS):
+        code.declare(i.name, first_i + row, position)
+        code.declare(j.name, first_j + column, position)
+        with code.when(inside):
             walk.row()
-    return lines.text
+    return code.block
+
+
+def _tile_of(kernel: Loops, access: Access, name: str, tile: int) -> Array:
+    """A tile of an array in the group's memory; the padding keeps columns in different banks."""
+    return Array(name, element_dtype(kernel.operands[access.operand].dtype), "group", (tile, tile + 1))

@@ -6,7 +6,7 @@ Positions are sorted together with the iterations that reach them; one item then
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,18 +14,29 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import Grid, GridMapping, grid_of, grid_step, ordered, permuted
+from rlx.backends.gpu.grid import (
+    ITEM,
+    Grid,
+    GridMapping,
+    grid_of,
+    grid_step,
+    group_number,
+    ordered,
+    permuted,
+    unsigned,
+)
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step, ceiling, loops_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Walk
+from rlx.code.tree import Array, Both, Either, Expression, Register
 from rlx.ir.fused_products import with_stores
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Sort, Store, reaches_apart
 
 __all__ = ["ordered_sum_steps"]
 
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_BOOL, _INT32, _INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 _MANY = 1 << 62
 
 
@@ -49,7 +60,7 @@ def ordered_sum_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> 
     sort = Sort(1, count, (places,), (ordered_places, turns), 1, True, label=f"{kernel.label}_places")
     flat = replace(kernel, outer=len(kernel.sizes), parallel=0)
     grid = Grid(flat, tuple(range(len(kernel.sizes))))
-    mapping = _Segments(dialect, grid, limits, bound, free, _nowhere(kind))
+    mapping = _Segments(grid, limits, bound, free, ordered_places, dialect.shuffles)
     scratch = [(Parameter(b.name, b.dtype, False), b) for b in (ordered_places, turns)]
     groups = ceiling(grid.points, limits.group)
     return [
@@ -178,34 +189,38 @@ class _Segments(GridMapping):
     """The item of the first iteration that writes a position runs all iterations that write it, in order."""
 
     def __init__(
-        self, dialect: DeviceDialect, grid: Grid, limits: Limits, bound: Sequence[int], free: Sequence[int], none: int
+        self, grid: Grid, limits: Limits, bound: Sequence[int], free: Sequence[int], places: Buffer, shuffles: bool
     ) -> None:
-        super().__init__(dialect, grid, limits, limits.group)
-        self.bound, self.free, self.none = bound, free, none
+        super().__init__(grid, limits, limits.group, shuffles)
+        self.bound, self.free = bound, free
+        self.places, self.turns = Array(places.name, places.dtype), Array("turns", _INT32)
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """The free dimensions' indices, and a loop over iterations of the others."""
-        dialect, lines, sizes = self.dialect, walk.lines, walk.loops.sizes
-        group, item = f"({dialect.number_type}){dialect.group_number()}", dialect.number_in_group()
-        lines.add(dialect.number("point", f"{group} * {self.items} + {item}"))
-        nest.enter_context(lines.block(dialect.condition(f"point < {self.grid.points}")))
-        rest = "point"
+        code, sizes, position = walk.code, walk.loops.sizes, walk.position
+        point = code.declare("point", group_number(walk) * self.items + ITEM)
+        nest.enter_context(code.when(point < self.grid.points))
+        rest: Expression = point
         for dimension in reversed(self.free):
-            lines.add(dialect.fixed(walk.index(dimension), f"{rest} % {sizes[dimension]}u"))
-            rest = f"{rest} / {sizes[dimension]}u"
+            code.declare(walk.index(dimension).name, rest % sizes[dimension], position)
+            rest = rest // sizes[dimension]
         count = math.prod(sizes[d] for d in self.bound)
-        lines.add(dialect.fixed("first", rest), "const int64_t place = ordered_places[first];")
-        begins = f"place != INT64_C({self.none}) && (first == 0 || ordered_places[first - 1] != place)"
-        nest.enter_context(lines.block(dialect.condition(begins)))
-        goes_on = f"turn < {count} && ordered_places[turn] == place"
-        nest.enter_context(lines.block(f"for ({dialect.position_type} turn = first; {goes_on}; ++turn) {{"))
-        lines.add(*self._indices(walk))
+        first = code.declare("first", rest, position)
+        place = code.declare("place", self.places[first])
+        begins = Either(_BOOL, first.equals(0), self.places[first - 1].differs(place))
+        nest.enter_context(code.when(Both(_BOOL, place.differs(_nowhere(place.dtype)), begins)))
+        turn = code.declare("turn", first, changes=True)
+        goes_on = Both(_BOOL, turn < count, self.places[turn].equals(place))
+        nest.enter_context(code.free_loop(goes_on))
+        iteration = code.declare("iteration", self.turns[turn], unsigned(position))
+        code.assign(turn, turn + 1)
+        self._indices(walk, iteration)
         return range(len(sizes))
 
-    def _indices(self, walk: Walk) -> Iterator[str]:
+    def _indices(self, walk: Walk, iteration: Register) -> None:
         """The bound dimensions' indices in an iteration."""
-        rest, sizes = "iteration", walk.loops.sizes
-        yield self.dialect.number("iteration", "turns[turn]")
+        rest: Expression = iteration
         for dimension in reversed(self.bound):
-            yield self.dialect.fixed(walk.index(dimension), f"{rest} % {sizes[dimension]}u")
-            rest = f"{rest} / {sizes[dimension]}u"
+            size = walk.loops.sizes[dimension]
+            walk.code.declare(walk.index(dimension).name, rest % size, walk.position)
+            rest = rest // size

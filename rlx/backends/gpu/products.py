@@ -5,21 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
-from rlx.backends.c.prelude import helper_name
-from rlx.backends.c.types import literal, memory_type, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
+from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, is_wide, step_of
+from rlx.backends.gpu.steps import Step, ceiling, code_step, is_wide, position_dtype
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
-from rlx.backends.loops.walk import Lines, Mapping, Walk
+from rlx.backends.loops.walk import Mapping, Walk
+from rlx.code.tree import (
+    Apply,
+    Array,
+    Barrier,
+    Both,
+    Coordinate,
+    Element,
+    Expression,
+    FragmentProduct,
+    Linear,
+    Number,
+    Register,
+    minimum,
+    substituted,
+)
+from rlx.code.writing import CodeWriter
 from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, RowTiles, Store
-from rlx.ir.types import is_narrow
+from rlx.ir.types import compute_dtype, element_dtype, is_narrow
 
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
@@ -31,6 +47,11 @@ _EACH = 4  # rows and columns of an item
 _ITEMS = _TILE * _TILE // (_EACH * _EACH)
 _LEAST = 16  # smaller results are computed by single items, or as rows
 _LEAST_PART = 256  # depth of a product that a group takes at least if several groups share a tile
+_BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
+# an item's place in its tile, in a slice, among its sums, and its warp
+_ACROSS, _DOWN, _D, _F, _R, _C, _WARP = (
+    Register(_INT32, name) for name in ("across", "down", "d", "f", "r", "c", "warp")
+)
 _LONG = 64  # if there are few sums, items share a sum of at least this many products
 
 
@@ -112,24 +133,24 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     partial = Buffer(product.summed_in, parts * results)
     largest = max(partial.size, *(o.buffer.size for o in operands))
     wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
-    with dialect.positions(wide):
-        text = _Text(fused, dialect, tile, parts, partial)
-        text.write()
-        last = _Text(fused, dialect, tile, parts, partial)
-        if parts > 1:
-            last.add_parts(limits.group)
+    position = position_dtype(wide)
+    code = _ProductCode(fused, dialect, tile, parts, partial, position)
+    code.make()
+    last = _ProductCode(fused, dialect, tile, parts, partial, position)
+    if parts > 1:
+        last.add_parts(limits.group)
     strategy = "tiled product" + (" of computed operands" if fused.lhs or fused.rhs else "")
     end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
 
-    def step(text: _Text, how: str, groups: int, items: int) -> Step:
-        buffers = [*text.parameters.values()]
-        unit = text.units.name if text.units else ""
-        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items, unit=unit)
+    def step(made: _ProductCode, how: str, groups: int, items: int) -> Step:
+        parameters, buffers = [*made.parameters], [*made.parameters.values()]
+        unit = made.units.name if made.units else ""
+        return code_step(name, how, dialect, parameters, buffers, made.code.block, groups, items, unit)
 
     if parts == 1:
-        return [step(text, strategy + end, groups, _ITEMS)]
-    first = step(text, f"{strategy} in parts", groups * parts, _ITEMS)
+        return [step(code, strategy + end, groups, _ITEMS)]
+    first = step(code, f"{strategy} in parts", groups * parts, _ITEMS)
     return [first, step(last, f"sum of parts{end}", ceiling(results, limits.group), limits.group)]
 
 
@@ -160,127 +181,166 @@ def _tiles(product: Contract, tile: tuple[int, int]) -> tuple[int, int]:
     return ceiling(product.rows, tile[0]), ceiling(product.columns, tile[1])
 
 
-class _Text:
-    """The statements of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
+class _ProductCode:
+    """The code of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
 
     parts: the number of groups that share a tile; their sums are stored in `partial`, one after the other.
     """
 
     def __init__(
-        self, fused: FusedProduct, dialect: DeviceDialect, tile: tuple[int, int], parts: int, partial: Buffer
+        self,
+        fused: FusedProduct,
+        dialect: DeviceDialect,
+        tile: tuple[int, int],
+        parts: int,
+        partial: Buffer,
+        position: np.dtype,
     ) -> None:
         self.fused = fused
         self.parts, self.partial = parts, partial
         self.product = fused.contract
-        self.dialect = dialect
-        self.lines = Lines(dialect)
+        self.position = position
+        self.code = CodeWriter()
         self.dtype = self.product.summed_in
         self.held = self.product.lhs.buffer.dtype
         self.units = _fragments(self.product, dialect)
-        self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
         self.slice = max(_DEPTH, _FRAGMENT_BYTES // self.held.itemsize) if self.units else _DEPTH
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
         self.held_sums = self._of_warps() if self.units else (_EACH, _EACH)
         self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items along each axis
         self.parameters: dict[Parameter, Buffer] = {}
-        self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
+        self.axes = [Register(position, f"batch{n}") for n in range(len(self.product.out.shape) - 2)]
+        self.row, self.column = Register(position, "row"), Register(position, "column")
+        self.sums = Array("sums", self.dtype, "item", self.held_sums)
+        self.sum: Expression = self.sums[_R, _C]
 
-    def write(self) -> None:
+    def make(self) -> None:
         """All statements of the kernel."""
-        dialect, add, product = self.dialect, self.lines.add, self.product
-        for name, size in (("lhs", self.rows), ("rhs", self.columns)):
-            shape = f"uint32_t {name}_words[{size}][{self._words + 4}]" if self.units else ""
-            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{self.slice}][{size} + 1]'};")
-        add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
-        add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {self.columns}"))
-        add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {self.rows}"))
-        rest = f"point / {math.prod(self.tiles)}u"
-        for axis, size in reversed([*zip(self.axes, product.out.shape[:-2], strict=True)]):
-            add(dialect.fixed(axis, f"{rest} % {size}u"))
-            rest = f"{rest} / {size}u"
-        start, stop = "0", str(product.depth)
-        if self.parts > 1:
-            span = ceiling(ceiling(product.depth, self.parts), self.slice) * self.slice
-            add(dialect.fixed("part_number", rest), dialect.fixed("start", f"part_number * {span}"))
-            add(dialect.fixed("stop", f"start + {span} < {product.depth} ? start + {span} : {product.depth}"))
-            start, stop = "start", "stop"
-        item = dialect.number_in_group()
+        code, product = self.code, self.product
+        for name in ("lhs", "rhs"):
+            code.allocate(self.words(name) if self.units else self.tile(name))
+        point = code.declare("point", Coordinate(unsigned(self.position), "group"))
+        self._declare_tile(point)
+        start, stop = self._part_of_depth(point)
         if self.units:
-            add(f"const int lane = {item} % {self.units.items}, warp = {item} / {self.units.items};")
+            code.declare(LANE.name, ITEM % self.units.items)
+            code.declare(_WARP.name, ITEM // self.units.items)
         else:
-            add(f"const int across = {item} % {self.across}, down = {item} / {self.across};")
-        parts, each = self.held_sums
-        add(f"{self.kind} sums[{parts}][{each}];")
-        add(f"for (int r = 0; r < {parts}; ++r) for (int c = 0; c < {each}; ++c) sums[r][c] = {self.zero};")
-        with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {self.slice}")):
-            self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
-            self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
-            add(dialect.barrier())
+            code.declare(_ACROSS.name, ITEM % self.across)
+            code.declare(_DOWN.name, ITEM // self.across)
+        code.allocate(self.sums)
+        with code.loop(_R, 0, self.held_sums[0]), code.loop(_C, 0, self.held_sums[1]):
+            code.write(self.sums[_R, _C], self.zero)
+        with code.loop(Register(self.position, "depth"), start, stop, self.slice):
+            self.load("lhs", product.lhs, self.fused.lhs, self.row, product.rows)
+            self.load("rhs", product.rhs, self.fused.rhs, self.column, product.columns)
+            code.add(Barrier())
             self.multiply_fragments() if self.units else self.multiply()
-            add(dialect.barrier())
+            code.add(Barrier())
         self.store()
 
-    def load(self, name: str, operand: Operand, maker: Loops | None, free: str, size: int) -> None:
+    @property
+    def zero(self) -> Number:
+        """The start of a sum."""
+        return Number(self.dtype, 0)
+
+    def _declare_tile(self, point: Register) -> None:
+        """The first row and column of the group's tile, and the indices of its batch."""
+        code = self.code
+        code.declare("first_column", point % self.tiles[1] * self.columns, self.position)
+        code.declare("first_row", point // self.tiles[1] % self.tiles[0] * self.rows, self.position)
+        rest = point // math.prod(self.tiles)
+        for axis, size in reversed([*zip(self.axes, self.product.out.shape[:-2], strict=True)]):
+            code.declare(axis.name, rest % size, self.position)
+            rest = rest // size
+        if self.parts > 1:
+            code.declare("part_number", rest, self.position)
+
+    def _part_of_depth(self, point: Register) -> tuple[Expression | int, Expression | int]:
+        """The range of the depth that the group sums."""
+        depth = self.product.depth
+        if self.parts == 1:
+            return 0, depth
+        span = ceiling(ceiling(depth, self.parts), self.slice) * self.slice
+        start = self.code.declare("start", Register(self.position, "part_number") * span, self.position)
+        return start, self.code.declare("stop", minimum(start + span, depth))
+
+    def load(self, name: str, operand: Operand, maker: Loops | None, free: Register, size: int) -> None:
         """Load a slice of an operand; accesses are coalesced along either axis."""
-        dialect, walk, digits = self.dialect, None, []
+        code, walk, digits = self.code, None, []
         deep = 1 if name == "lhs" else 0  # which of the operand's two axes
         side = self.rows if deep else self.columns
         if maker is None:
-            parameter = self.parameter(name, operand.buffer, False)
+            array = self.parameter(name, operand.buffer, False)
             near = operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
         else:
             walk = self.walk(name, maker, _Slice(self, name))
             digits = operand_digits(maker, operand) or []
             batches = len(self.axes)
             near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
-        split = (
-            f"const int d = at % {self.slice}, f = at / {self.slice};" if near
-            else f"const int f = at % {side}, d = at / {side};"
-        )  # fmt: skip
-        head = f"for (int at = {dialect.number_in_group()}; at < {side * self.slice}; at += {_ITEMS}) {{"
-        with self.lines.block(head):
-            self.lines.add(split, dialect.fixed(free, f"first_{free} + f"), dialect.fixed("deep", "depth + d"))
-            with self.lines.block(dialect.condition(f"{free} < {size} && deep < {self.product.depth}")):
-                axes = [*self.axes, *((free, "deep") if deep else ("deep", free))]
+        at, depth = Register(_INT32, "at"), Register(self.position, "deep")
+        with code.loop(at, ITEM, side * self.slice, _ITEMS):
+            code.declare(_D.name, at % self.slice if near else at // side)
+            code.declare(_F.name, at // self.slice if near else at % side)
+            code.declare(free.name, Register(self.position, f"first_{free.name}") + _F)
+            code.declare(depth.name, Register(self.position, "depth") + _D)
+            with code.when(Both(_BOOL, free < size, depth < self.product.depth)):
+                axes = [*self.axes, *((free, depth) if deep else (depth, free))]
                 if walk is None:
-                    terms = [(s, axis) for s, axis in zip(operand.strides, axes, strict=True) if s]
-                    place = dialect.position(terms, operand.offset)
-                    self.lines.add(self.tiled(name, f"{parameter}[{place}]", operand.buffer.dtype))
+                    element = array[self._place(operand, axes)]
+                    whole = self.units is not None and self.held == operand.buffer.dtype
+                    self.fill(name, replace(element, dtype=self.held) if whole else element)
                 else:
                     self.indices(walk, digits, axes)
                     walk.row()
-            with self.lines.block(dialect.otherwise()):
-                self.lines.add(self._into(name, "0" if self.units else self.zero))
+            with code.otherwise():
+                self._into(name, Number(self.held if self.units else self.dtype, 0))
+
+    def _place(self, operand: Operand, axes: Sequence[Expression]) -> Linear:
+        """The position of an element of an operand."""
+        terms = tuple((s, axis) for s, axis in zip(operand.strides, axes, strict=True) if s)
+        return Linear(self.position, terms, operand.offset)
+
+    # ------------------------------------------------------------------ tiles
+    def tile(self, name: str) -> Array:
+        """A group's slice of an operand, by depth; the padding keeps columns in different banks."""
+        size = self.rows if name == "lhs" else self.columns
+        return Array(f"{name}_tile", self.dtype, "group", (self.slice, size + 1))
+
+    def words(self, name: str) -> Array:
+        """A group's slice of an operand in words, from which fragments are read."""
+        size = self.rows if name == "lhs" else self.columns
+        return Array(f"{name}_words", np.dtype(np.uint32), "group", (size, self._words + 4))
 
     @property
     def _words(self) -> int:
         """The number of words of a row of a tile from which fragments are read."""
         return self.slice * self.held.itemsize // 4
 
-    def _into(self, name: str, value: str) -> str:
-        if not self.units:
-            return f"{name}_tile[d][f] = {value};"
-        if self.held.itemsize == 4:
-            return f"{name}_words[f][d] = {value};"
-        kind = f"{self.dialect.group_pointer} uint{8 * self.held.itemsize}_t".strip()
-        return f"(({kind} *){name}_words[f])[d] = {value};"
+    def _into(self, name: str, value: Expression) -> None:
+        """Store an element in a tile: a number, or its code for fragments."""
+        if self.units:
+            words = self.words(name)
+            if self.held.itemsize < 4:
+                each = 4 // self.held.itemsize
+                shape = words.shape[0], each * words.shape[1]
+                words = replace(words, dtype=self.held, words=words.dtype, shape=shape)
+            self.code.write(words[_F, _D], value)
+        else:
+            self.code.write(self.tile(name)[_D, _F], value)
 
-    def tiled(self, name: str, value: str, given: np.dtype) -> str:
-        """The statement that stores an element in a tile: a number, or its code for fragments."""
-        def call(operation: str, dtypes: Sequence[np.dtype], argument: str) -> str:
-            return f"{self.dialect.helper(helper_name(operation, *dtypes))}({argument})"
-
+    def fill(self, name: str, value: Expression) -> None:
+        """Store an element in a tile, rounded to the operand's dtype."""
         narrow = is_narrow(self.held)
-        if narrow and given != self.held:
-            value = call("encode", [self.held], value)
+        if narrow and value.dtype != self.held:
+            value = Apply(self.held, "cast", (value,))
         if narrow and not self.units:
-            value = call("decode", [self.held], value)
+            value = Apply(compute_dtype(self.held), "cast", (value,))
         if self.product.tf32:
-            bits = np.dtype(np.uint32)
-            value = call("round_to_tf32", [bits], call("bits", [self.dtype, bits], value))
-            value = value if self.units else call("bits", [bits, self.dtype], value)
-        return self._into(name, value)
+            code = _rounded_to_tf32(self.code, value)
+            value = code if self.units else Apply(np.dtype(np.float32), "bitcast", (code,))
+        self._into(name, value)
 
     def _of_warps(self) -> tuple[int, int]:
         """The number of a warp's adjacent fragments of sums, and of an item's sums in each."""
@@ -288,137 +348,152 @@ class _Text:
         warps = _ITEMS // self.units.items
         return self.rows * self.columns // (warps * FRAGMENT_ROWS * self.units.columns), self.units.sums
 
-    def _row_of_warp(self, row: str) -> str:
+    def _row_of_warp(self, row: Expression) -> Expression:
         """The row in the tile of a row of a warp's fragments."""
-        return f"warp % {self.rows // FRAGMENT_ROWS} * {FRAGMENT_ROWS} + {row}"
+        return _WARP % (self.rows // FRAGMENT_ROWS) * FRAGMENT_ROWS + row
 
-    def _column_of_warp(self, column: str, part: str) -> str:
+    def _column_of_warp(self, column: Expression, part: Expression) -> Expression:
         """The column in the tile of a column of a warp's fragment: warps of other rows have the same columns."""
         assert self.units is not None
         width = self.units.columns
-        return f"warp / {self.rows // FRAGMENT_ROWS} * {self.held_sums[0] * width} + {part} * {width} + {column}"
+        return _WARP // (self.rows // FRAGMENT_ROWS) * (self.held_sums[0] * width) + part * width + column
 
     def multiply_fragments(self) -> None:
         """A slice's products on the matrix unit."""
-        units = self.units
+        units, part = self.units, Register(_INT32, "part")
         assert units is not None
+        lhs, rhs = self.words("lhs"), self.words("rhs")
         for first in range(0, self._words, FRAGMENT_WORDS):
-            left = [f"lhs_words[{self._row_of_warp(row)}][{word} + {first}]" for row, word in units.left]
-            right = [f"rhs_words[{self._column_of_warp(c, 'part')}][{word} + {first}]" for c, word in units.right]
-            call = f"{self.dialect.fragment_product(units)}(sums[part], {', '.join([*left, *right])});"
-            loop = f"for (int part = 0; part < {self.held_sums[0]}; ++part)"
-            self.lines.add(self.dialect.unroll, loop, f"    {call}")
+            left = [lhs[self._row_of_warp(row), word + first] for row, word in units.left]
+            right = [rhs[self._column_of_warp(column, part), word + first] for column, word in units.right]
+            with self.code.loop(part, 0, self.held_sums[0], unrolled=True):
+                self.code.add(FragmentProduct(units, self.held, self.sums, part, (*left, *right)))
 
     def multiply(self) -> None:
         """A slice's products."""
-        added = "sums[r][c] + left[r] * right[c]"
+        code, e = self.code, Register(_INT32, "e")
+        left, right = (Array(name, self.dtype, "item", (_EACH,)) for name in ("left", "right"))
+        with code.loop(_D, 0, self.slice, unrolled=True):
+            code.allocate(left)
+            code.allocate(right)
+            with code.loop(e, 0, _EACH):
+                code.write(left[e], self.tile("lhs")[_D, _DOWN + self.down * e])
+                code.write(right[e], self.tile("rhs")[_D, _ACROSS + self.across * e])
+            with code.loop(_R, 0, _EACH), code.loop(_C, 0, _EACH):
+                code.write(self.sums[_R, _C], self._added(left[_R], right[_C]))
+
+    def _added(self, left: Expression, right: Expression) -> Expression:
         if self.dtype.kind == "f":
-            added = f"fma{suffix(self.dtype)}(left[r], right[c], sums[r][c])"
-        self.lines.add(
-            self.dialect.unroll,
-            f"for (int d = 0; d < {self.slice}; ++d) {{",
-            f"    {self.kind} left[{_EACH}], right[{_EACH}];",
-            f"    for (int e = 0; e < {_EACH}; ++e) {{",
-            f"        left[e] = lhs_tile[d][down + {self.down} * e];",
-            f"        right[e] = rhs_tile[d][across + {self.across} * e];",
-            "    }",
-            f"    for (int r = 0; r < {_EACH}; ++r)",
-            f"        for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {added};",
-            "}",
-        )
+            return Apply(self.dtype, "fma", (left, right, self.sum))
+        return Apply(self.dtype, "add", (self.sum, Apply(self.dtype, "mul", (left, right))))
 
     def store(self) -> None:
         """Store the tile's part of the result, or the values that its reader computes from it."""
-        dialect, product = self.dialect, self.product
-        parts, each = self.held_sums
-        with self.lines.block(f"for (int r = 0; r < {parts}; ++r)" + " {"), self.lines.block(
-            f"for (int c = 0; c < {each}; ++c)" + " {"
-        ):
-            row, column = f"down + {self.down} * r", f"across + {self.across} * c"
+        code, product = self.code, self.product
+        with code.loop(_R, 0, self.held_sums[0]), code.loop(_C, 0, self.held_sums[1]):
+            row: Expression = _DOWN + self.down * _R
+            column: Expression = _ACROSS + self.across * _C
             if self.units:
-                row = self._row_of_warp(self.units.row.format("c"))
-                column = self._column_of_warp(self.units.column.format("c"), "r")
-            self.lines.add(dialect.fixed("row", f"first_row + {row}"))
-            self.lines.add(dialect.fixed("column", f"first_column + {column}"))
-            with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):
+                row = self._row_of_warp(substituted(self.units.row, {NUMBER: _C}))
+                column = self._column_of_warp(substituted(self.units.column, {NUMBER: _C}), _R)
+            code.declare("row", Register(self.position, "first_row") + row)
+            code.declare("column", Register(self.position, "first_column") + column)
+            with code.when(Both(_BOOL, self.row < product.rows, self.column < product.columns)):
                 self.finish() if self.parts == 1 else self.keep()
 
     def keep(self) -> None:
         """Store a partial sum for the launch that adds them."""
-        product = self.product
-        strides = [math.prod(product.out.shape[d + 1 :]) for d in range(len(product.out.shape))]
-        axes = [*zip(strides, [*self.axes, "row", "column"], strict=True)]
-        place = self.dialect.position([(math.prod(product.out.shape), "part_number"), *axes], 0)
-        self.lines.add(f"{self.parameter('partial', self.partial, True)}[{place}] = sums[r][c];")
+        shape = self.product.out.shape
+        strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+        axes = [Register(self.position, "part_number"), *self.axes, self.row, self.column]
+        place = Linear(self.position, tuple(zip([math.prod(shape), *strides], axes, strict=True)))
+        self.code.write(self.parameter("partial", self.partial, True)[place], self.sum)
 
     def add_parts(self, items: int) -> None:
         """The launch that adds the partial sums: an item for each element of the result."""
-        dialect, product = self.dialect, self.product
-        number = f"({dialect.number_type}){dialect.group_number()} * {items} + {dialect.number_in_group()}"
-        count = math.prod(product.out.shape)
+        code, shape = self.code, self.product.out.shape
+        count = math.prod(shape)
         partial = self.parameter("partial", self.partial, False)
-        self.lines.add(dialect.number("point", number))
-        with self.lines.block(dialect.condition(f"point < {count}")):
-            rest = "point"
-            for axis, size in reversed([*zip([*self.axes, "row", "column"], product.out.shape, strict=True)]):
-                self.lines.add(dialect.fixed(axis, f"{rest} % {size}u"))
-                rest = f"{rest} / {size}u"
-            self.lines.add(f"{self.kind} sums[1][1];", "const int r = 0, c = 0;", f"sums[r][c] = {partial}[point];")
-            place = dialect.position([(count, "part"), (1, "point")], 0)
-            with self.lines.block(dialect.loop("part", "1", str(self.parts))):
-                self.lines.add(f"sums[r][c] += {partial}[{place}];")
+        point = code.declare("point", Coordinate(unsigned(self.position), "group") * items + ITEM)
+        with code.when(point < count):
+            rest: Expression = point
+            for axis, size in reversed([*zip([*self.axes, self.row, self.column], shape, strict=True)]):
+                code.declare(axis.name, rest % size, self.position)
+                rest = rest // size
+            total = code.declare("total", partial[point], changes=True)
+            part = Register(self.position, "part")
+            with code.loop(part, 1, self.parts):
+                added = partial[Linear(self.position, ((count, part), (1, point)))]
+                code.assign(total, Apply(self.dtype, "add", (total, added)))
+            self.sum = total
             self.finish()
 
     def finish(self) -> None:
         """Store an element of the result, or the values that its reader computes from it."""
-        dialect, product, reader = self.dialect, self.product, self.fused.reader
-        axes, kept = [*self.axes, "row", "column"], product.out.buffer.dtype
+        code, product, reader = self.code, self.product, self.fused.reader
+        axes, kept = [*self.axes, self.row, self.column], product.out.buffer.dtype
         if self.fused.stored:
-            out = self.parameter("out", product.out.buffer, True)
-            terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
-            place = dialect.position(terms, product.out.offset)
-            before = f"{dialect.load(kept, out, place)} + " if product.accumulate else ""
-            self.lines.add(dialect.store(kept, self.dtype, out, place, f"{before}sums[r][c]"))
+            element = self.parameter("out", product.out.buffer, True)[self._place(product.out, axes)]
+            total = Apply(self.dtype, "add", (element, self.sum)) if product.accumulate else self.sum
+            code.write(element, total)
         if reader is None:
             return
-        walk = self.walk("out", reader, _Result(reader, product.out.buffer))
+        read = self.sum
         if is_narrow(kept):
-            self.lines.add(f"{memory_type(kept)} rounded[1];")
-            self.lines.add(dialect.store(kept, self.dtype, "rounded", "0", "sums[r][c]"))
+            rounded = code.declare("rounded", Apply(kept, "cast", (self.sum,)))
+            read = Apply(compute_dtype(kept), "cast", (rounded,))
+        walk = self.walk("out", reader, _Result(reader, product.out.buffer, read))
         self.indices(walk, result_digits(reader, product.out) or [], axes)
         walk.row()
 
     # ------------------------------------------------------------------ nests
-    def parameter(self, name: str, buffer: Buffer, written: bool) -> str:
-        """The name of an array that the kernel takes; two nests' references to an array share a name."""
+    def parameter(self, name: str, buffer: Buffer, written: bool) -> Array:
+        """An array that the kernel takes; two nests' references to an array share a name."""
         for known, other in self.parameters.items():
             if other is buffer:
                 known.written |= written
-                return known.name
+                return Array(known.name, element_dtype(buffer.dtype))
         self.parameters[Parameter(name, buffer.dtype, written)] = buffer
-        return name
+        return Array(name, element_dtype(buffer.dtype))
 
     def walk(self, name: str, nest: Loops, mapping: Mapping) -> Walk:
-        """The walk that writes a nest inside the kernel."""
-        walk = Walk(nest, self.dialect, self.lines, mapping)
+        """The walk that makes the code of a nest inside the kernel."""
+        walk = Walk(nest, self.code, mapping, self.position)
         written = {s.access.operand for s in nest.stores}
         made = self.product.out.buffer if nest is self.fused.reader else nest.operands[nest.stores[0].access.operand]
         for number, buffer in enumerate(nest.operands):
             if buffer is not made:
-                walk.arrays[number] = self.parameter(f"{name}_{walk.arrays[number]}", buffer, number in written)
+                walk.arrays[number] = self.parameter(f"{name}_{walk.arrays[number].name}", buffer, number in written)
         return walk
 
-    def indices(self, walk: Walk, digits: Sequence[Sequence[Digit]], axes: Sequence[str]) -> None:
+    def indices(self, walk: Walk, digits: Sequence[Sequence[Digit]], axes: Sequence[Register]) -> None:
         """The indices of a nest's loops, as digits of the axes."""
         for dimension, parts in enumerate(digits):
-            terms = [(digit.weight, self._digit(digit, axes[digit.axis])) for digit in parts]
-            self.lines.add(self.dialect.fixed(walk.index(dimension), self.dialect.position(terms, 0)))
+            terms = tuple((digit.weight, self._digit(digit, axes[digit.axis])) for digit in parts)
+            self.code.declare(walk.index(dimension).name, Linear(self.position, terms), self.position)
 
-    def _digit(self, digit: Digit, axis: str) -> str:
+    def _digit(self, digit: Digit, axis: Register) -> Expression:
         if digit.divisor == 1 and digit.modulus is None:
             return axis
-        text = f"({self.dialect.number_type}){axis}" + (f" / {digit.divisor}u" if digit.divisor > 1 else "")
-        return f"({text}{'' if digit.modulus is None else f' % {digit.modulus}u'})"
+        number: Expression = Apply(unsigned(self.position), "cast", (axis,)) // digit.divisor
+        return number if digit.modulus is None else number % digit.modulus
+
+
+def _rounded_to_tf32(code: CodeWriter, value: Expression) -> Expression:
+    """The bits of a float32 with ten bits of mantissa, rounded to nearest, ties to even; infinities and NaN stay."""
+    kind = np.dtype(np.uint32)
+
+    def number(bits: int) -> Number:
+        return Number(kind, bits)
+
+    def apply(op: str, *arguments: Expression) -> Apply:
+        return Apply(kind, op, arguments)
+
+    bits = code.declare("bits", apply("bitcast", value))
+    odd = apply("and", apply("shift_right_logical", bits, number(13)), number(1))
+    rounded = apply("and", apply("add", apply("add", bits, number(0xFFF)), odd), number(0xFFFFE000))
+    special = apply("and", bits, number(0x7F800000)).equals(0x7F800000)
+    return apply("select", special, bits, rounded)
 
 
 def _run(maker: Loops, digits: Sequence[Sequence[Digit]], axis: int) -> int:
@@ -442,22 +517,22 @@ class _Inside(Mapping):
 class _Slice(_Inside):
     """A nest that computes an operand: its stores write to the tile."""
 
-    def __init__(self, text: _Text, name: str) -> None:
-        self.text, self.name = text, name
+    def __init__(self, product: _ProductCode, name: str) -> None:
+        self.product, self.name = product, name
 
-    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store to the tile."""
-        walk.lines.add(self.text.tiled(self.name, value, walk.loops.instructions[store.value].dtype))
+        self.product.fill(self.name, value)
 
 
 class _Result(_Inside):
     """A nest that reads a result, which is in registers."""
 
-    def __init__(self, reader: Loops, result: Buffer) -> None:
-        self.reader, self.result = reader, result
+    def __init__(self, reader: Loops, result: Buffer, value: Expression) -> None:
+        self.reader, self.result, self.value = reader, result, value
 
-    def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
-        """Load from the item's sums, or from memory."""
+    def loaded(self, walk: Walk, access: Access, extra: Expression | None = None) -> Expression:
+        """The item's sum, or an element of memory."""
         if walk.loops.operands[access.operand] is self.result:
-            return ("rounded", "0") if is_narrow(self.result.dtype) else ("sums[r]", "c")
-        return super().memory(walk, access, extra)
+            return self.value
+        return super().loaded(walk, access, extra)

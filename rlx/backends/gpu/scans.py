@@ -11,12 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+import numpy as np
+
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import Grid, GridMapping, open_point
+from rlx.backends.gpu.grid import ITEM, Grid, GridMapping, combine_group, group_number, open_point, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
-from rlx.backends.loops.dialect import Parameter, Reduction
-from rlx.backends.loops.walk import Walk
+from rlx.backends.loops.dialect import Parameter
+from rlx.backends.loops.walk import Reductions, Walk, combined
+from rlx.code.tree import Apply, Array, Barrier, Element, Expression, Number, Register, minimum
 from rlx.ir.fused_products import with_stores
 from rlx.ir.kernels import Access, Buffer, Loops, Store
 from rlx.ir.scalar import neutral
@@ -25,6 +28,7 @@ __all__ = ["scan_steps"]
 
 _LEAST_TILES = 16  # tiles of a part
 _GROUPS_A_UNIT = 4  # while one waits at a barrier, others run
+_INSIDE = Register(np.dtype(bool), "inside")  # whether an item's element of a tile is in the row
 
 
 def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
@@ -42,21 +46,21 @@ def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step]
 
     def step(part: Loops, mapping: GridMapping, how: str, scratch: Sequence[tuple[Parameter, Buffer]] = ()) -> Step:
         arrays = [
-            dialect.group_array(f"r{number}", instruction.dtype, limits.group)
+            mapping.group_array(Register(instruction.dtype, f"r{number}"))
             for number, instruction in enumerate(part.instructions)
             if instruction.op in ("reduce", "cumulate")
         ]
         return loops_step(part, dialect, limits, mapping, how, grid.points * parts, limits.group, arrays, scratch)
 
     if parts == 1:
-        return [step(kernel, _Tiles(dialect, grid, limits, 1, {}), "scans")]
+        return [step(kernel, _Tiles(grid, limits, 1, dialect.shuffles, {}), "scans")]
     totals = _totals(kernel, parts)
     summed = _summed(kernel, totals, parts)
     scratch = [(Parameter(buffer.name, buffer.dtype, False), buffer) for buffer in totals.values()]
-    names = {number: buffer.name for number, buffer in totals.items()}
+    names = {number: Array(buffer.name, buffer.dtype) for number, buffer in totals.items()}
     return [
-        step(summed, _Totals(dialect, replace(grid, kernel=summed), limits, parts), "parts of scans"),
-        step(kernel, _Tiles(dialect, grid, limits, parts, names), "scans of parts", scratch),
+        step(summed, _Totals(replace(grid, kernel=summed), limits, parts, dialect.shuffles), "parts of scans"),
+        step(kernel, _Tiles(grid, limits, parts, dialect.shuffles, names), "scans of parts", scratch),
     ]
 
 
@@ -104,46 +108,46 @@ def _summed(kernel: Loops, totals: Mapping[int, Buffer], parts: int) -> Loops:
 class _Parts(GridMapping):
     """A group processes a part of a row, or the whole row."""
 
-    def __init__(self, dialect: DeviceDialect, grid: Grid, limits: Limits, parts: int) -> None:
-        super().__init__(dialect, grid, limits, limits.group)
+    def __init__(self, grid: Grid, limits: Limits, parts: int, shuffles: bool) -> None:
+        super().__init__(grid, limits, limits.group, shuffles)
         self.parts = parts
+
+    def part(self, walk: Walk) -> Register:
+        """The number of the group's part of its row."""
+        return walk.register("part")
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """Compute the group's row and part."""
         if self.parts == 1:
             return super().enter(walk, nest)
-        dialect = self.dialect
-        group = f"({dialect.number_type}){dialect.group_number()}"
-        walk.lines.add(
-            dialect.fixed("part", f"{group} % {self.parts}u"), dialect.number("point", f"{group} / {self.parts}u")
-        )
-        open_point(walk, dialect, self.grid.kernel, self.grid.opened)
+        group = group_number(walk)
+        walk.code.declare("part", group % self.parts, walk.position)
+        walk.code.declare("point", group // self.parts)
+        open_point(walk, self.grid.kernel, self.grid.opened)
         return self.grid.opened
 
-    def bounds(self, walk: Walk, dimension: int) -> tuple[str, str]:
+    def bounds(self, walk: Walk, dimension: int) -> tuple[Expression, Expression]:
         """Compute the beginning and the end of the part."""
         start, stop = walk.bounds(dimension)
         if self.parts == 1:
             return start, stop
         length = _part_length(walk.loops.sizes[dimension], self.parts, self.items)
-        walk.lines.add(
-            self.dialect.fixed("first", f"part * {length}"),
-            self.dialect.fixed("last", f"{stop} - first < {length} ? {stop} : first + {length}"),
-        )
-        return "first", "last"
+        first = walk.code.declare("first", self.part(walk) * length, walk.position)
+        return first, walk.code.declare("last", minimum(first + length, stop), walk.position)
 
 
 class _Totals(_Parts):
     """Items share a part; the first one writes its result."""
 
-    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+    def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
         """A loop over the item's elements of the part."""
         start, stop = self.bounds(walk, dimension)
-        return (self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.items),)
+        nest.enter_context(walk.code.loop(walk.index(dimension), start + self.lane, stop, self.items))
 
-    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store the part's result."""
-        super().overwrite(walk, store, array, f"{place} + part", value)
+        (place,) = element.position
+        super().overwrite(walk, store, element.array[place + self.part(walk)], value)
 
 
 def _each_its_own(kernel: Loops) -> bool:
@@ -162,77 +166,74 @@ class _Tiles(_Parts):
     """
 
     def __init__(
-        self, dialect: DeviceDialect, grid: Grid, limits: Limits, parts: int, totals: Mapping[int, str]
+        self, grid: Grid, limits: Limits, parts: int, shuffles: bool, totals: Mapping[int, Array]
     ) -> None:
-        super().__init__(dialect, grid, limits, parts)
+        super().__init__(grid, limits, parts, shuffles)
         self.totals = totals
 
-    def _before(self, walk: Walk, number: int, totals: str) -> None:
+    def _before(self, walk: Walk, number: int, totals: Array) -> None:
         """The initial value of a running result: the combined results of the preceding parts."""
-        dialect, (name, reducer, dtype) = self.dialect, walk.reduction(number)
-        total = dialect.load(dtype, totals, f"point * {self.parts} + before")
-        with walk.lines.block(dialect.strided_loop("before", "0", "part", self.lane, self.items)):
-            walk.lines.add(dialect.assign(name, dialect.combine(reducer, dtype, name, total)))
-        walk.lines.add(*dialect.combine_group(name, reducer, dtype, self.items, self.limits.warp))
+        code, register, before = walk.code, walk.result(number), walk.register("before")
+        reducer = walk.loops.instructions[number].attribute
+        with code.loop(before, self.lane, self.part(walk), self.items):
+            point = Register(unsigned(walk.position), "point")
+            total = totals[point * self.parts + before]
+            code.assign(register, combined(reducer, register.dtype, register, total))
+        shared = self.group_array(register)
+        combine_group(code, register, reducer, self.items, self.limits.warp, self.shuffles, shared)
 
-    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+    def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
         """A loop over the tiles of the row, with the same number of iterations for every item."""
+        code, tile = walk.code, walk.register("tile")
         for number, totals in self.totals.items():
             self._before(walk, number, totals)
         start, stop = self.bounds(walk, dimension)
-        kind, name = self.dialect.position_type, walk.index(dimension)
-        extent = self.dialect.extent
-        return (
-            f"for ({kind} tile = {start}; tile < {stop}; tile += {self.items}) {{",
-            f"{extent}const bool inside = tile + {self.lane} < {stop};",
-            f"{extent}{self.dialect.fixed(name, f'inside ? tile + {self.lane} : {stop} - 1')}",
-        )
+        nest.enter_context(code.loop(tile, start, stop, self.items))
+        inside = code.declare(_INSIDE.name, tile + self.lane < stop)
+        name, dtype = walk.index(dimension).name, walk.position
+        code.declare(name, Apply(dtype, "select", (inside, tile + self.lane, stop - 1)))
 
-    def reduced(self, walk: Walk, number: int, value: str) -> None:
+    def reduced(self, walk: Walk, number: int, value: Expression) -> None:
         """Reduce, if there is an element."""
         walk.combine(number, self._inside(walk, number, value))
 
-    def _inside(self, walk: Walk, number: int, value: str) -> str:
-        reduction = walk.reduction(number)
-        start = self.dialect.constant(reduction.dtype, neutral(reduction.reducer, reduction.dtype))
-        return f"(inside ? {value} : {start})"
+    def _inside(self, walk: Walk, number: int, value: Expression) -> Expression:
+        dtype = walk.result(number).dtype
+        start = Number(dtype, neutral(walk.loops.instructions[number].attribute, dtype))
+        return Apply(dtype, "select", (_INSIDE, value, start))
 
-    def cumulated(self, walk: Walk, number: int, value: str) -> str:
+    def cumulated(self, walk: Walk, number: int, value: Expression) -> Expression:
         """The tile's running results, combined with the results before the tile."""
-        dialect, item = self.dialect, self.dialect.number_in_group()
-        name, reducer, dtype = walk.reduction(number)
-        shared, own, held, total = f"group_{name}", f"s{number}", f"h{number}", f"t{number}"
-        near = dialect.combine(reducer, dtype, f"{shared}[{item} - width]", own)
-        after = dialect.combine(reducer, dtype, name, total)
-        walk.lines.add(
-            dialect.variable(own, dtype, self._inside(walk, number, value)),
-            f"{shared}[{item}] = {own};",
-            dialect.barrier(),
-            f"for (int width = 1; width < {self.items}; width *= 2) {{",
-            f"    if ({item} >= width) {dialect.assign(own, near)}",
-            f"    {dialect.barrier()}",
-            f"    {shared}[{item}] = {own};",
-            f"    {dialect.barrier()}",
-            "}",
-            dialect.declare(total, dtype, f"{shared}[{self.items - 1}]"),
-            dialect.declare(held, dtype, dialect.combine(reducer, dtype, name, own)),
-            dialect.assign(name, after),
-            dialect.barrier(),
-        )
+        code, register = walk.code, walk.result(number)
+        shared, reducer, dtype = self.group_array(register), walk.loops.instructions[number].attribute, register.dtype
+        width = Register(np.dtype(np.int32), "width")
+        own = code.declare(f"s{number}", self._inside(walk, number, value), changes=True)
+        code.write(shared[ITEM], own)
+        code.add(Barrier())
+        with code.loop(width, 1, self.items, 2, advance="multiply"):
+            with code.when(ITEM >= width):
+                code.assign(own, combined(reducer, dtype, shared[ITEM - width], own))
+            code.add(Barrier())
+            code.write(shared[ITEM], own)
+            code.add(Barrier())
+        total = code.declare(f"t{number}", shared[self.items - 1])
+        held = code.declare(f"h{number}", combined(reducer, dtype, register, own))
+        code.assign(register, combined(reducer, dtype, register, total))
+        code.add(Barrier())
         return held
 
-    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store, if there is an element."""
         if store.once or not store.access.strides[-1]:
-            super().overwrite(walk, store, array, place, value)
+            super().overwrite(walk, store, element, value)
             return
-        with walk.lines.block(self.dialect.condition("inside")):
-            super().overwrite(walk, store, array, place, value)
+        with walk.code.when(_INSIDE):
+            super().overwrite(walk, store, element, value)
 
-    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+    def accumulate(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Accumulate, if there is an element."""
         if store.once:
-            super().accumulate(walk, store, place, value)
+            super().accumulate(walk, store, element, value)
             return
-        with walk.lines.block(self.dialect.condition("inside")):
-            super().accumulate(walk, store, place, value)
+        with walk.code.when(_INSIDE):
+            super().accumulate(walk, store, element, value)

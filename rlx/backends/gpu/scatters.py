@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import Grid, GridMapping, ordered
+from rlx.backends.gpu.grid import Grid, GridMapping, ordered, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, cleared, loops_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Walk
+from rlx.code.tree import Apply, Array, AtomicUpdate, Element, Expression, Register
 from rlx.ir.kernels import Buffer, Loops, Store
 
 __all__ = ["last_write_steps"]
@@ -38,7 +39,8 @@ def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> l
     groups = ceiling(grid.points, limits.group)
 
     def pass_of(last: bool) -> Step:
-        mapping = _Owned(dialect, grid, limits, {s: b.name for s, b in owners.items()}, last)
+        arrays = {s: Array(b.name, b.dtype) for s, b in owners.items()}
+        mapping = _Owned(grid, limits, arrays, dialect.shuffles, last)
         how = "last writes" if last else "owners"
         scratch = [(Parameter(b.name, _INT32, True), b) for b in owners.values()]
         return loops_step(flat, dialect, limits, mapping, how, groups, limits.group, (), scratch)
@@ -62,19 +64,20 @@ class _Owned(GridMapping):
     """Iterations that raise their element's number, or write if it is their own."""
 
     def __init__(
-        self, dialect: DeviceDialect, grid: Grid, limits: Limits, owners: Mapping[Store, str], last: bool
+        self, grid: Grid, limits: Limits, owners: Mapping[Store, Array], shuffles: bool, last: bool
     ) -> None:
-        super().__init__(dialect, grid, limits, limits.group)
+        super().__init__(grid, limits, limits.group, shuffles)
         self.owners = owners
         self.last = last
 
-    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Compute the point's indices; the number of an iteration is its point's number."""
         owners = self.owners.get(store)
+        number = Apply(_INT32, "cast", (Register(unsigned(walk.position), "point") + 1,))
         if not self.last and owners:
-            walk.lines.add(self.dialect.atomic("max", _INT32, f"{owners} + {place}", "(int32_t)(point + 1)"))
+            walk.code.add(AtomicUpdate("max", owners, *element.position, number))
         elif self.last and owners:
-            with walk.lines.block(self.dialect.condition(f"{owners}[{place}] == (int32_t)(point + 1)")):
-                super().overwrite(walk, store, array, place, value)
+            with walk.code.when(owners[element.position].equals(number)):
+                super().overwrite(walk, store, element, value)
         elif self.last:
-            super().overwrite(walk, store, array, place, value)
+            super().overwrite(walk, store, element, value)

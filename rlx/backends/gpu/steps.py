@@ -6,16 +6,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
-from rlx.backends.loops.walk import Lines, Mapping, kernel_lines, kernel_parameters
+from rlx.backends.loops.printing import printed
+from rlx.backends.loops.walk import Mapping, kernel_code, kernel_parameters
+from rlx.code.checking import check_code
+from rlx.code.inlining import inlined
+from rlx.code.tree import Allocate, Array, Block, Coordinate, Number
+from rlx.code.writing import CodeWriter
+from rlx.config import config
 from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
 from rlx.ir.types import element_dtype
 
 __all__ = [
-    "Step", "arrays_of", "ceiling", "cleared", "element_bytes", "is_wide", "loops_step", "moves_apart", "step_of",
+    "Step", "arrays_of", "ceiling", "cleared", "code_step", "element_bytes", "is_wide", "loops_step", "moves_apart",
+    "position_dtype", "step_of",
 ]  # fmt: skip
 
 _NARROW = (1 << 31) - 1
@@ -29,7 +38,7 @@ class Step:
     plan are scratch memory for this kernel and its other launches. unit: the name of the matrix unit that computes its
     products, if one does (`Fragments.name`). parameters and body: the parts of the text. together: groups wait for one
     another, so that all of them have to run at the same time; `groups` is then the largest useful number. barriers: how
-    often they wait; a loop with a condition counts once.
+    often they wait; a loop with a condition counts once. code: the tree from which the text is printed.
     """
 
     label: str
@@ -43,6 +52,7 @@ class Step:
     body: tuple[str, ...] = ()
     together: bool = False
     barriers: int = 0
+    code: Block = ()
 
 
 def ceiling(number: int, divisor: int) -> int:
@@ -94,24 +104,54 @@ def step_of(
     items: int,
     roomy: int = 0,
     unit: str = "",
+    code: Block = (),
 ) -> Step:
-    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit: see Step."""
+    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit and code: see Step."""
 
     def text(name: str) -> str:
         return dialect.kernel(name, parameters, items, body, roomy)
 
     name = f"{identifier(label, 'nest')}_kernel"
-    return Step(name, strategy, text, tuple(arrays), groups, items, unit, tuple(parameters), tuple(body))
+    return Step(
+        name, strategy, text, tuple(arrays), groups, items, unit, tuple(parameters), tuple(body), code=code
+    )
 
 
 def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
     """The launch that sets a buffer of 32-bit integers to 0."""
-    item = f"({dialect.number_type}){dialect.group_number()} * {limits.group} + {dialect.number_in_group()}"
-    body = [dialect.number("point", item), f"if (point < {buffer.size}) cleared[point] = 0;"]
-    return step_of(
-        f"{label}_start", "items", dialect, [Parameter("cleared", buffer.dtype, True)], [buffer], body,
+    code = CodeWriter()
+    item, group = Coordinate(np.dtype(np.int32), "item"), Coordinate(np.dtype(np.uint32), "group")
+    point = code.declare("point", group * limits.group + item)
+    with code.when(point < buffer.size):
+        code.write(Array("cleared", buffer.dtype)[point], Number(buffer.dtype, 0))
+    return code_step(
+        f"{label}_start", "items", dialect, [Parameter("cleared", buffer.dtype, True)], [buffer], code.block,
         ceiling(buffer.size, limits.group), limits.group,
     )  # fmt: skip
+
+
+def code_step(
+    label: str,
+    strategy: str,
+    dialect: DeviceDialect,
+    parameters: Sequence[Parameter],
+    arrays: Sequence[Buffer],
+    code: Block,
+    groups: int,
+    items: int,
+    unit: str = "",
+) -> Step:
+    """A step of a kernel with this code."""
+    small = inlined(code)
+    if config.check:
+        check_code(small)
+    body = printed(small, dialect)
+    return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, unit=unit, code=small)
+
+
+def position_dtype(wide: bool) -> np.dtype:
+    """The dtype of positions: devices divide and multiply 64-bit numbers slowly."""
+    return np.dtype(np.int64 if wide else np.int32)
 
 
 def loops_step(
@@ -122,13 +162,12 @@ def loops_step(
     strategy: str,
     groups: int,
     items: int,
-    declarations: Sequence[str] = (),
+    group_arrays: Sequence[Array] = (),
     scratch: Sequence[tuple[Parameter, Buffer]] = (),
 ) -> Step:
-    """A nest as one launch: the walk writes the statements, the mapping divides them among the items."""
-    with dialect.positions(is_wide(kernel, limits)):
-        lines = Lines(dialect)
-        lines.add(*declarations, *kernel_lines(kernel, dialect, mapping))
+    """A nest as one launch: the walk makes the code, the mapping divides it among the items."""
+    code = kernel_code(kernel, mapping, position_dtype(is_wide(kernel, limits)))
     parameters = [*kernel_parameters(kernel), *(parameter for parameter, _ in scratch)]
     arrays = [*arrays_of(kernel), *(buffer for _, buffer in scratch)]
-    return step_of(kernel.label, strategy, dialect, parameters, arrays, lines.text, groups, items)
+    whole = (*map(Allocate, group_arrays), *code)
+    return code_step(kernel.label, strategy, dialect, parameters, arrays, whole, groups, items)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
 
-__all__ = ["Dialect", "Parameter", "Reduction", "bare"]
-
-
-class Reduction(NamedTuple):
-    """A variable into which a loop combines elements."""
-
-    name: str
-    reducer: str
-    dtype: np.dtype
+__all__ = ["Dialect", "Parameter", "bare"]
 
 
 class Parameter:
@@ -97,9 +90,17 @@ class Dialect(ABC):
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """The head of a loop over [start, stop)."""
 
-    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
-        """The head of a loop over a row that only combines its elements, in any order."""
-        return (self.loop(index, start, stop),)
+    @abstractmethod
+    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+        """The head of a loop of the tree, and the lines before it."""
+
+    def while_loop(self, condition: str) -> str:
+        """The head of a loop that runs while a bool is true."""
+        raise NotImplementedError
+
+    def skip(self) -> str:
+        """The statement that continues with the innermost loop's next iteration."""
+        return "continue;"
 
     @abstractmethod
     def backward_loop(self, index: str, size: str) -> str:
@@ -156,13 +157,17 @@ class Dialect(ABC):
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """offset + the sum of factor * index, as a position."""
 
-    def index(self, name: str) -> str:
-        """A loop's index as a value: a register of int64."""
-        return name
+    @abstractmethod
+    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
+        """The quotient of a non-negative index by a positive number, rounded down."""
 
     @abstractmethod
-    def quotient(self, dividend: str, divisor: int) -> str:
-        """The quotient of a position by a positive number, rounded down; both are non-negative."""
+    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
+        """The remainder of a non-negative index by a positive number."""
+
+    @abstractmethod
+    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
+        """Two conditions; the second one is computed only if the first one does not decide."""
 
     @abstractmethod
     def widened(self, dtype: np.dtype, value: str) -> str:
@@ -176,9 +181,50 @@ class Dialect(ABC):
     def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
         """left (reducer) right, both registers of dtype."""
 
-    def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """A step of a reduction over a row in unspecified order."""
-        return self.combine(reducer, dtype, left, right)
+    # ------------------------------------------------------------------ work-items
+    def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
+        """A work-item's place in the launch."""
+        raise NotImplementedError(f"{self.language} has no work-items")
+
+    def array(self, array: Array) -> str:
+        """The declaration of an array of a group or of an item."""
+        raise NotImplementedError(f"{self.language} has no arrays of work-items")
+
+    def viewed(self, array: Array, name: str) -> str:
+        """An array that is declared in words, as an array of its own dtype."""
+        raise NotImplementedError(f"{self.language} has no arrays of words")
+
+    def fragment_product(self, fragments: Any) -> str:
+        """The function in which a warp multiplies fragments: of an item's sums and its words of both matrices."""
+        raise NotImplementedError(f"{self.language} has no matrix units")
+
+    def barrier(self) -> str:
+        """The barrier of a group: its items wait for one another, and see each other's writes."""
+        raise NotImplementedError(f"{self.language} has no barriers")
+
+    def fence(self) -> str:
+        """The memory fence: an item's accesses of device memory before and after it are ordered for all items."""
+        raise NotImplementedError(f"{self.language} has no fences")
+
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """The register of the item whose index in the warp is this item's index XOR a constant."""
+        raise NotImplementedError(f"{self.language} has no shuffles")
+
+    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
+        """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
+        raise NotImplementedError(f"{self.language} has no atomics")
+
+    def aligned(self, arrays: Sequence[str], nbytes: int) -> str:
+        """Whether the addresses of arrays are multiples of a number of bytes."""
+        raise NotImplementedError(f"{self.language} has no addresses")
+
+    def vector_read(self, target: Array, array: Array, position: str) -> str:
+        """The statement that loads neighbouring elements at once."""
+        raise NotImplementedError(f"{self.language} has no vectors")
+
+    def vector_write(self, array: Array, position: str, source: Array) -> str:
+        """The statement that stores neighbouring elements at once."""
+        raise NotImplementedError(f"{self.language} has no vectors")
 
     # ------------------------------------------------------------------ plans
     @abstractmethod

@@ -18,8 +18,9 @@ import numpy as np
 
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.lines import Lines
 from rlx.backends.loops.names import identifier, unused_name
-from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters, runs_parallel
+from rlx.backends.loops.walk import kernel_lines, kernel_parameters, runs_parallel
 from rlx.ir.kernels import (
     Branch,
     Buffer,

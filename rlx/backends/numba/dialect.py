@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.backends.numba.elementary import ELEMENTARY
 from rlx.backends.numba.helpers import HELPER_NAMES
+from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Operand, Sort
 from rlx.ir.scalar import USER_FUNCTIONS
@@ -111,6 +113,16 @@ class PythonDialect(Dialect):
         bounds = stop if start == "0" else f"{start}, {stop}"
         return f"for {index} in {'prange' if parallel else 'range'}({bounds}):"
 
+    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+        """A range."""
+        if loop.step != 1:
+            return (f"for {loop.index.name} in range({start}, {stop}, {loop.step}):",)
+        return (self.loop(loop.index.name, start, stop, loop.threads),)
+
+    def while_loop(self, condition: str) -> str:
+        """while."""
+        return f"while {bare(condition)}:"
+
     def backward_loop(self, index: str, size: str) -> str:
         """A range in reverse."""
         last = str(int(size) - 1) if size.isdigit() else f"{size} - 1"
@@ -194,13 +206,17 @@ class PythonDialect(Dialect):
             parts.append(str(offset))
         return " + ".join(parts).replace("+ -", "- ")
 
-    def index(self, name: str) -> str:
-        """An int64: Numba's parallel loops have unsigned indices."""
-        return f"np.int64({name})"
-
-    def quotient(self, dividend: str, divisor: int) -> str:
+    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """Division that rounds down."""
         return f"{dividend} // {divisor}"
+
+    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
+        """The remainder."""
+        return f"{dividend} % {divisor}"
+
+    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
+        """and, or."""
+        return f"({left} {op} {right})"
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """Decode a code."""
@@ -223,6 +239,8 @@ class PythonDialect(Dialect):
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
         """Python operators with the same semantics on NumPy scalars, otherwise functions."""
         op, dtype, source = instruction.op, instruction.dtype, dtypes[0]
+        if instruction.attribute == "reduction" and op == "add" and dtype_kind(dtype) == "f":
+            return _call(self.helper("plus"), *arguments)  # a sum in any order
         if op in _COMPARISONS:
             left, right = map(_plain, arguments)
             return f"({left} {_COMPARISONS[op]} {right})"
@@ -347,12 +365,6 @@ class PythonDialect(Dialect):
         if dtype.kind == "b":
             return f"({left} {_OF_BOOL[reducer]} {right})"
         return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
-
-    def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """Float sums have unspecified order."""
-        if reducer == "add" and dtype_kind(dtype) == "f":
-            return _call(self.helper("plus"), left, right)
-        return self.combine(reducer, dtype, left, right)
 
     # ------------------------------------------------------------------ plans
     def call(self, function: str, arguments: Sequence[str]) -> str:

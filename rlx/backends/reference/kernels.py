@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.reference.loops import run_loops, strided_view
-from rlx.backends.reference.scalar import cast
 from rlx.backends.routines import LIBRARY_ROUTINES
+from rlx.code.scalars import cast
 from rlx.errors import CallbackError
 from rlx.ir.collectives import exchange
 from rlx.ir.kernels import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlx.backends.reference.scalar import apply, identity, reducer_function
+from rlx.code.scalars import apply, identity, reducer_function
 from rlx.ir.kernels import Access, Instruction, Loops, Store, reaches_apart
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 from rlx.ir.verify_loops import element_levels, store_runs_once

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from rlx.backends.reference.kernels import GARBAGE, Memory, run_kernel
-from rlx.ir.kernels import Buffer, Plan, RowTiles
+from rlx.backends.reference.kernels import GARBAGE, Memory, RunPlan, run_kernel
+from rlx.ir.kernels import Buffer, Kernel, Plan, RowTiles
 
 __all__ = ["run_plan"]
 
 
-def run_plan(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """Run on flat arrays of the buffers' dtypes and sizes; `outputs` are written."""
+def run_plan(
+    plan: Plan,
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    run: Callable[[Kernel, Memory, RunPlan], None] = run_kernel,
+) -> None:
+    """Run on flat arrays of the buffers' dtypes and sizes; `outputs` are written. `run` runs each kernel."""
     memory = _bind(plan, inputs, outputs)
     with np.errstate(all="ignore"):
         for kernel in plan.kernels:
-            run_kernel(kernel, memory, run_plan)
+            run(kernel, memory, partial(run_plan, run=run))
 
 
 def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Memory:

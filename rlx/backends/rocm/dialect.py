@@ -10,7 +10,8 @@ import numpy as np
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.library import ROUTINES
 from rlx.backends.gpu.epilogues import LibraryProduct
-from rlx.backends.gpu.fragments import FRAGMENT_WORDS, Chain, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_WORDS, LANE, NUMBER, Chain, Fragments
+from rlx.code.tree import Number
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective
 
@@ -43,8 +44,9 @@ _NAMES = {
     "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"),
     "int8": ("i8", "int32"), "uint8": ("u8", "uint32"),
 }  # fmt: skip
-_MFMA = (("lane % 16", "lane / 16 * 2"), ("lane % 16", "lane / 16 * 2 + 1"))
-_WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items at distance 16 have the same words
+_MFMA = ((LANE % 16, LANE // 16 * 2), (LANE % 16, LANE // 16 * 2 + 1))
+# items at distance 16 have the same words
+_WMMA = tuple((LANE % 16, Number(LANE.dtype, word)) for word in range(FRAGMENT_WORDS))
 _HALVES = {dtype: _NAMES[dtype][0] for dtype in ("float16", "bfloat16")}
 _FENCE = 'asm volatile("" : "+v"(made) : : "memory");'
 _CHAIN = Chain(1, 16, turned=True)  # a column of sums is a column of the next right matrix
@@ -54,10 +56,10 @@ def _unit(kind: str, dtype: str, name: str) -> Fragments:
     """The matrix unit of CDNA ("mfma") or of RDNA 3 ("wmma"), for operands of a dtype."""
     chain = _CHAIN if _NAMES[dtype][1] == "float32" else None
     if kind == "mfma":
-        row, words, items, sums = "lane / 16 * 4 + {0}", _MFMA, 64, 4
+        row, words, items, sums = LANE // 16 * 4 + NUMBER, _MFMA, 64, 4
     else:
-        row, words, items, sums = "{0} * 2 + lane / 16", _WMMA, 32, 8
-    return Fragments(f"{kind}_{name}", items, 16, words, words, sums, row, "lane % 16", chain, _NAMES[dtype][1])
+        row, words, items, sums = NUMBER * 2 + LANE // 16, _WMMA, 32, 8
+    return Fragments(f"{kind}_{name}", items, 16, words, words, sums, row, LANE % 16, chain, _NAMES[dtype][1])
 
 
 # by the beginning of an architecture's name; CDNA only multiplies signed 8-bit integers

@@ -1,0 +1,188 @@
+"""Kernel code as source text: one walk over the tree, in the words of a dialect."""
+
+from __future__ import annotations
+
+from rlx.backends.loops.dialect import Dialect, bare
+from rlx.code.tree import (
+    Aligned,
+    Allocate,
+    Apply,
+    Array,
+    Assign,
+    AtomicUpdate,
+    Barrier,
+    Block,
+    Both,
+    Comment,
+    Coordinate,
+    Declare,
+    Either,
+    Element,
+    Expression,
+    Fence,
+    ForLoop,
+    FragmentProduct,
+    FreeLoop,
+    If,
+    Leave,
+    Linear,
+    Number,
+    Quotient,
+    Register,
+    Remainder,
+    Shuffle,
+    Skip,
+    Statement,
+    VectorRead,
+    VectorWrite,
+    Write,
+)
+from rlx.ir.kernels import Instruction
+from rlx.ir.types import is_narrow
+
+__all__ = ["Printer", "printed"]
+
+
+def printed(block: Block, dialect: Dialect) -> list[str]:
+    """The lines of a block, indented from its own level."""
+    return Printer(dialect).block(block)
+
+
+class Printer:
+    """Prints statements and expressions; the dialect knows the words, the tree the order."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    # ------------------------------------------------------------------ statements
+    def block(self, block: Block) -> list[str]:
+        """The lines of statements."""
+        return [line for statement in block for line in self.statement(statement)]
+
+    def _nested(self, head: tuple[str, ...], block: Block) -> list[str]:
+        dialect = self.dialect
+        body = self.block(block) or [dialect.comment("nothing") if dialect.block_end else "pass"]
+        end = [dialect.block_end] if dialect.block_end else []
+        return [*head, *(dialect.extent + line for line in body), *end]
+
+    def statement(self, statement: Statement) -> list[str]:
+        """The lines of one statement."""
+        dialect, text = self.dialect, self.expression
+        match statement:
+            case Declare(register, value, changes):
+                write = dialect.variable if changes else dialect.declare
+                return [write(register.name, register.dtype, text(value))]
+            case Assign(register, value):
+                return [dialect.assign(register.name, text(value))]
+            case Write(array, position, value):
+                return [self._write(array, position, value)]
+            case AtomicUpdate(reducer, array, position, value):
+                return [dialect.atomic(reducer, array.dtype, f"{array.name} + {text(position)}", text(value))]
+            case ForLoop():
+                bounds = self.plain(statement.start), self.plain(statement.stop)
+                return self._nested(dialect.for_loop(statement, *bounds), statement.body)
+            case FreeLoop(body, condition):
+                head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
+                return self._nested((head,), body)
+            case If():
+                return self._condition(statement)
+            case Leave():
+                return [dialect.leave()]
+            case Skip():
+                return [dialect.skip()]
+            case Allocate(array):
+                return [dialect.array(array)]
+            case VectorRead(target, array, position):
+                return [dialect.vector_read(target, array, self.plain(position))]
+            case VectorWrite(array, position, source):
+                return [dialect.vector_write(array, self.plain(position), source)]
+            case FragmentProduct(unit, _, sums, row, words):
+                operands = [f"{sums.name}[{self.plain(row)}]", *map(self.plain, words)]
+                return [f"{dialect.fragment_product(unit)}({', '.join(operands)});"]
+            case Barrier():
+                return [dialect.barrier()]
+            case Fence():
+                return [dialect.fence()]
+            case Comment(words):
+                return [dialect.comment(words)]
+        raise AssertionError(f"{type(statement).__name__} has no text")
+
+    def _condition(self, statement: If) -> list[str]:
+        dialect = self.dialect
+        lines = self._nested((dialect.condition(self.expression(statement.condition)),), statement.body)
+        if statement.otherwise:
+            lines += self._nested((dialect.otherwise(),), statement.otherwise)
+        return lines
+
+    def _write(self, array: Array, position: tuple[Expression, ...], value: Expression) -> str:
+        name, last = self._place(array, position)
+        if value.dtype == array.dtype and is_narrow(array.dtype):
+            return self.dialect.assign(f"{name}[{last}]", self.expression(value))
+        return self.dialect.store(array.dtype, value.dtype, name, last, self.expression(value))
+
+    # ------------------------------------------------------------------ expressions
+    def expression(self, expression: Expression) -> str:
+        """The text of an expression, valid as an operand."""
+        dialect = self.dialect
+        match expression:
+            case Register(_, name):
+                return name
+            case Number(dtype, value):
+                return dialect.constant(dtype, value)
+            case Apply(dtype, op, arguments, attribute):
+                instruction = Instruction(op, tuple(range(len(arguments))), dtype, attribute)
+                texts = [self.expression(argument) for argument in arguments]
+                return dialect.operation(instruction, texts, [argument.dtype for argument in arguments])
+            case Element():
+                return self._element(expression)
+            case Coordinate(dtype, of):
+                return dialect.coordinate(of, dtype)
+            case Both(_, left, right):
+                return dialect.logical("and", self.expression(left), self.expression(right))
+            case Either(_, left, right):
+                return dialect.logical("or", self.expression(left), self.expression(right))
+            case Shuffle(dtype, value, distance, warp):
+                return dialect.shuffle(dtype, self.expression(value), self.expression(distance), warp)
+            case Aligned(_, arrays, nbytes):
+                return dialect.aligned([array.name for array in arrays], nbytes)
+        return f"({self.plain(expression)})"
+
+    def plain(self, expression: Expression) -> str:
+        """The text of an index, without outer parentheses and without the dtype of numbers."""
+        dialect = self.dialect
+        match expression:
+            case Number(_, value):
+                return str(value)
+            case Linear(_, terms, offset):
+                return dialect.position([(factor, self._term(term)) for factor, term in terms], offset)
+            case Quotient(dtype, dividend, divisor):
+                return dialect.divided(self._factor(dividend), dtype, divisor)
+            case Remainder(dtype, dividend, divisor):
+                return dialect.remainder(self._factor(dividend), dtype, divisor)
+            case Apply(dtype, "cast", (Register() as register,)) if register.dtype.kind == dtype.kind == "i":
+                return register.name
+        return bare(self.expression(expression))
+
+    def _term(self, term: Expression) -> str:
+        return f"({self.plain(term)})" if isinstance(term, (Linear, Quotient, Remainder)) else self._factor(term)
+
+    def _factor(self, term: Expression) -> str:
+        if isinstance(term, Linear):
+            return f"({self.plain(term)})"
+        if isinstance(term, (Quotient, Remainder, Number, Apply)):
+            text = self.plain(term)
+            return text if not isinstance(term, Apply) or text.isidentifier() else self.expression(term)
+        return self.expression(term)
+
+    def _element(self, element: Element) -> str:
+        name, last = self._place(element.array, element.position)
+        if element.dtype == element.array.dtype and is_narrow(element.dtype):
+            return f"{name}[{last}]"
+        return self.dialect.load(element.array.dtype, name, last)
+
+    def _place(self, array: Array, position: tuple[Expression, ...]) -> tuple[str, str]:
+        """The innermost array's text, and the position in it."""
+        *outer, last = map(self.plain, position)
+        name = f"{array.name}.of" if array.vector else array.name
+        name += "".join(f"[{place}]" for place in outer)
+        return (self.dialect.viewed(array, name) if array.words else name), last

@@ -1,0 +1,466 @@
+"""The interpreter of kernel code: all work-items of a launch at once, in NumPy, with the checks that a device lacks.
+
+It knows groups, barriers, warps and matrix fragments, so that code for any device runs without the device. Every access
+is checked: its bounds, whether the memory was written before, and whether another work-item touches the same element
+without a barrier in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlx.code.faults import CodeFault
+from rlx.code.scalars import apply, cast, reducer_function
+from rlx.code.tree import (
+    Aligned,
+    Allocate,
+    Apply,
+    Array,
+    Assign,
+    AtomicUpdate,
+    Barrier,
+    Block,
+    Both,
+    Comment,
+    Coordinate,
+    Declare,
+    Either,
+    Element,
+    Expression,
+    Fence,
+    ForLoop,
+    FragmentProduct,
+    FreeLoop,
+    If,
+    Leave,
+    Linear,
+    Number,
+    Quotient,
+    Register,
+    Remainder,
+    Shuffle,
+    Skip,
+    Statement,
+    VectorRead,
+    VectorWrite,
+    Write,
+)
+from rlx.ir.kernels import Instruction
+from rlx.ir.types import compute_dtype
+
+__all__ = ["run_code"]
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+def run_code(
+    code: Block, memory: Mapping[str, np.ndarray], groups: int = 1, items: int = 1, vector: int = 16
+) -> None:
+    """Run `groups` groups of `items` work-items. `memory`: the device arrays by name, flat, which are written.
+
+    vector: the alignment of all arrays, in bytes. Raises CodeFault.
+
+    >>> import numpy as np
+    >>> from rlx.code.tree import Array, Coordinate
+    >>> from rlx.code.writing import CodeWriter
+    >>> code, y = CodeWriter(), Array("y", np.dtype(np.int32))
+    >>> item = Coordinate(np.dtype(np.int32), "item")
+    >>> code.write(y[item], y[3 - item])
+    >>> run_code(code.block, {"y": np.arange(4, dtype=np.int32)}, items=4)
+    Traceback (most recent call last):
+    ...
+    rlx.code.faults.CodeFault: y[3]: item 0 wrote what item 3 of the same group reads, without a barrier in between
+    """
+    with np.errstate(all="ignore"):
+        _Launch(memory, groups, items, vector).run(code, np.ones(groups * items, bool))
+
+
+@dataclass
+class _Memory:
+    """An array's elements by owner (the device, a group, an item), and who touched each since when."""
+
+    array: Array
+    elements: np.ndarray  # owners x elements
+    defined: np.ndarray
+    writer: np.ndarray = field(init=False)
+    written: np.ndarray = field(init=False)
+    reader: np.ndarray = field(init=False)
+    read: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = self.elements.shape
+        self.writer, self.reader = np.full(shape, _NOBODY), np.full(shape, _NOBODY)
+        self.written, self.read = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+
+class _Launch:
+    """The state of all work-items: registers by name, memory by array, and how often each group met at a barrier."""
+
+    def __init__(self, memory: Mapping[str, np.ndarray], groups: int, items: int, vector: int) -> None:
+        self.groups, self.items, self.vector = groups, items, vector
+        self.lanes = np.arange(groups * items)
+        self.group = self.lanes // items
+        self.registers: dict[str, np.ndarray] = {}
+        self.epochs = np.zeros(groups, np.int64)
+        self.memory = {
+            name: _Memory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
+            for name, values in memory.items()
+        }
+        self.leaving: list[np.ndarray] = []  # by open loop: the items that have left it
+        self.skipping: list[np.ndarray] = []
+
+    # ------------------------------------------------------------------ statements
+    def run(self, block: Block, mask: np.ndarray) -> None:
+        """Run statements for the items in `mask`."""
+        for statement in block:
+            active = mask
+            if self.leaving:
+                active = mask & ~self.leaving[-1] & ~self.skipping[-1]
+            if active.any():
+                self.statement(statement, active)
+
+    def statement(self, statement: Statement, mask: np.ndarray) -> None:
+        """Run one statement."""
+        match statement:
+            case Declare(register, value) | Assign(register, value):
+                self._set(register, self.value(value, mask), mask)
+            case Write(array, position, value):
+                self._write(array, self._place(array, position, mask), self.value(value, mask), mask)
+            case AtomicUpdate(reducer, array, position, value):
+                self._update(reducer, array, self._place(array, (position,), mask), self.value(value, mask), mask)
+            case ForLoop():
+                self._for(statement, mask)
+            case FreeLoop(body, condition):
+                self._free(body, condition, mask)
+            case If(condition, body, otherwise):
+                holds = self.value(condition, mask)
+                self._if_any(body, mask & holds)
+                self._if_any(otherwise, mask & ~holds)
+            case Leave():
+                self.leaving[-1] |= mask
+            case Skip():
+                self.skipping[-1] |= mask
+            case Allocate(array):
+                self._allocate(array)
+            case VectorRead(target, array, position):
+                self._allocate(target)
+                self._copy(target, array, position, mask, reads=True)
+            case VectorWrite(array, position, source):
+                self._copy(source, array, position, mask, reads=False)
+            case FragmentProduct():
+                self._multiply(statement, mask)
+            case Barrier():
+                self._meet(mask)
+            case Fence() | Comment():
+                pass
+            case _:
+                raise AssertionError(f"{type(statement).__name__} is not interpreted")
+
+    def _if_any(self, block: Block, mask: np.ndarray) -> None:
+        if mask.any():
+            self.run(block, mask)
+
+    def _set(self, register: Register, value: np.ndarray, mask: np.ndarray) -> None:
+        value = np.broadcast_to(value, self.lanes.shape)
+        if register.dtype.kind in "iu" and value.dtype.kind in "iu" and value.dtype != register.dtype:
+            bounds = np.iinfo(register.dtype)
+            if np.any(mask & ((value < bounds.min) | (value > bounds.max))):
+                raise CodeFault(f"{register.name} is beyond the range of {register.dtype}")
+        value = cast(value, register.dtype)
+        if register.name not in self.registers or self.registers[register.name].dtype != register.dtype:
+            self.registers[register.name] = np.zeros(self.lanes.shape, register.dtype)
+        self.registers[register.name] = np.where(mask, value, self.registers[register.name]).astype(
+            register.dtype, copy=False
+        )
+
+    # ------------------------------------------------------------------ loops
+    def _for(self, loop: ForLoop, mask: np.ndarray) -> None:
+        start, stop = (np.broadcast_to(self.value(b, mask), self.lanes.shape) for b in (loop.start, loop.stop))
+        index = (stop.astype(np.int64) - 1) if loop.backward else start.astype(np.int64)
+        grows = loop.advance == "multiply"
+        self._enter()
+        while True:
+            goes_on = index >= start if loop.backward else index >= stop if loop.advance == "divide" else index < stop
+            active = mask & goes_on & ~self.leaving[-1]
+            if not active.any():
+                break
+            self._set(loop.index, index, active)
+            self.skipping[-1][:] = False
+            self.run(loop.body, active)
+            if loop.advance == "add":
+                index = index + (-1 if loop.backward else loop.step)
+            else:
+                index = index * loop.step if grows else index // loop.step
+        self._exit()
+
+    def _free(self, body: Block, condition: Expression | None, mask: np.ndarray) -> None:
+        self._enter()
+        while True:
+            active = mask & ~self.leaving[-1]
+            if condition is not None and active.any():
+                holds = self.value(condition, active)
+                self.leaving[-1] |= active & ~holds
+                active = active & holds
+            if not active.any():
+                break
+            self.skipping[-1][:] = False
+            self.run(body, active)
+        self._exit()
+
+    def _enter(self) -> None:
+        self.leaving.append(np.zeros(self.lanes.shape, bool))
+        self.skipping.append(np.zeros(self.lanes.shape, bool))
+
+    def _exit(self) -> None:
+        self.leaving.pop()
+        self.skipping.pop()
+
+    # ------------------------------------------------------------------ values
+    def value(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
+        """An expression for all items; only those in `mask` count."""
+        match expression:
+            case Register(dtype, name):
+                if name not in self.registers:
+                    raise CodeFault(f"the register {name} has no value")
+                return self.registers[name]
+            case Number(dtype, number):
+                return np.asarray(number).astype(compute_dtype(dtype)).astype(dtype)
+            case Coordinate(_, of):
+                return {"item": self.lanes % self.items, "group": self.group, "groups": np.asarray(self.groups)}[of]
+            case Linear(_, terms, offset):
+                parts = (factor * self.value(term, mask).astype(np.int64) for factor, term in terms)
+                return sum(parts, np.asarray(offset, np.int64))
+            case Quotient(_, dividend, divisor):
+                return self._index(dividend, mask) // divisor
+            case Remainder(_, dividend, divisor):
+                return self._index(dividend, mask) % divisor
+            case Apply():
+                return self._apply(expression, mask)
+            case Both(_, left, right):
+                first = self.value(left, mask)
+                return first & self._decided(right, mask & first)
+            case Either(_, left, right):
+                first = self.value(left, mask)
+                return first | self._decided(right, mask & ~first)
+            case Element(dtype, array, position):
+                return cast(self._read(array, self._place(array, position, mask), mask), dtype)
+            case Shuffle():
+                return self._shuffle(expression, mask)
+            case Aligned(_, _, nbytes):
+                return np.asarray(nbytes <= self.vector)
+        raise AssertionError(f"{type(expression).__name__} is not interpreted")
+
+    def _decided(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
+        return self.value(expression, mask) if mask.any() else np.asarray(False)
+
+    def _index(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
+        found = self.value(expression, mask).astype(np.int64)
+        if np.any(mask & (found < 0)):
+            raise CodeFault(f"the dividend {expression} is negative")
+        return found
+
+    def _apply(self, expression: Apply, mask: np.ndarray) -> np.ndarray:
+        if expression.op == "select":  # only the chosen operand is computed
+            condition, yes, no = expression.arguments
+            holds = self.value(condition, mask)
+            chosen = [self._decided(yes, mask & holds), self._decided(no, mask & ~holds)]
+            return np.where(holds, *(cast(np.asarray(c), expression.dtype) for c in chosen)).astype(
+                expression.dtype, copy=False
+            )
+        arguments = [np.asarray(self.value(argument, mask)) for argument in expression.arguments]
+        instruction = Instruction(expression.op, (), expression.dtype, expression.attribute)
+        return np.asarray(apply(instruction, arguments))
+
+    def _shuffle(self, expression: Shuffle, mask: np.ndarray) -> np.ndarray:
+        value = np.broadcast_to(self.value(expression.value, mask), self.lanes.shape)
+        distance = np.broadcast_to(self.value(expression.distance, mask), self.lanes.shape)
+        within = self.lanes % self.items
+        other = within ^ distance
+        outside = (other >= self.items) | (other // expression.warp != within // expression.warp)
+        source = np.where(outside, within, other) + self.group * self.items
+        if np.any(mask & (outside | ~mask[source])):
+            raise CodeFault("a shuffle reads the register of an item that does not take part")
+        return value[source]
+
+    # ------------------------------------------------------------------ memory
+    def _allocate(self, array: Array) -> None:
+        owners = {"group": self.groups, "item": self.lanes.size}[array.space]
+        size = math.prod(array.shape)
+        known = self.memory.get(array.name)
+        if array.space == "group" and known is not None:
+            return  # declared once for all
+        elements = np.zeros((owners, size), array.dtype)
+        self.memory[array.name] = _Memory(array, elements, np.zeros((owners, size), bool))
+
+    def _found(self, array: Array) -> tuple[_Memory, np.ndarray]:
+        """The memory of an array, and its elements in the dtype in which it is read here."""
+        if array.name not in self.memory:
+            raise CodeFault(f"the array {array.name} is not declared")
+        memory = self.memory[array.name]
+        return memory, memory.elements.view(array.dtype) if array.words is not None else memory.elements
+
+    def _place(self, array: Array, position: tuple[Expression, ...], mask: np.ndarray) -> np.ndarray:
+        """The flat position of an element, within bounds."""
+        _, elements = self._found(array)
+        shape = array.shape if array.space != "device" else (elements.shape[1],)
+        flat = np.zeros(self.lanes.shape, np.int64)
+        for expression, extent in zip(position, shape, strict=True):
+            place = np.broadcast_to(self.value(expression, mask), self.lanes.shape).astype(np.int64)
+            outside = mask & ((place < 0) | (place >= extent))
+            if outside.any():
+                lane = int(np.argmax(outside))
+                raise CodeFault(f"{array.name}[{place[lane]}] is out of bounds: the extent is {extent}")
+            flat = flat * extent + np.where(mask, place, 0)
+        return flat
+
+    def _owner(self, array: Array) -> np.ndarray:
+        if array.space == "device":
+            return np.zeros_like(self.lanes)
+        return self.group if array.space == "group" else self.lanes
+
+    def _read(self, array: Array, place: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        memory, elements = self._found(array)
+        owner = self._owner(array)
+        if array.words is None:
+            where = owner[mask], place[mask]
+            if not memory.defined[where].all():
+                raise CodeFault(f"{array.name} is read before it is written")
+            self._check(memory, where, self.lanes[mask], "reads")
+            self._note_read(memory, where, self.lanes[mask])
+        return elements[owner, np.where(mask, place, 0)]
+
+    def _write(self, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
+        memory, elements = self._found(array)
+        owner = self._owner(array)
+        where, lanes = (owner[mask], place[mask]), self.lanes[mask]
+        value = cast(np.broadcast_to(value, self.lanes.shape)[mask], array.dtype)
+        if array.words is not None:
+            elements[where] = value
+            memory.defined[owner[mask], place[mask] * array.dtype.itemsize // array.words.itemsize] = True
+            return
+        self._check(memory, where, lanes, "writes")
+        elements[where] = value
+        if array.space != "item" and not np.array_equal(_bits(elements[where]), _bits(value)):
+            raise CodeFault(f"{array.name}: several items write different values to one element")
+        memory.defined[where] = True
+        memory.writer[where] = lanes
+        memory.written[where] = self.epochs[self.group[lanes]]
+
+    def _check(self, memory: _Memory, where: tuple[np.ndarray, ...], lanes: np.ndarray, does: str) -> None:
+        """Fail if another item touched an element of which it could still be under way."""
+        if memory.array.space == "item":
+            return
+        seen = [(memory.writer[where], memory.written[where], "wrote")]
+        if does == "writes":
+            seen.append((memory.reader[where], memory.read[where], "read"))
+        for other, epoch, did in seen:
+            own = self.group[lanes]
+            near = (other >= 0) & (self.group[np.maximum(other, 0)] == own)
+            ordered = near & (epoch < self.epochs[own])
+            several = (other == _SEVERAL) & ((memory.array.space != "group") | (epoch >= self.epochs[own]))
+            meets = ((other >= 0) & (other != lanes) & ~ordered) | several
+            if meets.any():
+                at = int(np.argmax(meets))
+                item = lanes[at] % self.items
+                by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
+                which = "the same group" if near[at] or other[at] < 0 else "another group"
+                raise CodeFault(
+                    f"{memory.array.name}[{where[1][at]}]: {by} {did} what item {item} of {which} {does}, "
+                    "without a barrier in between"
+                )
+
+    def _note_read(self, memory: _Memory, where: tuple[np.ndarray, ...], lanes: np.ndarray) -> None:
+        if memory.array.space == "item":
+            return
+        before, epoch = memory.reader[where], memory.read[where]
+        own = self.group[lanes]
+        same_group = (before >= 0) & (self.group[np.maximum(before, 0)] == own)
+        fresh = (before == _NOBODY) | (before == lanes) | (same_group & (epoch < self.epochs[own]))
+        if memory.array.space == "group":
+            fresh |= epoch < self.epochs[own]
+        memory.reader[where] = np.where(fresh, lanes, _SEVERAL)
+        memory.read[where] = self.epochs[own]
+        # items that read the same element in this statement
+        unlike = memory.reader[where] != lanes
+        memory.reader[tuple(part[unlike] for part in where)] = _SEVERAL
+
+    def _update(
+        self, reducer: str, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray
+    ) -> None:
+        """Combine elements, item by item; other plain accesses of the same elements are races."""
+        memory, elements = self._found(array)
+        where = self._owner(array)[mask], place[mask]
+        self._check(memory, where, self.lanes[mask], "reads")
+        combine, wide = reducer_function(reducer), compute_dtype(array.dtype)
+        given = np.broadcast_to(value, self.lanes.shape)[mask]
+        for owner, position, number in zip(*where, given, strict=True):
+            held = cast(np.asarray(elements[owner, position]), wide)
+            elements[owner, position] = cast(np.asarray(combine(held, number), wide), array.dtype)
+
+    def _copy(self, vector: Array, array: Array, position: Expression, mask: np.ndarray, reads: bool) -> None:
+        """Elements of a device array from or to an item's vector."""
+        (width,) = vector.shape
+        first = np.broadcast_to(self.value(position, mask), self.lanes.shape).astype(np.int64)
+        if np.any(mask & (first * array.dtype.itemsize % min(self.vector, width * array.dtype.itemsize) != 0)):
+            raise CodeFault(f"a vector of {array.name} is not aligned")
+        part = Register(np.dtype(np.int64), "part of a vector")
+        for number in range(width):
+            self._set(part, np.asarray(number), mask)
+            place = self._place(array, (position + Number(part.dtype, number),), mask)
+            inside = np.full(self.lanes.shape, number)
+            if reads:
+                self._write(vector, inside, self._read(array, place, mask), mask)
+            else:
+                self._write(array, place, self._read(vector, inside, mask), mask)
+
+    # ------------------------------------------------------------------ groups
+    def _meet(self, mask: np.ndarray) -> None:
+        by_group = mask.reshape(self.groups, self.items)
+        if np.any(by_group.any(1) & ~by_group.all(1)):
+            raise CodeFault("a barrier that some items of a group do not reach")
+        self.epochs[by_group.any(1)] += 1
+
+    def _multiply(self, statement: FragmentProduct, mask: np.ndarray) -> None:
+        """Gather each warp's words, multiply, and give each item its sums."""
+        unit, count = statement.unit, len(statement.unit.left)
+        if not np.all(mask.reshape(-1, unit.items) == mask.reshape(-1, unit.items)[:, :1]):
+            raise CodeFault("a matrix product in which some items of a warp do not take part")
+        words = [self.value(word, mask).astype(np.uint32) for word in statement.words]
+        left = self._matrix(unit.left, words[:count], 16, statement.dtype, unit.items)
+        right = self._matrix(unit.right, words[count:], unit.columns, statement.dtype, unit.items)
+        products = np.einsum("wrk,wck->wrc", left, right)
+        lane = self.lanes % unit.items
+        warp = self.lanes // unit.items
+        for number in range(unit.sums):
+            row, column = (self._at(e, lane, number) for e in (unit.row, unit.column))
+            place = self._place(
+                statement.sums, (statement.row, Number(np.dtype(np.int32), number)), mask
+            )
+            held = self._read(statement.sums, place, mask)
+            added = products[warp, row, column].astype(statement.sums.dtype)
+            self._write(statement.sums, place, held + added, mask)
+
+    def _at(self, expression: Expression, lane: np.ndarray, number: int = 0) -> np.ndarray:
+        """The value of an expression of fragments."""
+        self.registers["lane"], self.registers["number"] = lane.astype(np.int32), np.full_like(lane, number, np.int32)
+        return np.broadcast_to(self.value(expression, np.ones(lane.shape, bool)), lane.shape)
+
+    def _matrix(
+        self, places: Sequence[tuple[Expression, Expression]], words: Sequence[np.ndarray], rows: int,
+        dtype: np.dtype, items: int,
+    ) -> np.ndarray:  # fmt: skip
+        """The rows of each warp's matrix, as numbers to multiply."""
+        lane, warp = self.lanes % items, self.lanes // items
+        found = np.zeros((warp[-1] + 1, rows, 8), np.uint32)
+        for (row, word), value in zip(places, words, strict=True):
+            found[warp, self._at(row, lane), self._at(word, lane)] = value
+        wide = np.dtype(np.int64) if dtype.kind in "iu" else np.dtype(np.float64)
+        return found.view(dtype).astype(wide)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).view(f"V{values.dtype.itemsize}")

@@ -1,0 +1,127 @@
+"""Every device's kernels, run by the interpreter: one program for each strategy, with all devices' words and units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreted import InterpretedProgram
+from primitive_cases import cases
+
+import rlx
+import rlx.nn as nn
+import rlx.numpy as jnp
+from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.options import claims_of, lowering_options
+from rlx.backends.opencl.dialect import OpenCLDialect
+from rlx.backends.reference.run import run_plan
+from rlx.backends.rocm.dialect import HipDialect
+from rlx.config import scoped
+from rlx.ir.kernels import Plan
+from rlx.ir.options import ProductType
+from rlx.ir.types import is_narrow
+from rlx.passes.pipeline import Context, lower_to_plan
+from rlx.trace.tracing import close_over, trace_program
+
+RANDOM = np.random.default_rng(0)
+# so small that rows, tiles and parts are divided
+SMALL = Limits(
+    group=32, warp=8, units=8, vector_points=4, least_row=8, warp_row=64, tile=8, held=16, sorted_row=64,
+)  # fmt: skip
+DEVICES: dict[str, Callable[[], DeviceDialect]] = {
+    "opencl": OpenCLDialect,
+    "opencl with shuffles": lambda: OpenCLDialect(shuffles=True),
+    "sm_75": CudaDialect,
+    "sm_80": lambda: CudaDialect(tensor_cores=True),
+    "sm_90": lambda: CudaDialect(tensor_cores=True, narrowest_floats=True),
+    "gfx90a": lambda: HipDialect("gfx90a"),
+    "gfx942": lambda: HipDialect("gfx942"),
+    "gfx1100": lambda: HipDialect("gfx1100"),
+}
+
+
+def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
+    """Normal numbers."""
+    return RANDOM.normal(size=shape).astype(dtype)
+
+
+PLACES = (np.arange(130) % 11).astype("int32")
+# strategy -> a program that it serves, and its arguments
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "vectors": (lambda v: jnp.sin(v) * 2, numbers(130)),
+    "vectors of whole rows": (lambda x, b: (x + b).astype("float16"), numbers(6, 64), numbers(64)),
+    "tiles": (lambda x: x.T + 1, numbers(20, 37)),
+    "warps": (lambda x: x.sum(1), numbers(20, 37)),
+    "groups": (nn.softmax, numbers(5, 200)),
+    "groups, in registers": (nn.softmax, numbers(5, 256)),
+    "items": (lambda x: jnp.sort(x, 1)[:, ::-1] * 2, numbers(6, 5)),
+    "chunks": (lambda x: (x.sum(), x.sum(0)), numbers(200, 100)),
+    "scans": (lambda x: jnp.cumsum(x, 1), numbers(2, 150)),
+    "scans of parts": (jnp.cumsum, numbers(2100)),
+    "last writes": (lambda v, i: jnp.zeros(11).at[i].set(v), numbers(130), PLACES),
+    "atomic items": (lambda v, i: jnp.zeros(11).at[i].add(v), numbers(130), PLACES),
+    "sort in groups": (lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)), numbers(3, 50)),
+    "merge": (jnp.argsort, numbers(300)),
+    "tiled product": (lambda x, y: x @ y, numbers(70, 37), numbers(37, 90)),
+    "tiled product with an epilogue": (lambda x, y: jnp.tanh(x @ y + 1), numbers(70, 37), numbers(37, 90)),
+    "fragments": (
+        lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),
+    ),
+    "sum of parts": (lambda x, y: x @ y, numbers(17, 700), numbers(700, 18)),
+}
+
+
+def plan_of(function: Callable[..., Any], *arguments: np.ndarray) -> Plan:
+    """The plan of a function for GPUs whose matrix units multiply 16-bit numbers."""
+    wide = [ProductType.of(name, "float32") for name in ("float16", "bfloat16")]
+    options = lowering_options(SMALL)
+    products = replace(options.products, types=(*options.products.types, *wide))
+    context = Context(replace(options, products=products), claims_of(None))
+    return lower_to_plan(rlx.make_program(function)(*arguments), context=context)
+
+
+def check(plan: Plan, inputs: list[np.ndarray], dialect: DeviceDialect, limits: Limits) -> InterpretedProgram:
+    """Run a plan as a device would, and as the reference does."""
+    expected = [np.zeros(b.size, b.dtype) for b in plan.outputs]
+    run_plan(plan, [np.array(x) for x in inputs], expected)
+    program = InterpretedProgram(plan, dialect, limits)
+    for got, wanted in zip(program.run(inputs), expected, strict=True):
+        if wanted.dtype.kind in "fc" or is_narrow(wanted.dtype):
+            wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+            rtol = 1e-5 if wanted.dtype.itemsize > 2 else 0.02
+            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=rtol, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(got, wanted)
+    return program
+
+
+def flat(arguments: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """The elements of arrays."""
+    return [np.ascontiguousarray(a).reshape(-1) for a in arguments]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("strategy", PROGRAMS)
+@pytest.mark.selected("all")
+def test_strategies_compute_the_reference_without_races(strategy: str, device: str) -> None:
+    function, *arguments = PROGRAMS[strategy]
+    with scoped(check=True):
+        program = check(plan_of(function, *arguments), flat(tuple(arguments)), DEVICES[device](), SMALL)
+    assert not any(name.startswith("reference") for name in program.ran), program.ran
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("device", ["opencl", "sm_90", "gfx942"])
+def test_samples_of_primitives(device: str) -> None:
+    options = lowering_options(Limits())
+    for case in cases():
+        program, captured = trace_program(case.bind, case.types)
+        plan = lower_to_plan(close_over(program, captured), None, options)
+        inputs = flat(case.arrays)
+        if len(inputs) == len(plan.inputs):
+            check(plan, inputs, DEVICES[device](), replace(Limits(), group=64))
