@@ -145,7 +145,8 @@ def _holder(program: Program, thing: Any) -> Equation | None:
 
 def _has_keys(program: Program) -> bool:
     """Whether any value is a random key."""
-    types = [*program.input_types, *(v.type for e in program.equations for v in e.outputs)]
+    constants = (v.type for v, _ in program.constants)
+    types = [*program.input_types, *constants, *(v.type for e in program.equations for v in e.outputs)]
     return any(is_key(t.dtype) for t in types) or any(map(_has_keys, program.regions()))
 
 

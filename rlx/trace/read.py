@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, wrap
+from rlx.array import ConcreteArray, array_of_type
 from rlx.errors import RlxError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
@@ -205,7 +205,7 @@ class _Reader:
         if default is None:
             raise Unreadable("a constant has no value")
         value = self.value(default, {})
-        array = value if isinstance(value, ConcreteArray) else wrap(np.asarray(value), type.weak)
+        array = value if isinstance(value, ConcreteArray) else array_of_type(np.asarray(value), type)
         if array.type.strong() is not type.strong():
             raise Unreadable(f"a constant is {array.type!r} instead of {type!r}")
         return array
