@@ -158,9 +158,7 @@ def limits_of(
     return tuple(map(Constraint.of, limits))
 
 
-def _largest(
-    fits: Callable[[int], bool], agrees: Callable[[int], bool | None], sizes: Sequence[int]
-) -> int | None:
+def _largest(fits: Callable[[int], bool], agrees: Callable[[int], bool | None], sizes: Sequence[int]) -> int | None:
     """The largest size for which template and function agree; None if they do for all of `sizes`.
 
     A function may choose another algorithm from some size on: then both agree at this size.

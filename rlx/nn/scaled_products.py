@@ -189,7 +189,7 @@ def _matmul(a: Any, b: Any) -> Array:
 
 def scaled_blocks(elements: Array, scales: Array) -> Array:
     """The float32 array that elements (..., K) and scales (..., S) stand for, where S divides K."""
-    size = elements.shape[-1] // scales.shape[-1]
+    size = elements.shape[-1] // max(scales.shape[-1], 1)  # rows without elements have no blocks
     return elements.astype(np.float32) * jnp.repeat(scales.astype(np.float32), size, axis=-1)
 
 
@@ -220,4 +220,5 @@ def _scales(wanted: Array, config: BlockScaleConfig) -> Array:
     fraction, exponent = jnp.frexp(wanted)
     exponent = jnp.where(fraction == 0.5, exponent - 1, exponent)
     exponent = jnp.clip(jnp.where(wanted == 0, _LEAST_EXPONENT, exponent), _LEAST_EXPONENT, _GREATEST_EXPONENT)
-    return jnp.ldexp(jnp.ones_like(wanted), exponent).astype(config.scale_type)
+    powers = jnp.ldexp(jnp.ones_like(wanted), exponent)
+    return jnp.where(jnp.isnan(wanted), wanted, powers).astype(config.scale_type)
