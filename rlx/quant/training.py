@@ -35,7 +35,9 @@ def range_of(bits: int) -> int:
 
 
 def observed_scale(x: Any, bits: int = 8, axis: int | None = None, before: Any = None, decay: float = 0.9) -> Array:
-    """max|x| / q_max, at least the smallest normal float32: of the whole array, or of each position along an axis (shaped to broadcast).
+    """max|x| / q_max: of the whole array, or of each position along an axis (shaped to broadcast).
+
+    It is at least the smallest normal float32.
 
     Args:
       x: floating numbers; bits, axis: as fake_quantize's.
@@ -174,9 +176,7 @@ def _along(scale: Array, value: Array, axis: int | None) -> Array:
     """Scales shaped to broadcast along an axis."""
     if axis is None:
         if scale.ndim and scale.size != 1:
-            raise ShapeError(
-                f"A scale of {list(scale.shape)} without an axis.", "Pass its axis: axis=0."
-            )
+            raise ShapeError(f"A scale of {list(scale.shape)} without an axis.", "Pass its axis: axis=0.")
         return scale.reshape(())
     axis = canonical_axis(axis, value.ndim, "quant")
     wanted = [1] * value.ndim

@@ -79,6 +79,7 @@ def _argument_types(main: Any) -> list[Any]:
     names = itertools.count()
     types: list[Any] = []
     for text in known:
+        shape: Any
         shape, dtype = _type_with_unknowns(text)
         if None in shape:
             fresh = tuple(f"size_{next(names)}" if n is None else str(n) for n in shape)
@@ -152,7 +153,9 @@ def _type_with_unknowns(text: str) -> tuple[tuple[Any, ...], Any]:
     """Shape and dtype of an MLIR type; None for unknown sizes."""
     found = re.fullmatch(r"tensor<((?:(?:\d+|\?)x)*)(complex<\w+>|\w+)(?:, #stablehlo\.bounds<[^>]*>)?>", text)
     if found is None:
-        raise UnsupportedError(f"rlx has no values of type {text}.", "Arrays must have a known rank, without encodings.")
+        raise UnsupportedError(
+            f"rlx has no values of type {text}.", "Arrays must have a known rank."
+        )
     return tuple(None if n == "?" else int(n) for n in found[1].split("x") if n), _dtype(found[2])
 
 

@@ -323,7 +323,9 @@ def test_every_type_has_a_decoder() -> None:
 
 
 # ---------------------------------------------------------------- numbers that libgguf cannot take
-WEIGHTED = [kind for kind in StorageType if gguf.layout(kind).elements > 1 and kind.name not in ("Q1_0", "Q8_1", "Q8_K")]
+WEIGHTED = [
+    kind for kind in StorageType if gguf.layout(kind).elements > 1 and kind.name not in ("Q1_0", "Q8_1", "Q8_K")
+]
 
 
 @pytest.mark.parametrize("kind", WEIGHTED, ids=names)

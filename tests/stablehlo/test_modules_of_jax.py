@@ -131,7 +131,7 @@ def test_modules_that_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="@my_target"):
         rlx.import_stablehlo(
             "func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {"
-            ' %0 = stablehlo.custom_call @my_target(%a) : (tensor<2xf32>) -> tensor<2xf32> return %0 : tensor<2xf32> }'
+            " %0 = stablehlo.custom_call @my_target(%a) : (tensor<2xf32>) -> tensor<2xf32> return %0 : tensor<2xf32> }"
         )
     for data in (b"", b"ML\xefR", b"ML\xefR\x0dStableHLO_v1.0.0\x00" + bytes(100), b"\xff\xfe"):
         with pytest.raises(FileFormatError):
