@@ -79,13 +79,16 @@ def _argument_types(main: Any) -> list[Any]:
     names = itertools.count()
     types: list[Any] = []
     for text in known:
-        shape: Any
         shape, dtype = _type_with_unknowns(text)
         if None in shape:
-            fresh = tuple(f"size_{next(names)}" if n is None else str(n) for n in shape)
+            fresh = [f"size_{next(names)}" if n is None else str(n) for n in shape]
             shape = next(shapes, None) or symbolic_shape(", ".join(fresh))
-        types.append(ShapeDtypeStruct(shape, dtype))
+        types.append(_struct(shape, dtype))
     return types
+
+
+def _struct(shape: Any, dtype: Any) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, dtype)
 
 
 def _title(module: Any) -> str:
@@ -153,9 +156,7 @@ def _type_with_unknowns(text: str) -> tuple[tuple[Any, ...], Any]:
     """Shape and dtype of an MLIR type; None for unknown sizes."""
     found = re.fullmatch(r"tensor<((?:(?:\d+|\?)x)*)(complex<\w+>|\w+)(?:, #stablehlo\.bounds<[^>]*>)?>", text)
     if found is None:
-        raise UnsupportedError(
-            f"rlx has no values of type {text}.", "Arrays must have a known rank."
-        )
+        raise UnsupportedError(f"rlx has no values of type {text}.", "Arrays must have a known rank.")
     return tuple(None if n == "?" else int(n) for n in found[1].split("x") if n), _dtype(found[2])
 
 

@@ -59,7 +59,12 @@ FIXED: dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]] = {
     "scatter": (lambda x, i: (x.at[i].set(9.0), x.at[i, i].min(-2.0), x.at[i].mul(3.0)), X, I),
     "dilated": (
         lambda x: lax.conv_general_dilated(
-            x[None, None], jnp.ones((2, 1, 3, 3)), (1, 2), [(1, 2), (0, 1)], lhs_dilation=(2, 1), rhs_dilation=(1, 2)
+            x[None, None],
+            jnp.ones((2, 1, 3, 3), x.dtype),
+            (1, 2),
+            [(1, 2), (0, 1)],
+            lhs_dilation=(2, 1),
+            rhs_dilation=(1, 2),
         ),
         X,
     ),
@@ -86,11 +91,11 @@ SYMBOLIC: dict[str, Callable[[Any], Any]] = {
     "pad": lambda x: jnp.pad(x, ((1, 2), (0, 0))),
     "slice": lambda x: x[1:],
     "reverse": lambda x: x[::-1],
-    "scan": lambda x: lax.scan(lambda c, t: (c + t, c), jnp.zeros(6), x),
+    "scan": lambda x: lax.scan(lambda c, t: (c + t, c), jnp.zeros(6, x.dtype), x),
     "gather": lambda x: x[jnp.arange(x.shape[0]) % 2],
     "one hot": lambda x: jax.nn.one_hot(jnp.argmax(x, 1), 6),
     "triangle": lambda x: jnp.tril(x @ x.T),
-    "convolution": lambda x: lax.conv_general_dilated(x[None, None], jnp.ones((2, 1, 3, 3)), (1, 1), "SAME"),
+    "convolution": lambda x: lax.conv_general_dilated(x[None, None], jnp.ones((2, 1, 3, 3), x.dtype), (1, 1), "SAME"),
     "pool": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 2), "SAME"),
     "update": lambda x: x.at[0].set(1.0),
     "bfloat16": lambda x: jax.nn.softmax(x.astype(jnp.bfloat16)),
