@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import unwrap
 from pathlib import Path
+from types import CodeType
 from typing import Any, BinaryIO
 
 from rlx.array import Array
 from rlx.call.jit import jit
 from rlx.call.jitted import Jitted
 from rlx.call.stages import ShapeDtypeStruct
-from rlx.errors import FileFormatError, InputTypeError, OptionError, ShapeError, UnsupportedError
+from rlx.errors import FileFormatError, InputTypeError, OptionError, RlxError, ShapeError, UnsupportedError
 from rlx.export.functions import Function, Source, derivative_of, function_of
 from rlx.export.native import native_members, with_native_members
 from rlx.export.sizes import bind_sizes, evaluate_shape, unknowns_in
@@ -34,6 +37,9 @@ from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
 __all__ = ["Exported", "deserialize", "export", "load_exported"]
+
+MOST_SUSPECT = 1 << 20
+MOST_SUSPECTS = 16
 
 
 class Exported:
@@ -292,6 +298,8 @@ class Exported:
 
     def _parts(self, vjp_order: int, object_code: bool) -> tuple[list[Function], Mapping[str, bytes]]:
         functions = self._through(vjp_order)
+        for function in functions:
+            function.read_again()
         return functions, self._object_code(functions) if object_code else {}
 
     def _write(self, file: BinaryIO, functions: Sequence[Function], native: Mapping[str, bytes]) -> None:
@@ -422,8 +430,17 @@ def _exported(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], pla
         given = [x for x in leaves if hasattr(x, "shape")]
         in_avals = given if len(given) == len(in_avals) else _with_names(leaves, in_avals)
         in_avals = [_as_struct(x, t) for x, t in zip(in_avals, first.input_types, strict=True)]
-    function = function_of(source, jitted.name, unknowns, trees[0], in_avals, lambda: trees[1])
+    suspects = _numbers_in(getattr(unwrap(jitted), "__code__", None)) if unknowns.names else ()
+    function = function_of(source, jitted.name, unknowns, trees[0], in_avals, lambda: trees[1], suspects)
     return Exported([function], source, platforms)
+
+
+def _numbers_in(code: CodeType | None) -> set[int]:
+    """Numbers in the code of a function, with which it may compare sizes."""
+    constants = () if code is None else code.co_consts
+    inner = (_numbers_in(c) for c in constants if isinstance(c, CodeType))
+    numbers = {c for c in constants if type(c) is int and 1 < c < MOST_SUSPECT}
+    return set(sorted(numbers.union(*inner))[:MOST_SUSPECTS])
 
 
 def _as_struct(leaf: Any, type: TensorType) -> ShapeDtypeStruct:
@@ -488,12 +505,29 @@ def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
     reason = ""
     try:
         functions, platforms, native = read_functions(data)
+        _check(functions)
     except Broken as broken:
         functions, platforms, native = [], (), {}
         reason = str(broken)
+    except RlxError as error:
+        functions, platforms, native = [], (), {}
+        reason = error.what.rstrip(".")
     if not functions:
         instead = "rlx.export(f)(*types).save(path) makes one."
         raise FileFormatError(f"{what} is not an exported function: {reason}.", instead)
     if trust and native:
         functions = with_native_members(functions, native)
     return Exported(functions, None, platforms)
+
+
+def _check(functions: Sequence[Function]) -> None:
+    """Read the programs of a file, and compare the types of derivatives. Raises FileFormatError and Broken."""
+    for function in functions:
+        function.check()
+    for order, (first, derived) in enumerate(itertools.pairwise(functions), 1):
+        cotangents = [t for t in first.out_avals if is_inexact(t.dtype)]
+        given = [(t.shape, t.dtype) for t in (*first.in_avals, *cotangents)]
+        found = [(t.shape, t.dtype) for t in first.in_avals if is_inexact(t.dtype)]
+        types = [[(t.shape, t.dtype) for t in avals] for avals in (derived.in_avals, derived.out_avals)]
+        if types != [given, found]:
+            raise Broken(f"its derivative of order {order} has other types than the function")

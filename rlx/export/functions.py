@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as brief
 from typing import Any
 
 from rlx.array import ConcreteArray
 from rlx.call.compiled import prepare_program
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, UnsupportedError, source_line
-from rlx.export.sizes import Size, Unknowns
-from rlx.export.templates import points_of, template
+from rlx.export.comparison import same_results
+from rlx.export.sizes import Constraint, Size, Unknowns, evaluate_shape
+from rlx.export.templates import limits_of, points_of, template
 from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_bindings, show_program
 from rlx.ir.types import TensorType, is_inexact, is_key
@@ -27,6 +30,7 @@ from rlx.trees.structure import TreeDef
 __all__ = ["Function", "Source", "derivative_of", "function_of"]
 
 Sizes = Mapping[str, int]
+_PLACE = re.compile(r"(  # [^\n]*?)  [^\n]*$", re.MULTILINE)
 Source = Callable[[Sizes], Program]  # the traced program for given sizes
 
 
@@ -35,6 +39,7 @@ class Function:
     """A function as text: its program, with expressions for unknown sizes, and the arrays that it refers to.
 
     optimized: the text is optimised MIR. planned: returns the program's stored plan, if there is one.
+    written: the programs that the text was written from; None for a function of a file.
     """
 
     name: str
@@ -47,18 +52,19 @@ class Function:
     out_avals: tuple[ShapeDtypeStruct, ...]
     optimized: bool
     planned: Planned | None = None
+    written: Source | None = None
     _programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
     _calls: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def program(self, sizes: Sizes) -> Program:
-        """The program for given sizes. Raises FileFormatError if the text is not a program."""
+        """The program for given sizes. Raises FileFormatError if the text is not a program of the function's types."""
         key = tuple(sizes[name] for name in self.unknowns.names)
         found = self._programs.get(key)
         if found is None:
             reason = ""
             try:
-                found = read_program(self.text, self.constants, sizes)
+                found = self._read(sizes)
             except Unreadable as error:
                 reason = str(error)
             if found is None:
@@ -66,6 +72,38 @@ class Function:
                 raise FileFormatError(f"The program of {self.name} cannot be read{at}: {reason}.")
             self._programs[key] = found
         return found
+
+    def _read(self, sizes: Sizes) -> Program:
+        """The program of the text. Raises Unreadable; kernels rely on the types, so these have to be the function's."""
+        found = read_program(self.text, self.constants, sizes)
+        for what, avals, types in (
+            ("arguments", self.in_avals, found.input_types),
+            ("results", self.out_avals, found.output_types),
+        ):
+            expected = [TensorType(evaluate_shape(t.shape, sizes), t.dtype, t.weak_type) for t in avals]
+            if expected != list(types):
+                raise Unreadable(f"its {what} are {brief(types)} instead of {brief(expected)}")
+        return found
+
+    def check(self) -> None:
+        """Read the program for some sizes. Raises FileFormatError if that fails."""
+        self.program(points_of(self.unknowns, self.name)[0])
+
+    def read_again(self) -> None:
+        """Raise UnsupportedError unless the text reads back as the program that it was written from."""
+        if self.written is None:
+            return
+        reason = "it is another program"
+        for sizes in points_of(self.unknowns, self.name)[: 1 + bool(self.unknowns.names)]:
+            try:
+                if _without_places(self._read(sizes)) == _without_places(self.written(sizes)):
+                    continue
+            except Unreadable as error:
+                reason = str(error)
+            raise UnsupportedError(
+                f"{self.name} cannot be saved: its text would not be read back as the same program ({reason}).",
+                "This is an error of rlx: please report it with the function.",
+            )
 
     def caller(self, sizes: Sizes) -> Callable[[Sequence[Any]], list[Any]]:
         """A callable that runs the program for given sizes, compiled once for each backend."""
@@ -84,26 +122,42 @@ def function_of(
     in_tree: TreeDef,
     in_avals: Sequence[ShapeDtypeStruct],
     out_tree: Callable[[], TreeDef],
+    suspects: Iterable[int] = (),
 ) -> Function:
-    """The function for a source of programs. Raises UnsupportedError if text cannot represent them."""
+    """The function for a source of programs. Raises UnsupportedError if text cannot represent them.
+
+    suspects: sizes that are tried in addition to the usual ones.
+    """
     types: list[Any]
     program: Program | None = None
+
+    def written(sizes: Sizes) -> Program:
+        return inline_calls(source(sizes)) if program is None else program
+
     if not unknowns.names:
         program = exported_form(source({}))
         text, constants = show_program(program), show_bindings(program)
         types = [(t.shape, t.dtype, t.weak) for t in program.output_types]
         optimized = not _has_keys(program)
     else:
-        text, constants = _general_text(source, name, unknowns)
+        text, constants, limits = _general_text(source, name, unknowns, suspects)
         example = source(points_of(unknowns, name)[0])
         shapes = _result_shapes(source, name, unknowns)
         types = [(s, t.dtype, t.weak) for s, t in zip(shapes, example.output_types, strict=True)]
+        unknowns = unknowns.and_also(limits)
         optimized = False
     out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
-    found = Function(name, text, constants, unknowns, in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
+    found = Function(
+        name, text, constants, unknowns, in_tree, tuple(in_avals), out_tree(), out_avals, optimized, written=written
+    )
     if program is not None:
         found._programs[()] = program  # knows the user's lines, unlike its text
     return found
+
+
+def _without_places(program: Program) -> str:
+    """The text of a program without the lines of the user's files."""
+    return _PLACE.sub(r"\1", show_program(program))
 
 
 def exported_form(program: Program) -> Program:
@@ -145,12 +199,15 @@ def _holder(program: Program, thing: Any) -> Equation | None:
 
 def _has_keys(program: Program) -> bool:
     """Whether any value is a random key."""
-    types = [*program.input_types, *(v.type for e in program.equations for v in e.outputs)]
+    constants = (v.type for v, _ in program.constants)
+    types = [*program.input_types, *constants, *(v.type for e in program.equations for v in e.outputs)]
     return any(is_key(t.dtype) for t in types) or any(map(_has_keys, program.regions()))
 
 
-def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
-    """The text for all sizes, and the arrays that it refers to, which must not depend on the sizes."""
+def _general_text(
+    source: Source, name: str, unknowns: Unknowns, suspects: Iterable[int]
+) -> tuple[str, dict[str, Any], tuple[Constraint, ...]]:
+    """The text for all sizes, the arrays that it refers to, which must not depend on the sizes, and their limits."""
     seen: list[dict[str, Any]] = []
 
     def render(sizes: Sizes) -> str:
@@ -159,7 +216,7 @@ def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, d
         seen.append(show_bindings(program))
         return show_program(program)
 
-    text = template(render, unknowns, name)
+    found = template(render, unknowns, name)
     first = seen[0]
     for other in seen[1:]:
         if other.keys() != first.keys() or any(_differ(first[k], other[k]) for k in first):
@@ -167,7 +224,11 @@ def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, d
                 f"{name} has arrays that depend on unknown sizes.",
                 "Create them with rlx.numpy inside the function (rlx.numpy.arange(x.shape[0])), not with NumPy.",
             )
-    return text, first
+
+    def same(sizes: Sizes) -> bool | None:
+        return same_results(read_program(found.text, first, sizes), source(sizes))
+
+    return found.text, first, limits_of(found, render, same, unknowns, name, suspects)
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -183,7 +244,7 @@ def _result_shapes(source: Source, name: str, unknowns: Unknowns) -> list[tuple[
     def render(sizes: Sizes) -> str:
         return " ".join(f"[{','.join(map(str, t.shape))}]" for t in source(sizes).output_types)
 
-    parts = [part.strip() for part in template(render, unknowns, name).replace("]", "").split("[")[1:]]
+    parts = [part.strip() for part in template(render, unknowns, name).text.replace("]", "").split("[")[1:]]
     return [tuple(_size(text) for text in part.split(",") if text) for part in parts]
 
 

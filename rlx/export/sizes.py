@@ -299,6 +299,10 @@ class Unknowns(NamedTuple):
         """The constraints that sizes do not satisfy."""
         return tuple(c for c in self.constraints if not c.holds(sizes, strictly))
 
+    def and_also(self, constraints: Sequence[Constraint]) -> Unknowns:
+        """The same names with more constraints."""
+        return Unknowns(self.names, tuple(dict.fromkeys((*self.constraints, *constraints))))
+
 
 def unknowns_in(types: Iterable[Any]) -> Unknowns:
     """The unknown sizes in the shapes of types, in order, and the constraints that involve only these."""

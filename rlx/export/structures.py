@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +35,9 @@ class _Node(NamedTuple):
 
 _nodes: dict[str, _Node] = {}
 _names: dict[type, str] = {}
+# public packages whose classes have the names under which users import them: "rlx.optim.ScaleByAdamState"
+_PACKAGES = frozenset({"lm", "nn", "optim", "quant"})
+_PUBLIC = re.compile(r"rlx\.([a-z]+)\.([A-Za-z]\w*)")
 
 
 def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
@@ -47,7 +54,7 @@ def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -
     >>> float(rlx.export.deserialize(saved).call(Point(3.0, 4.0)))
     7.0
     """
-    return _register(serialized_name, _Node(nodetype, lambda _: b"", lambda _: None, lambda _, parts: nodetype(*parts)))
+    return _register(serialized_name, _named_tuple(nodetype))
 
 
 def register_pytree_node_serialization(
@@ -81,12 +88,76 @@ def register_pytree_node_serialization(
     12.0
     """
 
-    def registered(data: Any, parts: Sequence[Any]) -> Any:
-        own: Any = optree.register_pytree_node.get(nodetype, namespace=tree.NAMESPACE)
+    node = _Node(nodetype, serialize_auxdata, deserialize_auxdata, from_children or _maker(nodetype))
+    return _register(serialized_name, node)
+
+
+def _maker(kind: type) -> Callable[[Any, Sequence[Any]], Any]:
+    """The function from data and children to a node of a registered class."""
+
+    def make(data: Any, parts: Sequence[Any]) -> Any:
+        own: Any = optree.register_pytree_node.get(kind, namespace=tree.NAMESPACE)
         return own.unflatten_func(data, parts)
 
-    node = _Node(nodetype, serialize_auxdata, deserialize_auxdata, from_children or registered)
-    return _register(serialized_name, node)
+    return make
+
+
+def _named_tuple(kind: type) -> _Node:
+    return _Node(kind, lambda _: b"", lambda _: None, lambda _, parts: kind(*parts))
+
+
+# ------------------------------------------------------------------ the library's own classes
+def _public_name(kind: type) -> str | None:
+    """The name of a class of rlx's public packages; None for other classes."""
+    name = ".".join([*kind.__module__.split(".")[:2], kind.__name__])
+    return name if _public_class(name) is kind else None
+
+
+def _public_class(name: str) -> type | None:
+    """The class of a public name; None if there is none."""
+    found = _PUBLIC.fullmatch(name)
+    if found is None or found[1] not in _PACKAGES:
+        return None
+    kind = getattr(importlib.import_module(f"rlx.{found[1]}"), found[2], None)
+    return kind if isinstance(kind, type) else None
+
+
+def _node_named(name: str) -> _Node | None:
+    """The node class of a name: registered, or a named tuple or dataclass of rlx."""
+    found = _nodes.get(name)
+    kind = None if found is not None else _public_class(name)
+    if kind is None:
+        return found
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _named_tuple(kind)
+    if dataclasses.is_dataclass(kind) and optree.register_pytree_node.get(kind, namespace=tree.NAMESPACE) is not None:
+        return _Node(kind, _static_bytes, _static_of, _maker(kind))
+    return None
+
+
+def _static_bytes(data: Any) -> bytes:
+    """The static fields of a dataclass as JSON: numbers, strings, and other dataclasses by their public names."""
+    return json.dumps(data, default=_record).encode()
+
+
+def _record(value: Any) -> dict[str, Any]:
+    name = _public_name(type(value)) if dataclasses.is_dataclass(value) else None
+    if name is None:
+        raise TypeError(f"{type(value).__name__} has no name in files")
+    return {"class": name, "fields": {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}}
+
+
+def _static_of(data: bytes) -> tuple[Any, ...]:
+    return tuple(json.loads(data, object_hook=_recorded))
+
+
+def _recorded(entry: dict[str, Any]) -> Any:
+    if entry.keys() != {"class", "fields"}:
+        return entry
+    kind = _public_class(str(entry["class"]))
+    if kind is None or not dataclasses.is_dataclass(kind) or not isinstance(entry["fields"], dict):
+        raise ValueError(f"there is no class of parameters {entry['class']!r:.80}")
+    return kind(**entry["fields"])
 
 
 def _register(name: str, node: _Node) -> type:
@@ -111,8 +182,10 @@ def described(treedef: TreeDef) -> Any:
         return {kind.__name__: parts}
     if kind in (dict, OrderedDict) and all(type(key) in (str, int) for key in data):
         return {kind.__name__: [list(pair) for pair in zip(data, parts, strict=True)]}
-    if kind in _names:
-        return {"node": [_names[kind], _nodes[_names[kind]].write(data).hex(), *parts]}
+    name = _names.get(kind) or _public_name(kind)
+    node = None if name is None else _node_named(name)
+    if node is not None:
+        return {"node": [name, node.write(data).hex(), *parts]}
     raise TreeMismatchError(
         f"The arguments or the result have a node of type {kind.__name__}, which is not registered for files.",
         "Use dicts with strings as keys, lists and tuples, or register the class:"
@@ -144,7 +217,7 @@ def _example(description: Any) -> Any:
         pairs = [(key, _example(part)) for key, part in parts if type(key) in (str, int)]
         return dict(pairs) if kind == "dict" else OrderedDict(pairs)
     if kind == "node" and len(parts) >= 2 and all(isinstance(p, str) for p in parts[:2]):
-        node = _nodes.get(parts[0])
+        node = _node_named(parts[0])
         if node is None:
             raise ValueError(
                 f"it has nodes called {parts[0]!r:.80}, whose class is not registered with"

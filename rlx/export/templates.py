@@ -9,28 +9,59 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import gcd, lcm
-from typing import Any
+from math import gcd, isclose, lcm
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import ShapeError
-from rlx.export.sizes import Unknowns
+from rlx.export.sizes import Constraint, Unknowns
+from rlx.trace.read import Unreadable, evaluate_number
 
-__all__ = ["points_of", "template"]
+__all__ = ["Template", "limits_of", "points_of", "template"]
 
 # a number that is not part of a name
 _NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
 _FEW = (2, 3, 5, 11, 17, 37, 64, 131, 18, 7, 23, 29, 41, 13, 53)
 _MANY = (*_FEW, *range(24, 41), 48, 59, 61, 72, 100)
+_FAR = (257, 1031, 4099, 1_048_583)
+_ROUNDING = 2.0**-7  # of bfloat16
 MOST_NAMES = 3
 MOST_DIVISOR = 16
 Sizes = Mapping[str, int]
 
 
-def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> str:
+class Template(NamedTuple):
+    """A text with expressions of sizes in place of numbers: each part but the first is preceded by a number."""
+
+    parts: Sequence[str]
+    numbers: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return "".join(itertools.chain(self.parts[:1], *zip(self.numbers, self.parts[1:], strict=True)))
+
+    def fits(self, text: str, point: Sizes) -> bool:
+        """Whether the text for a point is `text`. Floats may differ by their rounding."""
+        if _NUMBER.split(text) != list(self.parts):
+            return False
+        pairs = zip(self.numbers, _NUMBER.findall(text), strict=True)
+        return all(one == other or _equal(one, other, point) for one, other in pairs)
+
+
+def _equal(expression: str, number: str, point: Sizes) -> bool:
+    try:
+        expected = evaluate_number(expression, point)
+    except (Unreadable, ZeroDivisionError):
+        return False
+    found = float(number) if re.search(r"[.e]", number) else int(number)
+    return expected == found or (isinstance(found, float) and isclose(expected, found, rel_tol=_ROUNDING))
+
+
+def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> Template:
     """The text of a program for any values of sizes.
 
     Args:
@@ -96,7 +127,77 @@ def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dic
     return [allowed[turn * stride % len(allowed)] for turn in range(min(count, len(allowed)))]
 
 
-def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | _Refusal:
+def limits_of(
+    found: Template,
+    render: Callable[[Sizes], str],
+    same: Callable[[Sizes], bool | None],
+    unknowns: Unknowns,
+    what: str,
+    suspects: Iterable[int],
+) -> tuple[Constraint, ...]:
+    """Constraints that exclude sizes for which the function has other results than the template, or none.
+
+    Size 1, some far larger sizes than `template` tries, and the `suspects` are tried for one name after the other.
+    `same`: whether the two programs for a point have the same results; None if this is unknown.
+    """
+    base = points_of(unknowns, what)[0]
+    limits: list[str] = []
+    for name in unknowns.names:
+
+        def fits(size: int, name: str = name) -> bool:
+            point = {**base, name: size}
+            return bool(unknowns.broken(point)) or _fits(found, render, point)
+
+        def agrees(size: int, name: str = name) -> bool | None:
+            return _answered(same, {**base, name: size})
+
+        if not fits(1) and not agrees(1):
+            limits.append(f"{name} >= 2")
+        last = _largest(fits, agrees, sorted({*_FAR, *suspects}))
+        limits += [] if last is None else [f"{name} <= {last}"]
+    return tuple(map(Constraint.of, limits))
+
+
+def _largest(fits: Callable[[int], bool], agrees: Callable[[int], bool | None], sizes: Sequence[int]) -> int | None:
+    """The largest size for which template and function agree; None if they do for all of `sizes`.
+
+    A function may choose another algorithm from some size on: then both agree at this size.
+    """
+    known, changed = set(_FEW), False
+    for size in sizes:
+        if fits(size):
+            known.add(size)
+            continue
+        edge = size - 1 if changed else _last(fits, max(n for n in known if n < size), size)
+        if (not changed and not agrees(edge + 1)) or agrees(size) is False:
+            return edge
+        changed = True
+    return None
+
+
+def _fits(found: Template, render: Callable[[Sizes], str], point: Sizes) -> bool:
+    return bool(_answered(lambda point: found.fits(render(point), point), point))
+
+
+def _answered(ask: Callable[[Sizes], bool | None], point: Sizes) -> bool | None:
+    """An answer for a point; False if the function raises an error, as its file must not accept such sizes."""
+    try:
+        return ask(point)
+    except MemoryError:  # of NumPy arrays in the function
+        return True
+    except Exception:
+        return False
+
+
+def _last(fits: Callable[[int], bool], good: int, bad: int) -> int:
+    """The largest size that fits, if all do up to some size between a good one and a bad one."""
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> Template | _Refusal:
     parts = [_NUMBER.split(text) for text in texts]
     for point, other in zip(points[1:], parts[1:], strict=True):
         if len(other) != len(parts[0]) or other != parts[0]:
@@ -105,16 +206,16 @@ def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) 
             return _Refusal(f"with {_said(points[0])} and {_said(point)} it is different near {where[-80:]!r}", True)
     columns = zip(*map(_NUMBER.findall, texts), strict=True)
     known: dict[tuple[str, ...], str] = {}
-    written = [parts[0][0]]
-    for numbers, text in zip(columns, parts[0][1:], strict=True):
+    written: list[str] = []
+    for at, numbers in enumerate(columns):
         if numbers not in known:
             found = numbers[0] if len(set(numbers)) == 1 else _expression(numbers, points, thorough)
             if found is None:
-                line = "".join(written[-6:]).splitlines()[-1].strip()
+                line = Template(parts[0][: at + 1], written).text.splitlines()[-1].strip()
                 return _Refusal(f"{', '.join(numbers[:5])}, ... follow no rule, in {line[-60:]!r}", thorough)
             known[numbers] = found
-        written += [known[numbers], text]
-    return "".join(written)
+        written.append(known[numbers])
+    return Template(parts[0], written)
 
 
 def _said(point: Sizes) -> str:

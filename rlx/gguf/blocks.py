@@ -10,7 +10,7 @@ from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import DtypeError, DtypeOverflowError, OptionError, ShapeError, UnsupportedError
 from rlx.gguf.decode import decode_blocks
-from rlx.gguf.encode import ENCODERS, NEEDS_IMPORTANCE, encode_foreign
+from rlx.gguf.encode import ENCODERS, NEEDS_IMPORTANCE, UNWEIGHTED, encode_foreign
 from rlx.gguf.types import LAYOUTS, StorageType, bytes_shape, elements_shape, plain_dtype, storage_type
 
 __all__ = ["dequantize", "encoded", "quantize", "swapped"]
@@ -121,8 +121,9 @@ def encoded(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None =
     block = LAYOUTS[kind]
     source, target = numbers.reshape(-1, block.elements), found.reshape(-1, block.nbytes)
     step = max(1, _CHUNK // block.elements)
-    for start in range(0, len(source), step):
-        target[start : start + step] = ENCODERS[kind](source[start : start + step]).reshape(-1, block.nbytes)
+    with np.errstate(all="ignore"):  # encoders refuse scales that are not finite
+        for start in range(0, len(source), step):
+            target[start : start + step] = ENCODERS[kind](source[start : start + step]).reshape(-1, block.nbytes)
     return found
 
 
@@ -147,6 +148,8 @@ def _checked_importance(importance: Any, shape: tuple[int, ...], kind: StorageTy
         return None
     if plain_dtype(kind) is not None or kind is _T.BF16:
         raise OptionError(f"{kind.name} is lossless and takes no importance.", "Leave importance out.")
+    if kind in UNWEIGHTED:
+        raise OptionError(f"{kind.name} cannot be encoded by importance.", "Leave importance out, or choose Q8_0.")
     found = np.ascontiguousarray(importance, np.float32)
     if found.shape != shape[-1:]:
         raise ShapeError(f"quantize got an importance of shape {list(found.shape)} for rows of shape {list(shape)}.")

@@ -7,20 +7,22 @@ Each rule rounds as the format's reference implementation does. The searches for
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeOverflowError, UnsupportedError
+from rlx.errors import DtypeOverflowError, UnsupportedError, warn
 from rlx.gguf.decode import E2M1, ue4m3_table
 from rlx.gguf.searches import affine_search, nearest, symmetric_descent, symmetric_search
 from rlx.gguf.types import StorageType
 from rlx.installation import install_command
 
-__all__ = ["ENCODERS", "NEEDS_IMPORTANCE", "encode_foreign"]
+__all__ = ["ENCODERS", "NEEDS_IMPORTANCE", "UNWEIGHTED", "encode_foreign"]
 
 _F = np.float32
+_LARGEST_UE4M3 = 448
 _DIGITS = np.array([81, 27, 9, 3, 1], np.uint8)
 
 
@@ -287,7 +289,7 @@ def _mxfp4(x: np.ndarray) -> np.ndarray:
 
 def _ue4m3(x: np.ndarray) -> np.ndarray:
     """Positive numbers to unsigned E4M3: small ones to multiples of 2^-9; those that round to 256 or more to 448."""
-    x = np.minimum(x, _F(448))
+    x = np.minimum(x, _F(_LARGEST_UE4M3))
     bits = x.view(np.uint32)
     exponent = (bits >> 23).astype(np.int32) - 120
     normal = (exponent << 3) + (bits >> 20 & 7).astype(np.int32) + (bits >> 19 & 1).astype(np.int32)
@@ -297,7 +299,14 @@ def _ue4m3(x: np.ndarray) -> np.ndarray:
 
 def _nvfp4(x: np.ndarray) -> np.ndarray:
     groups = x.reshape(-1, 16)
-    e = _ue4m3(np.abs(groups).max(axis=1) / _F(6))
+    wanted = np.abs(groups).max(axis=1) / _F(6)
+    if wanted.max(initial=0) > _LARGEST_UE4M3:
+        warn(
+            f"A block's scale is {wanted.max():.3g}; NVFP4 stores its largest one, {_LARGEST_UE4M3}, instead:"
+            " numbers beyond 6 * 448 become smaller. Scale the array down, or store it as MXFP4.",
+            RuntimeWarning,
+        )
+    e = _ue4m3(wanted)
     codes = _nearest_e2m1(groups, ue4m3_table()[e][:, None])
     return _joined(e.reshape(-1, 4), _planes(codes.reshape(len(x), 64), 2, 4, 8))
 
@@ -341,8 +350,16 @@ ENCODERS: dict[StorageType, Callable[[np.ndarray], np.ndarray]] = {
 NEEDS_IMPORTANCE = frozenset({_T.IQ2_XXS, _T.IQ2_XS, _T.IQ1_S})
 
 
+UNWEIGHTED = frozenset({_T.Q1_0, _T.Q8_1, _T.Q8_K})  # types that libgguf does not encode
+# libgguf ends the process if fourth powers overflow; every scale is below the row's largest number
+_LARGEST_ROW = float(np.finfo(np.float16).max)
+
+
 def encode_foreign(rows: np.ndarray, kind: StorageType, importance: np.ndarray | None) -> np.ndarray:
-    """Encode rows [rows, n] with the libgguf package. Raises UnsupportedError if it is not installed."""
+    """Encode rows [..., n] of finite numbers with the libgguf package, also by importance.
+
+    Raises UnsupportedError if it is not installed, DtypeOverflowError for numbers beyond float16.
+    """
     try:
         libgguf = importlib.import_module("libgguf")
     except ImportError:
@@ -351,4 +368,17 @@ def encode_foreign(rows: np.ndarray, kind: StorageType, importance: np.ndarray |
             " which is not installed.",
             f"Run {install_command('gguf')}, or choose a type such as Q4_K, which needs no extra package.",
         ) from None
-    return libgguf.quantize_rows(rows, int(kind), importance)
+    largest = np.abs(rows).max(initial=0)
+    if largest > _LARGEST_ROW:
+        raise DtypeOverflowError(
+            f"The array's largest number is {largest:.3g}; libgguf encodes numbers of float16's range as {kind.name}.",
+            "Scale the array down, or store it as F32 or BF16.",
+        )
+    return libgguf.quantize_rows(rows, int(kind), None if importance is None else _of_ordinary_size(importance))
+
+
+def _of_ordinary_size(importance: np.ndarray) -> np.ndarray:
+    """An importance whose largest number is near 1, if it is far from it; only ratios have a meaning."""
+    largest = float(importance.max(initial=0))
+    exponent = math.frexp(largest)[1]
+    return importance if abs(exponent) < 32 else np.ldexp(importance, -exponent).astype(_F)

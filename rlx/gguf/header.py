@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -122,7 +123,10 @@ class Header(NamedTuple):
 
 
 def mapped(path: Path) -> memoryview:
-    """The bytes of a file, read on access. Raises FileFormatError for an empty file."""
+    """The bytes of a file, read on access. Raises FileFormatError for an empty file, and for a pipe or a device."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise FileFormatError(f"{path} is a pipe or a device; it cannot be mapped.", "Write the data to a file.")
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise FileFormatError(f"{path} is not a GGUF file: it is empty.", "Download or write the file again.")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import short_name
+from rlx.ir.extended import key_dtype_of
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
@@ -162,10 +163,13 @@ class _Writer:
         """An array in full if it is small, otherwise a free name."""
         if array.size > _INLINE_ELEMENTS:
             return self.bind(array, "constant", _summary(array))
+        if key_dtype_of(array.dtype) is not None:
+            return _bytes_of(array)
         if array.ndim == 0:
             return _scalar(array)
-        expression = f'array({array.tolist()!r}, "{array.dtype.name}")'
-        return expression if _same(_evaluate_array(array), array) else _bytes_of(array)
+        values = array.tolist()
+        readable = _same(np.array(_read(values), array.dtype), array)
+        return f'array({self.value(values)}, "{array.dtype.name}")' if readable else _bytes_of(array)
 
 
 _RESERVED = frozenset(
@@ -264,10 +268,6 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _evaluate_array(array: np.ndarray) -> np.ndarray:
-    return np.array(array.tolist(), array.dtype).reshape(array.shape)
-
-
 def _number(value: complex) -> str:
     """A Python number; nan and inf are names of the header."""
     if isinstance(value, complex):
@@ -288,11 +288,13 @@ def _plain(value: np.ndarray) -> str:
     return _bytes_of(value)
 
 
-def _read(number: complex) -> complex:
-    """The number that its printed form reads back as: the bits of a NaN are lost."""
+def _read(number: Any) -> Any:
+    """A number, or a list of numbers, as read back from its printed form: the bits of a NaN are lost."""
+    if isinstance(number, list):
+        return list(map(_read, number))
     if isinstance(number, complex):
         return complex(float(repr(number.real)), float(repr(number.imag)))
-    return float(repr(number))
+    return float(repr(number)) if isinstance(number, float) else number
 
 
 def _attempt(text: str, function: Callable[[str], float]) -> float | None:
@@ -310,7 +312,7 @@ def _scalar(value: np.ndarray) -> str:
 
 def _bytes_of(array: np.ndarray) -> str:
     content = np.ascontiguousarray(array).tobytes().hex()
-    return f'ndarray({array.shape!r}, "{array.dtype.name}", "{content}")'
+    return f'ndarray({array.shape!r}, "{(key_dtype_of(array.dtype) or array.dtype).name}", "{content}")'
 
 
 def _summary(array: np.ndarray) -> str:

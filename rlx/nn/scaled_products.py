@@ -24,6 +24,7 @@ __all__ = [
     "BlockScaleConfig",
     "cast_blocks",
     "get_scaled_dot_general_config",
+    "powers_above",
     "scaled_blocks",
     "scaled_dot_general",
     "scaled_matmul",
@@ -189,7 +190,7 @@ def _matmul(a: Any, b: Any) -> Array:
 
 def scaled_blocks(elements: Array, scales: Array) -> Array:
     """The float32 array that elements (..., K) and scales (..., S) stand for, where S divides K."""
-    size = elements.shape[-1] // scales.shape[-1]
+    size = elements.shape[-1] // max(scales.shape[-1], 1)  # rows without elements have no blocks
     return elements.astype(np.float32) * jnp.repeat(scales.astype(np.float32), size, axis=-1)
 
 
@@ -217,7 +218,13 @@ def _scales(wanted: Array, config: BlockScaleConfig) -> Array:
     """Scales of the dtype in question that are not below those wanted; for floats of eight bits, the nearest ones."""
     if np.dtype(config.scale_type) != np.dtype(jnp.float8_e8m0fnu):
         return jnp.minimum(wanted, float(ml_dtypes.finfo(np.dtype(config.scale_type)).max)).astype(config.scale_type)
-    fraction, exponent = jnp.frexp(wanted)
+    return powers_above(wanted).astype(config.scale_type)
+
+
+def powers_above(wanted: Array) -> Array:
+    """The least powers of two that float8_e8m0fnu has and that are not below the magnitudes; NaN for NaN."""
+    fraction, exponent = jnp.frexp(jnp.abs(wanted))
     exponent = jnp.where(fraction == 0.5, exponent - 1, exponent)
     exponent = jnp.clip(jnp.where(wanted == 0, _LEAST_EXPONENT, exponent), _LEAST_EXPONENT, _GREATEST_EXPONENT)
-    return jnp.ldexp(jnp.ones_like(wanted), exponent).astype(config.scale_type)
+    powers = jnp.ldexp(jnp.ones_like(wanted), exponent)
+    return jnp.where(jnp.isnan(wanted), wanted, powers)

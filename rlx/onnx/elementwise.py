@@ -11,6 +11,7 @@ import onnx
 
 import rlx.numpy as jnp
 from rlx import lax, nn
+from rlx.nn.scaled_products import powers_above
 from rlx.onnx.nodes import Node, operator, operators
 from rlx.scipy import special
 
@@ -182,12 +183,23 @@ def _to_small_float(x: Any, dtype: Any, saturate: bool) -> Any:
 
 @operator("Cast")
 def _cast(node: Node, x: Any) -> Any:
-    return converted(x, dtype_of_number(node["to"]), bool(node.get("saturate", 1)))
+    return _cast_to(node, x, dtype_of_number(node["to"]))
+
+
+def _cast_to(node: Node, x: Any, dtype: Any) -> Any:
+    saturate = bool(node.get("saturate", 1))
+    if jnp.dtype(dtype) != jnp.dtype(jnp.float8_e8m0fnu) or x.dtype == jnp.dtype(dtype):
+        return converted(x, dtype, saturate)
+    if node.get("round_mode", "up") != "up":
+        raise node.unsupported(f"rounds to E8M0 by {node['round_mode']!r}", "Export the model with round_mode='up'.")
+    numbers = jnp.asarray(x).astype(np.float32)
+    infinite = jnp.where(jnp.isinf(numbers), np.float32(2.0**127 if saturate else np.nan), numbers)
+    return powers_above(infinite).astype(dtype)
 
 
 @operator("CastLike")
 def _cast_like(node: Node, x: Any, like: Any) -> Any:
-    return converted(x, like.dtype, bool(node.get("saturate", 1)))
+    return _cast_to(node, x, like.dtype)
 
 
 @operator("BitCast")

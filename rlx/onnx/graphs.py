@@ -11,7 +11,7 @@ import onnx.numpy_helper
 
 import rlx
 import rlx.numpy as jnp
-from rlx.errors import UnsupportedError
+from rlx.errors import RlxError, UnsupportedError
 from rlx.onnx.nodes import Node, operators
 
 __all__ = ["Interpreter", "array_of", "unsupported_in"]
@@ -139,10 +139,14 @@ class Interpreter:
         described = Node(node.op_type, node.name or f"{number}", version, attributes, list(node.output), names)
         operation = operators[key]
         inside = node.op_type in _CONTROL  # its subgraphs also see the outer values
-        if not inside and all(x is None or isinstance(x, np.ndarray) for x in inputs):
-            with rlx.ensure_compile_time_eval():
-                return [_numpy(x) for x in _several(operation(described, *inputs))]
-        return _several(operation(described, *inputs))
+        try:
+            if not inside and all(x is None or isinstance(x, np.ndarray) for x in inputs):
+                with rlx.ensure_compile_time_eval():
+                    return [_numpy(x) for x in _several(operation(described, *inputs))]
+            return _several(operation(described, *inputs))
+        except RlxError as error:
+            error.add_note(f"This happened in the node {described.name!r} ({node.op_type}) of the ONNX model.")
+            raise
 
     def _scope(self, values: dict[str, Any]) -> Callable[[Any, Sequence[Any]], list[Any]]:
         def run(graph: Any, inputs: Sequence[Any]) -> list[Any]:

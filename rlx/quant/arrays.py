@@ -10,12 +10,12 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import DtypeError, OptionError, ShapeError
+from rlx.errors import DtypeError, OptionError, ShapeError, warn
 from rlx.gguf.blocks import dequantize as decode_gguf
 from rlx.gguf.blocks import quantize as encode_gguf
 from rlx.gguf.types import StorageType
 from rlx.nn.scaled_products import BlockScaleConfig, cast_blocks, scaled_blocks
-from rlx.quant.scales import QuantizedScales, quantized_scales
+from rlx.quant.scales import LEAST_SCALE, QuantizedScales, quantized_scales
 from rlx.quant.schemes import QuantScheme, scheme_of
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
@@ -23,12 +23,12 @@ from rlx.trees.tree import register_dataclass
 
 __all__ = ["NF4_LEVELS", "QuantizedArray", "decode", "dequantize", "double_quantize", "quantize", "unpaired"]
 
-LEAST_SCALE = 1e-6
 NF4_LEVELS = np.array([
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 ], np.float32)  # fmt: skip
+_LARGEST_MXFP4 = 3 * 2.0**126
 _FLOATS = {"fp8e4m3": jnp.float8_e4m3fn, "fp8e5m2": jnp.float8_e5m2}
 _MIXED = {
     "mxfp4": BlockScaleConfig("mxfp4", 32, jnp.float4_e2m1fn, jnp.float8_e8m0fnu),
@@ -108,11 +108,13 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
       scheme: a QuantScheme or its name.
       axis: the axis of the blocks, which is the contracted axis of products. For a matrix, 0 means -2.
 
-    Returns a QuantizedArray. Scales are max|x| / q_max of a block, at least 1e-6, and codes are rounded to the nearest,
-    ties to even.
+    Returns a QuantizedArray. Scales are max|x| / q_max of a block, at least the smallest normal float32, and codes are
+    rounded to the nearest, ties to even. A block with a NaN or an infinity stands for NaNs; in "fp8e4m3" and
+    "fp8e5m2" only these elements do. The two have no scales: larger numbers than theirs become the largest, with a
+    RuntimeWarning if the array is not traced.
 
     Raises OptionError for an unknown scheme, ShapeError if the axis is not a multiple of the block, DtypeError for an
-    array that is not floating.
+    array that is not floating, DtypeOverflowError for a NaN, an infinity or too large numbers in GGUF's types.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -203,14 +205,19 @@ def _blocked_axis(rank: int, axis: int) -> int:
 def _encode(rows: Array, scheme: QuantScheme) -> tuple[Any, Any, Any, Any]:
     """Elements, scales, zeros and global scale of rows [..., k]."""
     kind = scheme.kind
+    rows = jnp.where(jnp.isinf(rows), np.float32(np.nan), rows)
     if kind in _FLOATS:
         largest = float(jnp.finfo(_FLOATS[kind]).max)
+        _report_saturation(rows, largest, scheme)
         return jnp.clip(rows, -largest, largest).astype(_FLOATS[kind]), None, None, None
     if kind in _MIXED:
         over = None
         if kind == "nvfp4":  # so that the largest block's scale is the largest that a scale can be
-            over = jnp.maximum(jnp.max(jnp.abs(rows)) / np.float32(6 * 448), np.float32(np.finfo(np.float32).tiny))
+            known = jnp.where(jnp.isnan(rows), 0, jnp.abs(rows))
+            over = jnp.maximum(jnp.max(known, initial=0) / np.float32(6 * 448), np.float32(LEAST_SCALE))
             rows = rows / over
+        else:  # the next number, 4 * 2**126, is not a float32
+            rows = jnp.clip(rows, -_LARGEST_MXFP4, _LARGEST_MXFP4)
         elements, scales = cast_blocks(rows, _MIXED[kind])
         codes = lax.bitcast_convert_type(elements, jnp.uint4).astype(np.uint8)
         return _pairs(codes), scales, None, over
@@ -230,6 +237,18 @@ def _encode(rows: Array, scheme: QuantScheme) -> tuple[Any, Any, Any, Any]:
         return _pairs(codes.reshape(rows.shape), high_first=True), scales, None, None
     codes = jnp.clip(jnp.rint(scaled), -largest, largest).astype(np.int8).reshape(rows.shape)
     return (codes if kind == "int8" else _pairs((codes + 8).astype(np.uint8))), scales, None, None
+
+
+def _report_saturation(rows: Array, largest: float, scheme: QuantScheme) -> None:
+    """Warn of numbers beyond the largest one; traced numbers are not known."""
+    if isinstance(rows, Tracer):
+        return
+    beyond = int(jnp.sum(jnp.abs(rows) > largest))
+    if beyond:
+        warn(
+            f"{beyond} numbers are larger than {largest:g}, the largest of {scheme}, and become this number.",
+            RuntimeWarning,
+        )
 
 
 def _half_bytes(scales: Array) -> Array:

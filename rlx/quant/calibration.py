@@ -9,10 +9,10 @@ import numpy as np
 
 from rlx.errors import NanError, OptionError
 from rlx.quant.records import CalibrationEntry, CalibrationRecord
+from rlx.quant.scales import LEAST_SCALE
 
 __all__ = ["METHODS", "Calibrator", "calibrate"]
 
-_LEAST_SCALE = 1e-6
 _TOP = 127
 _CODES = 128  # that a histogram is seen through
 _EMPTY = 1e-4  # counts that an empty bin has
@@ -102,8 +102,8 @@ class Calibrator:
         return min(float(self.width * bins), self.largest)
 
     def scale(self) -> float:
-        """The scale of int8 codes: threshold / 127, at least 1e-6."""
-        return max(self.threshold() / _TOP, _LEAST_SCALE)
+        """The scale of int8 codes: threshold / 127, at least the smallest normal float32."""
+        return max(self.threshold() / _TOP, LEAST_SCALE)
 
     def _by_squares(self) -> int:
         """After how many bins rounding loses the least by squares."""

@@ -15,8 +15,9 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.trees.tree import register_dataclass
 
-__all__ = ["LEVELS", "QuantizedScales", "quantized_scales"]
+__all__ = ["LEAST_SCALE", "LEVELS", "QuantizedScales", "quantized_scales"]
 
+LEAST_SCALE = float(np.finfo(np.float32).tiny)  # of all schemes with float32 scales: quotients stay normal numbers
 _EXPONENTS = 7
 
 

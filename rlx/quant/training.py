@@ -12,6 +12,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.numpy.promotion import canonical_axis
+from rlx.quant.scales import LEAST_SCALE
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.replay import block
@@ -19,7 +20,6 @@ from rlx.trace.replay import block
 __all__ = ["fake_quantize", "first_scale", "lsq", "observed_scale", "range_of"]
 
 _BITS = (2, 4, 8)
-LEAST_SCALE = 1e-6
 STRAIGHT_THROUGH = ("identity", "clipped", "tanh", "hard_tanh")
 
 
@@ -35,7 +35,9 @@ def range_of(bits: int) -> int:
 
 
 def observed_scale(x: Any, bits: int = 8, axis: int | None = None, before: Any = None, decay: float = 0.9) -> Array:
-    """max|x| / q_max, at least 1e-6: of the whole array, or of each position along an axis (shaped to broadcast).
+    """max|x| / q_max: of the whole array, or of each position along an axis (shaped to broadcast).
+
+    It is at least the smallest normal float32.
 
     Args:
       x: floating numbers; bits, axis: as fake_quantize's.
@@ -48,7 +50,7 @@ def observed_scale(x: Any, bits: int = 8, axis: int | None = None, before: Any =
 
     >>> import numpy as np
     >>> observed_scale(np.array([[1.0, -127.0], [0.0, 0.0]], np.float32), axis=0).tolist()
-    [[1.0], [9.999999974752427e-07]]
+    [[1.0], [1.1754943508222875e-38]]
     >>> first = observed_scale(np.array([127.0], np.float32))
     >>> observed_scale(np.array([254.0], np.float32), before=first, decay=0.5).item()
     1.5
@@ -174,9 +176,7 @@ def _along(scale: Array, value: Array, axis: int | None) -> Array:
     """Scales shaped to broadcast along an axis."""
     if axis is None:
         if scale.ndim and scale.size != 1:
-            raise ShapeError(
-                f"A scale of {list(scale.shape)} without an axis.", "Pass its axis: axis=0."
-            )
+            raise ShapeError(f"A scale of {list(scale.shape)} without an axis.", "Pass its axis: axis=0.")
         return scale.reshape(())
     axis = canonical_axis(axis, value.ndim, "quant")
     wanted = [1] * value.ndim

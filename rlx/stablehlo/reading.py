@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,10 +16,13 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.call.scopes import ensure_compile_time_eval
 from rlx.call.stages import ShapeDtypeStruct
-from rlx.errors import FileFormatError, UnsupportedError
+from rlx.errors import FileFormatError, InputTypeError, UnsupportedError
 from rlx.export.exported import Exported, export
+from rlx.export.sizes import symbolic_shape
 from rlx.installation import install_command
+from rlx.ir.types import dtype_kind, is_narrow
 from rlx.scipy import special
+from rlx.stablehlo.custom_calls import call_by_name, is_known_call
 from rlx.stablehlo.text import DTYPES
 from rlx.standalone.spelling import entering
 from rlx.trace.text import dtype as dtype_named
@@ -31,13 +35,15 @@ Rule = Callable[["_Reader", Any, Values], Any]
 rules: dict[str, Rule] = {}
 
 
-def import_stablehlo(text: str) -> Exported:
+def import_stablehlo(text: str | bytes) -> Exported:
     """Import a StableHLO module, for example from `Exported.stablehlo()` or `jax.export`.
 
     Args:
-      text: MLIR text, or bytecode, with a public function `main`.
+      text: MLIR text, MLIR bytecode, or a portable artifact (`jax.export.Exported.mlir_module_serialized`), with a
+        public function `main`.
 
-    Returns: an Exported: takes the arguments of `main`, returns its result or a tuple of results.
+    Returns: an Exported: takes the arguments of `main`, returns its result or a tuple of results. Unknown sizes are
+      symbolic; jax.export's names of sizes are kept.
 
     Raises: FileFormatError if the module does not parse or verify; UnsupportedError, which lists all unsupported
       operations, or if the package jaxlib, which provides the parser, is not installed.
@@ -54,7 +60,7 @@ def import_stablehlo(text: str) -> Exported:
         raise FileFormatError("The module has no function main.", "Its public function must have this name.")
     if missing := reader.missing():
         raise UnsupportedError(f"The module has operations that rlx does not read: {', '.join(missing)}.")
-    types: list[Any] = [ShapeDtypeStruct(*_type_of(a.type)) for a in main.regions[0].blocks[0].arguments]
+    types = _argument_types(main)
 
     def function(*arguments: Any) -> Any:
         found = reader.call(main, arguments)
@@ -62,6 +68,27 @@ def import_stablehlo(text: str) -> Exported:
 
     function.__name__ = _title(module)
     return export(function)(*types)
+
+
+def _argument_types(main: Any) -> list[Any]:
+    """The types of the arguments; the names of their unknown sizes are in the messages of jax.export's assertions."""
+    arguments = list(main.regions[0].blocks[0].arguments)
+    said = next(iter(re.findall(r"polymorphic shapes specifications: (.*?)\. Obtained", str(main))), "")
+    shapes = iter([symbolic_shape(f"({s})") for s in re.findall(r"\.shape = \(([^()]*(?:\([^()]*\)[^()]*)*)\)", said)])
+    known = [str(a.type) for a in arguments]
+    names = itertools.count()
+    types: list[Any] = []
+    for text in known:
+        shape, dtype = _type_with_unknowns(text)
+        if None in shape:
+            fresh = [f"size_{next(names)}" if n is None else str(n) for n in shape]
+            shape = next(shapes, None) or symbolic_shape(", ".join(fresh))
+        types.append(_struct(shape, dtype))
+    return types
+
+
+def _struct(shape: Any, dtype: Any) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, dtype)
 
 
 def _title(module: Any) -> str:
@@ -78,22 +105,35 @@ def _bindings() -> Any:
     importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
-    for name in ("stablehlo", "chlo"):
+    for name in ("stablehlo", "chlo", "sdy"):
         importlib.import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(context)
     return ir, context
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str | bytes) -> Any:
+    if not isinstance(text, (str, bytes, bytearray)):
+        raise InputTypeError(f"import_stablehlo got a {type(text).__name__}.", "Give the module's text or bytes.")
     ir, context = _bindings()
     reason = ""
     try:
         with context:
-            module = ir.Module.parse(text)
+            module = ir.Module.parse(text) if isinstance(text, str) else _from_bytes(ir, context, bytes(text))
             module.operation.verify()
         return module
     except (ir.MLIRError, ValueError) as error:
         reason = str(error)
     raise FileFormatError(f"The text is not a StableHLO module: {reason[:2000]}")
+
+
+def _from_bytes(ir: Any, context: Any, data: bytes) -> Any:
+    """A module from text, bytecode, or a portable artifact, which is bytecode of a versioned dialect."""
+    if data.startswith(_BYTECODE) and _ARTIFACT in data[:64]:
+        dialect = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
+        return dialect.deserialize_portable_artifact(context, data)
+    return ir.Module.parse(data)
+
+
+_BYTECODE, _ARTIFACT = b"ML\xefR", b"StableHLO_v"
 
 
 def _dtype(text: str) -> Any:
@@ -106,10 +146,18 @@ def _dtype(text: str) -> Any:
 
 def _type_of(type: Any) -> tuple[tuple[int, ...], Any]:
     """Shape and dtype of an MLIR type. Raises UnsupportedError except for arrays with known shapes."""
-    found = re.fullmatch(r"tensor<((?:\d+x)*)(complex<\w+>|\w+)>", str(type))
+    shape, dtype = _type_with_unknowns(str(type))
+    if None in shape:
+        raise UnsupportedError(f"The sizes of a value of type {type} are not known.")
+    return shape, dtype
+
+
+def _type_with_unknowns(text: str) -> tuple[tuple[Any, ...], Any]:
+    """Shape and dtype of an MLIR type; None for unknown sizes."""
+    found = re.fullmatch(r"tensor<((?:(?:\d+|\?)x)*)(complex<\w+>|\w+)(?:, #stablehlo\.bounds<[^>]*>)?>", text)
     if found is None:
-        raise UnsupportedError(f"rlx has no values of type {type}.", "Shapes must be numbers, without encodings.")
-    return tuple(int(n) for n in found[1].split("x") if n), _dtype(found[2])
+        raise UnsupportedError(f"rlx has no values of type {text}.", "Arrays must have a known rank.")
+    return tuple(None if n == "?" else int(n) for n in found[1].split("x") if n), _dtype(found[2])
 
 
 class _Reader:
@@ -131,7 +179,9 @@ class _Reader:
                 for block in region.blocks:
                     for inner in block.operations:
                         name = inner.operation.name
-                        if name not in rules and name not in _ENDS:
+                        if name == "stablehlo.custom_call" and not is_known_call(inner.operation):
+                            found.add(f"{name} @{inner.operation.attributes['call_target_name']}".replace('"', ""))
+                        elif name not in rules and name not in _ENDS:
                             found.add(name)
                         look(inner.operation)
 
@@ -155,12 +205,20 @@ class _Reader:
                 op = operation.operation
                 if op.name in _ENDS:
                     return [self.read(v) for v in op.operands]
-                found = rules[op.name](self, op, [self.read(v) for v in op.operands])
+                found = self.results(op, [self.read(v) for v in op.operands])
                 found = found if isinstance(found, (tuple, list)) else [found]
                 self.stack[-1].update(zip(op.results, found, strict=True))
             return []
         finally:
             self.stack.pop()
+
+    def results(self, op: Any, operands: list[Any]) -> Any:
+        """The results of an operation; of integers that are known, now: shapes are computed from sizes."""
+        if not operands or op.regions or op.name in _NEVER_NOW or not all(map(_is_size, operands)):
+            return rules[op.name](self, op, operands)
+        with ensure_compile_time_eval():
+            found = rules[op.name](self, op, operands)
+            return [np.asarray(x) for x in (found if isinstance(found, (tuple, list)) else [found])]
 
     def read(self, value: Any) -> Any:
         """The value of an operand, from this block or an enclosing one."""
@@ -183,7 +241,15 @@ class _Reader:
         return run
 
 
-_ENDS = {"func.return", "stablehlo.return"}
+def _is_size(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biu" and x.ndim < 2
+
+
+_NEVER_NOW = {
+    "func.call", "stablehlo.composite", "stablehlo.custom_call", "stablehlo.optimization_barrier",
+    "stablehlo.dynamic_broadcast_in_dim", "stablehlo.dynamic_iota",
+}  # fmt: skip
+_ENDS = {"func.return", "stablehlo.return", "sdy.return"}
 
 
 # ------------------------------------------------------------------ attributes
@@ -214,6 +280,10 @@ def _numbers(op: Any, name: str) -> dict[str, Any]:
     }
     found |= {k: int(v) for k, v in re.findall(r"(\w+) = (\d+)", text)}
     return found
+
+
+def _dtype_out(op: Any) -> Any:
+    return _type_with_unknowns(str(op.results[0].type))[1]
 
 
 def _out(op: Any) -> tuple[tuple[int, ...], Any]:
@@ -309,12 +379,12 @@ def _compare(r: _Reader, op: Any, xs: Values) -> Any:
 
 @rule("stablehlo.convert")
 def _convert(r: _Reader, op: Any, xs: Values) -> Any:
-    return lax.convert_element_type(xs[0], _out(op)[1])
+    return lax.convert_element_type(xs[0], _dtype_out(op))
 
 
 @rule("stablehlo.bitcast_convert")
 def _bitcast(r: _Reader, op: Any, xs: Values) -> Any:
-    return lax.bitcast_convert_type(xs[0], _out(op)[1])
+    return lax.bitcast_convert_type(xs[0], _dtype_out(op))
 
 
 @rule("stablehlo.reduce_precision")
@@ -326,29 +396,33 @@ def _reduce_precision(r: _Reader, op: Any, xs: Values) -> Any:
 @rule("stablehlo.constant")
 def _constant(r: _Reader, op: Any, xs: Values) -> Any:
     shape, dtype = _out(op)
-    if np.dtype(dtype).kind == "c":
-        return _complex_constant(str(op), shape, dtype)
+    if is_narrow(dtype) or dtype_kind(dtype) == "c":
+        return _constant_of(str(op), shape, dtype)
     found = np.array(op.attributes["value"])
-    if found.dtype != dtype and found.dtype.itemsize == np.dtype(dtype).itemsize and found.dtype.kind in "uV":
-        found = found.view(dtype)
     return np.broadcast_to(found.astype(dtype), shape).copy()  # a literal if it has no axes
 
 
-def _complex_constant(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Parsed from text, as the bindings do not support complex numbers."""
-    data = re.search(r'"0x([0-9A-Fa-f]*)"', text)
-    if data is not None:
-        return np.frombuffer(bytes.fromhex(data[1]), dtype).reshape(shape).copy()
-    part = np.dtype(f"f{np.dtype(dtype).itemsize // 2}")
+_TOKEN = re.compile(r"0x[0-9A-Fa-f]+|true|false|-?\d[\d.]*(?:[eE][+-]?\d+)?")
 
-    def number(word: str) -> Any:
-        if not word.startswith("0x"):
-            return float(word)
-        return np.frombuffer(bytes.fromhex(word[2:].zfill(2 * part.itemsize))[::-1], part)[0]
 
-    pairs = re.findall(r"\(([^,()]+), *([^,()]+)\)", text)
-    values = np.array([complex(number(a.strip()), number(b.strip())) for a, b in pairs], dtype)
-    return np.full(shape, values[0], dtype) if len(pairs) == 1 else values.reshape(shape)
+def _constant_of(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array from text like dense<[1, 2]>, as the bindings do not support narrow and complex numbers."""
+    body = text[text.index("dense<") + 6 : text.rindex("> : ")]
+    if body.startswith('"0x'):
+        found = np.frombuffer(bytes.fromhex(body[3:-1]), dtype)
+    else:
+        part = np.dtype(f"f{dtype.itemsize // 2}") if dtype_kind(dtype) == "c" else dtype
+        numbers = np.array([_number_of(token, part) for token in _TOKEN.findall(body)], part)
+        found = numbers.view(dtype)
+    return (np.full(shape, found[0], dtype) if found.size == 1 else found.reshape(shape)).copy()
+
+
+def _number_of(token: str, dtype: Any) -> Any:
+    if token.startswith("0x") and dtype_kind(dtype) == "f":
+        return np.frombuffer(int(token, 16).to_bytes(dtype.itemsize, "little"), dtype)[0]
+    if token in ("true", "false"):
+        return token == "true"
+    return np.asarray(float(token) if dtype_kind(dtype) == "f" else int(token, 0)).astype(dtype)[()]
 
 
 @rule("stablehlo.optimization_barrier")
@@ -360,6 +434,66 @@ def _barrier(r: _Reader, op: Any, xs: Values) -> Any:
 def _call(r: _Reader, op: Any, xs: Values) -> Any:
     name = str(op.attributes["callee" if op.name == "func.call" else "decomposition"]).lstrip("@")
     return r.call(r.functions[name], xs)
+
+
+@rule("stablehlo.custom_call")
+def _custom_call(r: _Reader, op: Any, xs: Values) -> Any:
+    return call_by_name(op, xs)
+
+
+@rule("sdy.sharding_constraint", "sdy.mesh")
+def _sharding(r: _Reader, op: Any, xs: Values) -> Any:
+    """Values are the same, however they are divided."""
+    return xs
+
+
+@rule("stablehlo.rng_bit_generator")
+def _random_bits(r: _Reader, op: Any, xs: Values) -> Any:
+    shape, dtype = _type_of(op.results[1].type)
+    return lax.rng_bit_generator(xs[0], shape, dtype, lax.RandomAlgorithm[f"RNG_{_word(op, 'rng_algorithm')}"])
+
+
+# ------------------------------------------------------------------ sizes that are computed
+def _known(x: Any, what: str) -> tuple[int, ...]:
+    """The numbers of an operand that follows from sizes."""
+    if not isinstance(x, (np.ndarray, np.generic)):
+        raise UnsupportedError(f"The module computes {what} from values of arrays.", "Only sizes may determine sizes.")
+    return tuple(int(n) for n in np.ravel(x))
+
+
+@rule("stablehlo.get_dimension_size")
+def _dimension_size(r: _Reader, op: Any, xs: Values) -> Any:
+    return np.asarray(xs[0].shape[int(op.attributes["dimension"])], np.int32)
+
+
+@rule("stablehlo.dynamic_broadcast_in_dim")
+def _dynamic_broadcast(r: _Reader, op: Any, xs: Values) -> Any:
+    return lax.broadcast_in_dim(xs[0], _known(xs[1], "a shape"), _list(op, "broadcast_dimensions"))
+
+
+@rule("stablehlo.dynamic_reshape")
+def _dynamic_reshape(r: _Reader, op: Any, xs: Values) -> Any:
+    return lax.reshape(xs[0], _known(xs[1], "a shape"))
+
+
+@rule("stablehlo.dynamic_iota")
+def _dynamic_iota(r: _Reader, op: Any, xs: Values) -> Any:
+    return lax.broadcasted_iota(_dtype_out(op), _known(xs[0], "a shape"), int(op.attributes["iota_dimension"]))
+
+
+@rule("stablehlo.real_dynamic_slice")
+def _real_dynamic_slice(r: _Reader, op: Any, xs: Values) -> Any:
+    return lax.slice(xs[0], *(_known(x, "the limits of a slice") for x in xs[1:]))
+
+
+@rule("stablehlo.dynamic_pad")
+def _dynamic_pad(r: _Reader, op: Any, xs: Values) -> Any:
+    return lax.pad(xs[0], xs[1], list(zip(*(_known(x, "a padding") for x in xs[2:]), strict=True)))
+
+
+@rule("stablehlo.dynamic_gather")
+def _dynamic_gather(r: _Reader, op: Any, xs: Values) -> Any:
+    return _gathered(op, xs[0], xs[1], _known(xs[2], "the sizes of slices"))
 
 
 # ------------------------------------------------------------------ shapes
@@ -526,7 +660,7 @@ def _dot(r: _Reader, op: Any, xs: Values) -> Any:
     n = _numbers(op, "dot_dimension_numbers")
     contracting = n.get("lhs_contracting_dimensions", ()), n.get("rhs_contracting_dimensions", ())
     batch = n.get("lhs_batching_dimensions", ()), n.get("rhs_batching_dimensions", ())
-    return lax.dot_general(xs[0], xs[1], (contracting, batch), _precision(op), preferred_element_type=_out(op)[1])
+    return lax.dot_general(xs[0], xs[1], (contracting, batch), _precision(op), preferred_element_type=_dtype_out(op))
 
 
 def _precision(op: Any) -> str | None:
@@ -588,13 +722,17 @@ def _fft(r: _Reader, op: Any, xs: Values) -> Any:
 
 
 # ------------------------------------------------------------------ elements by index
-def _indices(r: _Reader, indices: Any, at: int) -> Any:
+def _indices(indices: Any, at: int) -> Any:
     """Indices with components along the last axis."""
     return indices[..., None] if at == indices.ndim else jnp.moveaxis(indices, at, -1)
 
 
 @rule("stablehlo.gather")
 def _gather(r: _Reader, op: Any, xs: Values) -> Any:
+    return _gathered(op, xs[0], xs[1], _list(op, "slice_sizes"))
+
+
+def _gathered(op: Any, operand: Any, indices: Any, sizes: Sequence[int]) -> Any:
     n = _numbers(op, "dimension_numbers")
     numbers = lax.GatherDimensionNumbers(
         n.get("offset_dims", ()),
@@ -603,8 +741,7 @@ def _gather(r: _Reader, op: Any, xs: Values) -> Any:
         n.get("operand_batching_dims", ()),
         n.get("start_indices_batching_dims", ()),
     )
-    where = _indices(r, xs[1], n.get("index_vector_dim", 0))
-    return lax.gather(xs[0], where, numbers, _list(op, "slice_sizes"), mode="clip")
+    return lax.gather(operand, _indices(indices, n.get("index_vector_dim", 0)), numbers, sizes, mode="clip")
 
 
 @rule("stablehlo.scatter")
@@ -629,7 +766,7 @@ def _scatter(r: _Reader, op: Any, xs: Values) -> Any:
     kind = _body_kind(op)
     if kind not in functions:
         raise UnsupportedError("rlx reads scatters that set, add, multiply or take extremes only.")
-    where = _indices(r, xs[1], n.get("index_vector_dim", 0))
+    where = _indices(xs[1], n.get("index_vector_dim", 0))
     return functions[kind](xs[0], where, xs[2], numbers, mode="drop")
 
 

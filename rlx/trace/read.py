@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, wrap
+from rlx.array import ConcreteArray, array_of_type
 from rlx.errors import RlxError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
@@ -30,7 +30,7 @@ from rlx.trace import text as vocabulary
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import Primitive, registry
 
-__all__ = ["Unreadable", "evaluate_size", "read_program"]
+__all__ = ["Unreadable", "evaluate_number", "evaluate_size", "read_program"]
 
 MOST_CHARACTERS = 1 << 28
 LARGEST_SIZE = 1 << 62
@@ -78,8 +78,17 @@ def _reason(failure: Exception) -> str:
 
 def evaluate_size(text: str, sizes: Mapping[str, int]) -> int:
     """The value of an expression of sizes: `2*b + 1`. Raises Unreadable for anything else."""
+    return _size(_expression(text), sizes)
+
+
+def evaluate_number(text: str, sizes: Mapping[str, int]) -> int | float:
+    """The value of an expression of sizes and numbers: `1.0 / (2*b)`. Raises Unreadable for anything else."""
+    return _arithmetic(_expression(text), sizes)
+
+
+def _expression(text: str) -> ast.expr:
     try:
-        return _size(ast.parse(text.strip(), mode="eval").body, sizes)
+        return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         reason = f"{text!r:.80} is not an expression of sizes"
     raise Unreadable(reason)
@@ -205,7 +214,7 @@ class _Reader:
         if default is None:
             raise Unreadable("a constant has no value")
         value = self.value(default, {})
-        array = value if isinstance(value, ConcreteArray) else wrap(np.asarray(value), type.weak)
+        array = value if isinstance(value, ConcreteArray) else array_of_type(np.asarray(value), type)
         if array.type.strong() is not type.strong():
             raise Unreadable(f"a constant is {array.type!r} instead of {type!r}")
         return array

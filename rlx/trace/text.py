@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, asarray_numpy, wrap
+from rlx.array import ConcreteArray, array_of_type, asarray_numpy, wrap
 from rlx.errors import RlxError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.program import Origin, Program
-from rlx.ir.types import TensorType, dtype_named, supported_dtypes
+from rlx.ir.types import TensorType, dtype_named, is_key, supported_dtypes
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import registry
 
@@ -67,8 +67,13 @@ def array(values: Any, name: str) -> np.ndarray:
 
 
 def ndarray(shape: tuple[int, ...], name: str, content: str) -> np.ndarray:
-    """An array from its bytes in hexadecimal."""
-    return np.frombuffer(bytes.fromhex(content), dtype(name)).reshape(shape)
+    """An array, or random keys, from the bytes in hexadecimal."""
+    return np.frombuffer(bytes.fromhex(content), _record_of(dtype(name))).reshape(shape)
+
+
+def _record_of(dtype: Any) -> np.dtype:
+    """The dtype in memory."""
+    return dtype.record if is_key(dtype) else dtype
 
 
 def weak(value: Any, name: str) -> ConcreteArray:
@@ -125,9 +130,15 @@ def _record(function: FunctionType, name: str) -> Program:
     if captured:
         raise RlxError(f"The printed program {name} uses values that are not its own.")
     count = len(inputs)
-    arrays = [p.default if isinstance(p.default, ConcreteArray) else wrap(asarray_numpy(p.default)) for p in constants]
+    arrays = [_constant(p.default, tensor(p.annotation)) for p in constants]
     pairs = zip(recorded.inputs[count:], arrays, strict=True)
     return recorded.replace(inputs=recorded.inputs[:count], constants=pairs)
+
+
+def _constant(value: Any, type: TensorType) -> ConcreteArray:
+    if isinstance(value, ConcreteArray):
+        return value
+    return array_of_type(value, type) if is_key(type.dtype) else wrap(asarray_numpy(value))
 
 
 def program_from_text(text: str, bindings: Mapping[str, Any] | None = None) -> Program:

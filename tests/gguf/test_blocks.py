@@ -161,6 +161,7 @@ def test_shapes_are_kept() -> None:
 
 
 # ---------------------------------------------------------------- encoding
+@pytest.mark.filterwarnings("ignore:A block's scale is")
 @pytest.mark.parametrize("kind", OWN, ids=names)
 def test_encoded_bytes_are_those_of_libgguf(kind: StorageType) -> None:
     """K types included, whose scales are found by a search."""
@@ -319,3 +320,38 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_type_has_a_decoder() -> None:
     """Or is plain."""
     assert set(DECODERS) | set(PLAIN) == set(StorageType)
+
+
+# ---------------------------------------------------------------- numbers that libgguf cannot take
+WEIGHTED = [
+    kind for kind in StorageType if gguf.layout(kind).elements > 1 and kind.name not in ("Q1_0", "Q8_1", "Q8_K")
+]
+
+
+@pytest.mark.parametrize("kind", WEIGHTED, ids=names)
+def test_numbers_by_importance_are_finite_or_refused(kind: StorageType) -> None:
+    """Large numbers end libgguf's process, or become NaN, so they do not reach it; importances of any size do."""
+    pytest.importorskip("libgguf")
+    x = np.random.default_rng(0).standard_normal((2, 256)).astype(np.float32)
+    ordinary = np.linspace(0.5, 1, 256, dtype=np.float32)
+    expected = gguf.quantize(x, kind, ordinary)
+    for factor in (2.0**100, 2.0**-100):
+        np.testing.assert_array_equal(gguf.quantize(x, kind, ordinary * np.float32(factor)), expected)
+    for importance in (np.full(256, 3e38), np.full(256, 1e-44), np.zeros(256), np.where(np.arange(256) == 3, 3e38, 1)):
+        assert np.isfinite(gguf.dequantize(gguf.quantize(x, kind, importance), kind)).all()
+    for large in (np.full((1, 256), 1e30), x * 1e20, x * 1e10, x * 1e6, np.full((1, 256), -70_000.0)):
+        with pytest.raises(DtypeOverflowError, match="float16's range"):
+            gguf.quantize(large, kind, ordinary)
+
+
+def test_importance_where_there_is_none() -> None:
+    """Types that libgguf does not encode."""
+    for kind in ("Q8_1", "Q8_K", "Q1_0"):
+        with pytest.raises(OptionError, match="by importance"):
+            gguf.quantize(np.ones((1, 256), np.float32), kind, np.ones(256, np.float32))
+
+
+def test_saturated_scales_are_reported() -> None:
+    """The format's reference implementation stores the largest scale without a word."""
+    with pytest.warns(RuntimeWarning, match="NVFP4 stores its largest one"):
+        gguf.quantize(np.full((1, 64), 1e4, np.float32), "NVFP4")

@@ -274,3 +274,11 @@ def test_mutations_take_little_memory(tmp_path: Path) -> None:
             assert tracemalloc.get_traced_memory()[1] - before < MEMORY
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_pipes_are_refused(tmp_path: Path) -> None:
+    """Opening one would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileFormatError, match="is a pipe or a device"):
+        gguf.GGUFFile(tmp_path / "pipe")

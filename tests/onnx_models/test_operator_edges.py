@@ -62,3 +62,38 @@ def test_operator(name: str) -> None:
     for a, b in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
         np.testing.assert_array_equal(a, b)
         assert np.asarray(a).dtype == b.dtype
+
+
+def test_scales_are_rounded_up() -> None:
+    """To powers of two; zero to the least one, and infinities to the largest unless they become NaN."""
+    for saturate, infinite in ((1, 2.0**127), (0, np.nan)):
+        numbers = np.array([1.1, 2.0, 0.0, 3e-39, np.inf, np.nan], F)
+        node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT8E8M0, saturate=saturate)
+        given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
+        results = [helper.make_tensor_value_info("y", TensorProto.FLOAT8E8M0, [6])]
+        model = helper.make_model(helper.make_graph([node], "one", given, results))
+        function, parameters = rlx.onnx.load(model)
+        found = np.asarray(function(parameters, numbers)).astype(F)
+        np.testing.assert_array_equal(found, np.array([2.0, 2.0, 2.0**-127, 2.0**-127, infinite, np.nan], F))
+
+
+def test_errors_name_the_node() -> None:
+    """An error of rlx says in which node it was raised."""
+    node = helper.make_node("MatMul", ["a", "b"], ["c"], name="projection")
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "ab"]
+    graph = helper.make_graph([node], "one", given, [helper.make_tensor_value_info("c", TensorProto.FLOAT, None)])
+    function, parameters = rlx.onnx.load(helper.make_model(graph))
+    with pytest.raises(rlx.errors.ShapeError) as caught:
+        function(parameters, np.ones((2, 3), F), np.ones((2, 3), F))
+    assert caught.value.__notes__ == ["This happened in the node 'projection' (MatMul) of the ONNX model."]
+
+
+def test_constants_without_a_type_in_onnx() -> None:
+    """They are refused by name; captured keys are their words."""
+    constant = np.ones(3, "float8_e3m4")
+    with pytest.raises(rlx.errors.RlxError, match="float8_e3m4"):
+        rlx.onnx.export(lambda x: (rlx.numpy.asarray(constant), x), np.ones(3, F))
+    key = rlx.random.key(3)
+    model = rlx.onnx.export(lambda x: x + rlx.random.normal(key, (3,)), np.zeros(3, F))
+    function, parameters = rlx.onnx.load(model)
+    np.testing.assert_allclose(function(parameters, np.zeros(3, F)), rlx.random.normal(key, (3,)), rtol=1e-5)

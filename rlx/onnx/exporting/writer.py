@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from rlx.errors import UnsupportedError
+from rlx.ir.extended import key_dtype_of
 from rlx.ir.program import Atom, Equation, Literal, Program
 
 __all__ = ["FORMAT", "IR_VERSION", "OPSET", "WIDE", "Names", "Rule", "Writer", "value_info"]
@@ -64,6 +65,10 @@ class Writer:
     def constant(self, value: Any, dtype: Any = None) -> str:
         """The name of a constant."""
         array = np.asarray(value, dtype)
+        keys = key_dtype_of(array.dtype)
+        if keys is not None:  # operations on keys are operations on their words
+            array = np.ascontiguousarray(keys.words_of(array))
+        number_of(array.dtype)  # refuses dtypes that ONNX lacks
         key = (array.dtype.str + array.dtype.name, array.shape, array.tobytes() if array.size < 1 << 12 else id(value))
         if key not in self.tensors:
             self.tensors[key] = numpy_helper.from_array(array, f"c{len(self.tensors)}")
