@@ -457,8 +457,8 @@ class _ProductCode:
         return Array(name, element_dtype(buffer.dtype))
 
     def walk(self, name: str, nest: Loops, mapping: Mapping) -> Walk:
-        """The walk that makes the code of a nest inside the kernel."""
-        walk = Walk(nest, self.code, mapping, self.position)
+        """The walk that makes the code of a nest inside the kernel, for one iteration: its indices are known."""
+        walk = Walk(replace(nest, outer=len(nest.sizes), parallel=0), self.code, mapping, self.position)
         written = {s.access.operand for s in nest.stores}
         made = self.product.out.buffer if nest is self.fused.reader else nest.operands[nest.stores[0].access.operand]
         for number, buffer in enumerate(nest.operands):
@@ -536,3 +536,11 @@ class _Result(_Inside):
         if walk.loops.operands[access.operand] is self.result:
             return self.value
         return super().loaded(walk, access, extra)
+
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
+        """Write a value; one that does not depend on a dimension is written for its first index only."""
+        with ExitStack() as nest:
+            for dimension, stride in enumerate(store.access.strides):
+                if not stride and walk.loops.sizes[dimension] > 1:
+                    nest.enter_context(walk.code.when(walk.index(dimension).equals(0)))
+            super().overwrite(walk, store, element, value)
