@@ -135,5 +135,7 @@ _COUNTS: dict[str, Callable[[Library], float]] = {
     "csr_solve": _sparse,
     "csr_logdet": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
     "csr_inverse_entries": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
+    "csr_lstsq": _sparse,
+    "csr_eigsh": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
     "csr_inverse_change": lambda kernel: 4.0 * kernel.inputs[1].shape[0] * (kernel.inputs[2].shape[0] - 1),
 }

@@ -17,7 +17,7 @@ import numpy as np
 
 from rlx.routines.common import Arrays, Attributes
 
-__all__ = ["SparseFactor", "csr_inverse_change", "csr_inverse_entries", "csr_logdet", "csr_solve", "factor_of"]
+__all__ = ["SparseFactor", "csr_eigsh", "csr_inverse_change", "csr_inverse_entries", "csr_logdet", "csr_lstsq", "csr_solve", "factor_of"]
 
 Found = TypeVar("Found")
 _ORDERINGS = {"colamd": "COLAMD", "minimum degree": "MMD_AT_PLUS_A", "natural": "NATURAL"}
@@ -365,3 +365,49 @@ def _dense_row(matrix: Any, number: int, places: np.ndarray) -> np.ndarray:
     row = np.zeros(len(places), matrix.dtype)
     row[np.searchsorted(places, own[later])] = matrix.data[start:end][later]
     return row
+
+
+# ------------------------------------------------------------- iterations of SciPy
+def csr_lstsq(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
+    """The least squares solutions of the smallest norm, column by column, by LSQR or LSMR."""
+    from scipy.sparse import csr_array
+    from scipy.sparse import linalg as solvers
+
+    data, indices, indptr, b = inputs
+    matrix: Any = csr_array((data, indices, indptr), shape=(len(indptr) - 1, attributes["columns"]))
+    matrix = matrix.T.tocsr() if attributes["transposed"] else matrix
+    options = {"atol": attributes["tol"], "btol": attributes["tol"], "conlim": 0}
+    limit = attributes["maxiter"]
+    x = np.empty((matrix.shape[1], b.shape[1]), b.dtype)
+    counts = np.zeros(b.shape[1], np.int32)
+    for number, column in enumerate(np.ascontiguousarray(b.T)):
+        if not (np.isfinite(column).all() and np.isfinite(data).all()):
+            x[:, number] = np.nan
+        elif attributes["method"] == "lsqr":
+            x[:, number], _, counts[number] = solvers.lsqr(matrix, column, iter_lim=limit, **options)[:3]
+        else:
+            x[:, number], _, counts[number] = solvers.lsmr(matrix, column, maxiter=limit, **options)[:3]
+    return x, counts
+
+
+def csr_eigsh(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
+    """Some eigenvalues of a symmetric matrix, ascending, and their eigenvectors as columns, by ARPACK."""
+    from scipy.sparse import csc_array
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    data, indices, indptr = inputs
+    order, k = len(indptr) - 1, attributes["count"]
+    matrix = csc_array((data, indices, indptr), shape=(order, order))
+    start = np.random.default_rng(0).standard_normal(order).astype(data.dtype)
+    try:
+        values, vectors = eigsh(
+            matrix, k, which=attributes["which"], sigma=attributes["sigma"], tol=attributes["tol"],
+            maxiter=attributes["maxiter"], v0=start,
+        )  # fmt: skip
+    except (ArpackNoConvergence, RuntimeError):
+        return np.full(k, np.nan, data.dtype), np.full((order, k), np.nan, data.dtype)
+    ascending = np.argsort(values)
+    vectors = vectors[:, ascending]
+    # the largest component is positive, so that equal matrices have equal vectors
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)
+    return values[ascending], np.ascontiguousarray(vectors * np.where(largest < 0, -1, 1), data.dtype)

@@ -4,7 +4,9 @@ from rlx.sparse.compressed import CSC, CSR
 from rlx.sparse.construction import block_diag, diags, eye, from_dense, fromscipy, hstack, kron, vstack
 from rlx.sparse.coordinates import COO
 from rlx.sparse.direct import Factor, factorized, logdet, slogdet, spsolve
+from rlx.sparse.eigenvalues import eigsh, lobpcg_standard
 from rlx.sparse.krylov import SolverInfo, bicgstab, cg, gmres, minres
+from rlx.sparse.least_squares import lsmr, lsqr
 from rlx.sparse.matrix import SparseMatrix
 from rlx.sparse.products import matmat, matvec, rmatvec, sddmm, spgemm, transpose_values
 
@@ -19,6 +21,7 @@ __all__ = [
     "block_diag",
     "cg",
     "diags",
+    "eigsh",
     "eye",
     "factorized",
     "from_dense",
@@ -26,7 +29,10 @@ __all__ = [
     "gmres",
     "hstack",
     "kron",
+    "lobpcg_standard",
     "logdet",
+    "lsmr",
+    "lsqr",
     "matmat",
     "matvec",
     "minres",

@@ -13,7 +13,6 @@ from rlx.sparse.compressed import CSC, CSR, known_pattern
 from rlx.sparse.coordinates import COO
 from rlx.sparse.matrix import SparseMatrix
 from rlx.sparse.patterns import RowPattern
-from rlx.trace.flat import as_array
 
 __all__ = ["block_diag", "diags", "eye", "from_dense", "fromscipy", "hstack", "kron", "vstack"]
 
@@ -63,7 +62,7 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
     [[2.0, -1.0, 0.0], [0.0, 2.0, -1.0], [0.0, 0.0, 2.0]]
     """
     places = np.atleast_1d(np.asarray(offsets)).tolist()
-    values = [as_array(diagonals)] if np.ndim(offsets) == 0 else [as_array(d) for d in diagonals]
+    values = [jnp.asarray(d) for d in ([diagonals] if np.ndim(offsets) == 0 else diagonals)]
     if len(values) != len(places):
         raise ShapeError(f"diags got {len(values)} diagonals and {len(places)} offsets.", "Pass one for each other.")
     if shape is None:

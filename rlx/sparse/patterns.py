@@ -26,7 +26,7 @@ def is_known(*arrays: Any) -> bool:
 
 def index_array(what: str, value: Any) -> Array:
     """Indices as an array of int32 or int64. Raises DtypeError, ShapeError."""
-    array = as_array(value, what)
+    array = as_array(np.asarray(value) if isinstance(value, (list, tuple)) else value, what)
     if array.dtype.kind not in "iu" and array.size:
         raise DtypeError(f"{what} are of {array.dtype.name}.", "Pass an array of int32 or int64.")
     if array.ndim != 1:
