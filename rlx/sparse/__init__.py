@@ -8,17 +8,23 @@ from rlx.sparse.eigenvalues import eigsh, lobpcg_standard
 from rlx.sparse.krylov import SolverInfo, bicgstab, cg, gmres, minres
 from rlx.sparse.least_squares import lsmr, lsqr
 from rlx.sparse.matrix import SparseMatrix
+from rlx.sparse.preconditioners import amg, block_jacobi, ic0, ilu0, jacobi
 from rlx.sparse.products import matmat, matvec, rmatvec, sddmm, spgemm, transpose_values
+from rlx.sparse.structured import BSR, DIA
 
 __all__ = [
+    "BSR",
     "COO",
     "CSC",
     "CSR",
+    "DIA",
     "Factor",
     "SolverInfo",
     "SparseMatrix",
+    "amg",
     "bicgstab",
     "block_diag",
+    "block_jacobi",
     "cg",
     "diags",
     "eigsh",
@@ -28,6 +34,9 @@ __all__ = [
     "fromscipy",
     "gmres",
     "hstack",
+    "ic0",
+    "ilu0",
+    "jacobi",
     "kron",
     "lobpcg_standard",
     "logdet",
