@@ -162,7 +162,8 @@ class CSR(SparseMatrix):
         import scipy.sparse
 
         pattern = known_pattern("toscipy", self, "SciPy's matrices have values")
-        return scipy.sparse.csr_array((np.array(self.data), pattern.indices, pattern.indptr), shape=self.shape)
+        arrays = (np.array(self.data), pattern.indices.copy(), pattern.indptr.copy())
+        return scipy.sparse.csr_array(arrays, shape=self.shape)
 
     def diagonal(self) -> Array:
         size = min(self.shape)
@@ -187,7 +188,7 @@ class CSR(SparseMatrix):
     def sort_indices(self) -> CSR:
         """The matrix with its elements sorted by columns in each row; its pattern must be known."""
         pattern = known_pattern("sort_indices", self, "its places must be compared")
-        order = np.lexsort((pattern.indices, pattern.rows))
+        order = pattern.sorting
         return CSR.of_pattern(self.data[order], RowPattern.of_checked(pattern.indices[order], pattern.indptr, self.shape))
 
     def eliminate_zeros(self) -> CSR:
@@ -347,15 +348,18 @@ def _union(a: RowPattern, b: RowPattern) -> tuple[RowPattern, np.ndarray]:
 def _product_of(a: CSR, b: CSR, ours: RowPattern, theirs: RowPattern) -> CSR:
     """The elements of a product: a sparse matrix, which has a's elements once for each use, times b's elements."""
     lengths = np.diff(theirs.indptr)[ours.indices]
-    used = np.repeat(np.arange(ours.nnz), lengths)
-    starts = np.cumsum(lengths) - lengths
-    other = np.arange(len(used)) - np.repeat(starts - theirs.indptr[ours.indices], lengths)
-    counts = np.concatenate([[0], np.cumsum(lengths)])[ours.indptr]
-    every = RowPattern.of_checked(theirs.indices[other], counts.astype(np.int64), (a.shape[0], b.shape[1]))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    count = int(ends[-1]) if len(ends) else 0
+    number = np.int32 if max(count, a.shape[0], b.shape[1]) < np.iinfo(np.int32).max else np.int64
+    used = np.repeat(np.arange(ours.nnz, dtype=number), lengths)
+    first = (ends - lengths - theirs.indptr[ours.indices]).astype(number)
+    other = np.arange(count, dtype=number) - np.repeat(first, lengths)
+    counts = np.concatenate([[0], ends])[ours.indptr]
+    every = RowPattern.of_checked(theirs.indices[other], counts.astype(number), (a.shape[0], b.shape[1]))
     pattern, places = every.canonical
-    order = np.argsort(places, kind="stable")
-    ends = np.searchsorted(places[order], np.arange(pattern.nnz + 1))
-    uses = RowPattern.of_checked(other[order].astype(np.int32), ends.astype(np.int32), (pattern.nnz, theirs.nnz))
+    order = np.argsort(places, kind="stable").astype(number)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=pattern.nnz))])
+    uses = RowPattern.of_checked(other[order], ends.astype(number), (pattern.nnz, theirs.nnz))
     left, right = promote("spgemm", a.data, b.data)
     return CSR.of_pattern(CSR.of_pattern(left[used[order]], uses) @ right, pattern)
 

@@ -124,17 +124,22 @@ class RowPattern:
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(self.indices.dtype)
         return RowPattern.of_checked(self.rows[order], indptr, (self.shape[1], self.shape[0])), order
 
+    @property
+    def sorting(self) -> np.ndarray:
+        """The order of stored elements by rows, then columns."""
+        return np.lexsort((self.indices, self.rows)).astype(self.indices.dtype, copy=False)
+
     @cached_property
     def canonical(self) -> tuple[RowPattern, np.ndarray]:
         """The pattern with sorted columns and each place once, and the place there of each stored element."""
         if self.is_sorted:
-            return self, np.arange(self.nnz)
-        order = np.lexsort((self.indices, self.rows))
+            return self, np.arange(self.nnz, dtype=self.indices.dtype)
+        order = self.sorting
         rows, columns = self.rows[order], self.indices[order]
         first = np.ones(self.nnz, bool)
         first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-        places = np.empty(self.nnz, np.int64)
-        places[order] = np.cumsum(first) - 1
+        places = np.empty(self.nnz, self.indices.dtype)
+        places[order] = np.cumsum(first, dtype=self.indices.dtype) - 1
         counts = np.bincount(rows[first], minlength=self.shape[0])
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(self.indices.dtype)
         return RowPattern.of_checked(columns[first], indptr, self.shape), places
