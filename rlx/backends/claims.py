@@ -28,9 +28,9 @@ class Claims:
 
     kinds: kinds of kernels. RowTiles are created only if claimed; without Contract, products become Loops. Sort,
     Library, Callback and Collective, if not claimed, run on the host in Python. Loops is always supported.
-    routines: names of library routines; by default all but the sparse products. Others become loops and products; routines without such a decomposition run on
-    the host. loops_up_to: exceptions as (routine, order): small matrices still become loops and products, if the first
-    operand has at most `order` rows and columns.
+    routines: names of library routines; by default all but the sparse products. Others become loops and products;
+    routines without such a decomposition run on the host. loops_up_to: exceptions as (routine, order): small matrices
+    still become loops and products, if the first operand has at most `order` rows and columns.
     dtypes: of arrays. A program with another dtype is refused.
     blocks: names of functions that are kept as calls (rlx.trace.replay.block). A call of one becomes a Library kernel
     with this name as its routine, the call's static arguments as attributes, and its plan as meaning. Other blocks

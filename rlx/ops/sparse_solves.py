@@ -103,12 +103,12 @@ class csr_solve(Solve):
         indptr = np.array([0, 2, 4, 7], np.int32)
         data = np.array([3.0, 1.0, 2.0, 1.5, 0.4, 2.5, 0.3])
         params = {"assume": "general", "ordering": None, "refine": 1, "factor_dtype": None}
-        many = np.stack([data, data * 1.5])
+        many, wide = np.stack([data, data * 1.5]), [indices.astype(np.int64), indptr.astype(np.int64)]
         return samples_in(
             "f4 c8 c16",
             ([data, indices, indptr, as_real(3, 2)], params | {"transposed": False}),
             ([data, indices, indptr, as_real(3, 1)], params | {"transposed": True}),
-            ([many, indices.astype(np.int64), indptr.astype(np.int64), as_real(2, 3, 2)], params | {"transposed": False}),
+            ([many, *wide, as_real(2, 3, 2)], params | {"transposed": False}),
         )
 
 

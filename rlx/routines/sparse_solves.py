@@ -17,7 +17,16 @@ import numpy as np
 
 from rlx.routines.common import Arrays, Attributes
 
-__all__ = ["SparseFactor", "csr_eigsh", "csr_inverse_change", "csr_inverse_entries", "csr_logdet", "csr_lstsq", "csr_solve", "factor_of"]
+__all__ = [
+    "SparseFactor",
+    "csr_eigsh",
+    "csr_inverse_change",
+    "csr_inverse_entries",
+    "csr_logdet",
+    "csr_lstsq",
+    "csr_solve",
+    "factor_of",
+]
 
 Found = TypeVar("Found")
 _ORDERINGS = {"colamd": "COLAMD", "minimum degree": "MMD_AT_PLUS_A", "natural": "NATURAL"}

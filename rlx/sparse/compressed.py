@@ -10,7 +10,7 @@ import numpy as np
 
 import rlx.numpy as jnp
 from rlx.array import Array
-from rlx.errors import ConcretizationTypeError, DtypeError, ShapeError
+from rlx.errors import ConcretizationTypeError, ShapeError
 from rlx.numpy.promotion import promote
 from rlx.ops.sparse_products import csr_product, sampled_product
 from rlx.sparse.matrix import SparseMatrix, matrix_shape
@@ -189,7 +189,8 @@ class CSR(SparseMatrix):
         """The matrix with its elements sorted by columns in each row; its pattern must be known."""
         pattern = known_pattern("sort_indices", self, "its places must be compared")
         order = pattern.sorting
-        return CSR.of_pattern(self.data[order], RowPattern.of_checked(pattern.indices[order], pattern.indptr, self.shape))
+        sorted_pattern = RowPattern.of_checked(pattern.indices[order], pattern.indptr, self.shape)
+        return CSR.of_pattern(self.data[order], sorted_pattern)
 
     def eliminate_zeros(self) -> CSR:
         """The matrix without stored zeros; it must not be traced."""
@@ -277,7 +278,7 @@ class CSC(SparseMatrix):
         return CSR.fromscipy(matrix.T).T
 
     @property
-    def data(self) -> Array:
+    def data(self) -> Array:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
         """The stored elements."""
         return self.transposed.data
 
@@ -292,7 +293,7 @@ class CSC(SparseMatrix):
         return self.transposed.indptr
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
         return self.transposed.shape[::-1]
 
     def with_data(self, data: Any) -> CSC:
@@ -318,7 +319,9 @@ class CSC(SparseMatrix):
 def _alike(what: str, a: CSR, b: CSR) -> tuple[CSR, CSR]:
     """Two matrices with elements of one dtype. Raises ShapeError if their shapes differ."""
     if a.shape != b.shape:
-        raise ShapeError(f"Sparse matrices of shapes {a.shape} and {b.shape} were {what}.", "Their shapes must be equal.")
+        raise ShapeError(
+            f"Sparse matrices of shapes {a.shape} and {b.shape} were {what}.", "Their shapes must be equal."
+        )
     left, right = promote("sparse", a.data, b.data)
     return a.with_data(left), b.with_data(right)
 

@@ -60,7 +60,7 @@ def _symmetric_part(name: str, matrix: CSR, assume: str) -> CSR:
 
 def _values(name: str, matrix: CSR, *others: Any) -> tuple[Array, ...]:
     """The elements and other operands in one floating dtype."""
-    return promote_inexact(name, matrix.data, *map(as_array, others))
+    return tuple(promote_inexact(name, matrix.data, *map(as_array, others)))
 
 
 def spsolve(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy.promotion import promote
 from rlx.trace.flat import as_array
-
-if TYPE_CHECKING:
-    from rlx.sparse.compressed import CSR
 
 __all__ = ["SparseMatrix", "matrix_shape"]
 
@@ -53,8 +50,8 @@ class SparseMatrix:
         """The matrix of the same pattern with other elements."""
         raise NotImplementedError(type(self).__name__)
 
-    def tocsr(self) -> CSR:
-        """The matrix by rows."""
+    def tocsr(self) -> Any:
+        """The matrix by rows, a CSR."""
         raise NotImplementedError(type(self).__name__)
 
     def multiply_columns(self, x: Any) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +76,7 @@ def block_jacobi(A: Any, block: int) -> Preconditioner:
     return lambda x: jnp.einsum("bij,bj->bi", inverses, x.reshape(-1, block)).reshape(x.shape)
 
 
-def _triangular(matrix: Any) -> Callable[[Array, bool], Array]:
+def _triangular(matrix: Any) -> Callable[..., Array]:
     """A function (b, transposed) that solves with a triangular matrix of SciPy."""
     factor = CSR.fromscipy(matrix)
     options = {"assume": "general", "ordering": "natural", "refine": 0, "factor_dtype": None}
@@ -134,7 +135,7 @@ def _eliminated(matrix: Any) -> np.ndarray:
 
 
 def ic0(A: Any) -> Preconditioner:
-    """Solves with an incomplete Cholesky factorisation L L.H that has the places of the lower triangle. It is not traced.
+    """Solves with an incomplete Cholesky factorisation L L.H at the places of the lower triangle. It is not traced.
 
     If a pivot is not positive, the diagonal is scaled up until all are, with a warning (Manteuffel 1980).
 
@@ -161,7 +162,7 @@ def ic0(A: Any) -> Preconditioner:
     else:
         raise UnsupportedError("ic0 found no positive pivots.", "The matrix is not positive definite: use ilu0.")
     if shift:
-        warnings.warn(f"ic0 added {shift:.3g} times the diagonal to the matrix: a pivot was not positive.", stacklevel=2)
+        warnings.warn(f"ic0 added {shift:.3g} times the diagonal: a pivot was not positive.", stacklevel=2)
     lower = scipy.sparse.tril(shifted, -1) + scipy.sparse.eye_array(matrix.shape[0])
     solve, scale = _triangular(lower.tocsr()), jnp.asarray(1 / pivots)
     return lambda x: jnp.conj(solve(jnp.conj(scale * solve(x)), True))
@@ -170,15 +171,15 @@ def ic0(A: Any) -> Preconditioner:
 def amg(A: Any, **options: Any) -> Preconditioner:
     """A cycle of smoothed aggregation, an algebraic multigrid method, for a symmetric positive definite matrix.
 
-    The levels are pyamg's (`pip install pyamg`), made on the host; the cycle is compiled: products with sparse matrices,
-    Jacobi's smoother before and after, and a direct solve on the coarsest level.
+    The levels are pyamg's (`pip install pyamg`), made on the host. The cycle is compiled: products with sparse
+    matrices, Jacobi's smoother before and after, and the inverse of the coarsest matrix.
 
     Args: A: a sparse matrix that is not traced; options: of pyamg.smoothed_aggregation_solver.
 
     Raises: UnsupportedError if pyamg is not installed; as `ic0`. Source: Vanek, Mandel and Brezina 1996.
     """
     try:
-        import pyamg
+        pyamg = importlib.import_module("pyamg")
     except ImportError as error:
         raise UnsupportedError("amg needs the package pyamg, which is not installed.", "pip install pyamg") from error
     levels = pyamg.smoothed_aggregation_solver(_host_matrix("amg", A), **options).levels

@@ -22,7 +22,7 @@ __all__ = ["BSR", "DIA"]
 
 
 class BSR(SparseMatrix):
-    """A sparse matrix of dense blocks by rows: block row i has data[indptr[i]:indptr[i + 1]] in block columns `indices`.
+    """A sparse matrix of dense blocks: block row i has data[indptr[i]:indptr[i + 1]] in the block columns `indices`.
 
     Args:
       data: the blocks [blocks, r, c]; indices: their block columns [blocks]; indptr: [block rows + 1]. The indices must

@@ -120,7 +120,10 @@ def test_construction() -> None:
         (sparse.hstack([x, y]), sp.hstack([a, b])),
         (sparse.block_diag([x, y]), sp.block_diag([a, b])),
         (sparse.eye(3, 4, k=1), sp.eye_array(3, 4, k=1)),
-        (sparse.diags([[1.0, 2.0], 3.0], [-1, 1], (3, 4)), sp.diags_array([[1.0, 2.0], 3.0], offsets=[-1, 1], shape=(3, 4))),
+        (
+            sparse.diags([[1.0, 2.0], 3.0], [-1, 1], (3, 4)),
+            sp.diags_array([[1.0, 2.0], 3.0], offsets=[-1, 1], shape=(3, 4)),
+        ),
     ):
         np.testing.assert_array_equal(found.todense(), wanted.toarray())
     check_grads(lambda p: sparse.kron(x.with_data(p), y).data, (x.data,), order=1)
@@ -214,7 +217,7 @@ def test_other_devices_add_products_to_rows(device: str) -> None:
         (lambda: sparse.spgemm(sparse.eye(2), sparse.eye(2), nse=1), errors.ShapeError, "at least as many"),
         (lambda: rlx.jit(lambda x: sparse.from_dense(x).data)(np.eye(2)), errors.ConcretizationTypeError, "nse"),
         (
-            lambda: rlx.jit(lambda i: (sparse.CSR(np.ones(2), i, [0, 1, 2], (2, 2)) @ sparse.eye(2)).data)(np.arange(2)),
+            lambda: rlx.jit(lambda i: sparse.CSR(np.ones(2), i, [0, 1, 2], (2, 2)) @ sparse.eye(2))(np.arange(2)),
             errors.ConcretizationTypeError,
             "indices are traced",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_preconditioners_take_fewer_steps() -> None:
     a, b = sparse.CSR.fromscipy(matrix), RNG.normal(size=400)
     plain = int(sparse.cg(a, b, tol=1e-10)[1].iterations)
     for make in (sparse.jacobi, sparse.ic0, sparse.ilu0, lambda a: sparse.block_jacobi(a, 20)):
-        x, info = rlx.jit(lambda b, M=make(a): sparse.cg(a, b, tol=1e-10, M=M))(b)
+        x, info = rlx.jit(partial(sparse.cg, a, tol=1e-10, M=make(a)))(b)
         assert int(info.iterations) < plain and residual(matrix, x, b) < 1e-11
     for solver in (sparse.bicgstab, sparse.gmres, sparse.minres):
         x, info = solver(a, b, tol=1e-10, M=sparse.jacobi(a))
@@ -263,13 +264,13 @@ def test_a_gradient_uses_the_factors_of_its_function(monkeypatch: pytest.MonkeyP
         (lambda: sparse.spsolve(GENERAL, np.ones(9), assume="symmetric"), errors.OptionError, "transpose"),
         (lambda: sparse.cg(SYMMETRIC, np.ones(9), maxiter=1, check=True), errors.CheckError, "not converged"),
         (lambda: sparse.cg(SYMMETRIC, np.ones(8)), ValueError, "shape"),
-        (lambda: rlx.jit(lambda d: sparse.ilu0(SYMMETRIC.with_data(d))(d))(SYMMETRIC.data), errors.ConcretizationTypeError, "host"),
-        (lambda: rlx.jit(lambda d: sparse.factorized(SYMMETRIC.with_data(d)))(SYMMETRIC.data), errors.ConcretizationTypeError, "spsolve"),
+        (lambda: rlx.jit(lambda a: sparse.ilu0(a)(a.data))(SYMMETRIC), errors.ConcretizationTypeError, "host"),
+        (lambda: rlx.jit(sparse.factorized)(SYMMETRIC), errors.ConcretizationTypeError, "spsolve"),
         (lambda: sparse.eigsh(SYMMETRIC, 9), errors.ShapeError, "0 < k < n"),
         (lambda: sparse.eigsh(SYMMETRIC, 2, which="XX"), errors.OptionError, "'LM'"),
         (lambda: sparse.lobpcg_standard(SYMMETRIC, np.ones((9, 2))), errors.ShapeError, "5 k < n"),
         (lambda: sparse.block_jacobi(SYMMETRIC, 2), errors.ShapeError, "divide"),
-        (lambda: rlx.export_c(lambda b: sparse.spsolve(SYMMETRIC, b), np.ones(9)), errors.UnsupportedError, "csr_solve"),
+        (lambda: rlx.export_c(partial(sparse.spsolve, SYMMETRIC), np.ones(9)), errors.UnsupportedError, "csr_solve"),
     ],
 )
 def test_mistakes(solve: Any, error: type[Exception], words: str) -> None:

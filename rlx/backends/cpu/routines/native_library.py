@@ -98,7 +98,13 @@ def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
     return SPARSE_ACTIONS
 
 
-_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions, "packed": _packed, "sparse": _sparse}
+_FAMILIES = {
+    "scripts": _scripts,
+    "lanes": lane_functions,
+    "spectrum": spectrum_functions,
+    "packed": _packed,
+    "sparse": _sparse,
+}
 
 
 # ------------------------------------------------------------- scripts

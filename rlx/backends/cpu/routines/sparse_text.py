@@ -116,7 +116,8 @@ class _Lanes:
         """A vector with its lanes in another order."""
         listed = ", ".join(f"i32 {n}" for n in order)
         kind = self.vector(width)
-        return self.code.emit(kind, f"shufflevector {kind} {vector.name}, {kind} poison, <{len(order)} x i32> <{listed}>")
+        mask = f"<{len(order)} x i32> <{listed}>"
+        return self.code.emit(kind, f"shufflevector {kind} {vector.name}, {kind} poison, {mask}")
 
     def exchanged(self, vector: Value, width: int) -> Value:
         """Real and imaginary parts exchanged."""
