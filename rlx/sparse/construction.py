@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
+from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.sparse.compressed import CSC, CSR, known_pattern
 from rlx.sparse.coordinates import COO
 from rlx.sparse.matrix import SparseMatrix
 from rlx.sparse.patterns import RowPattern
+from rlx.trace.flat import as_array
 
 __all__ = ["block_diag", "diags", "eye", "from_dense", "fromscipy", "hstack", "kron", "vstack"]
 
@@ -51,7 +53,8 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
     """The matrix with these elements on its diagonals, by rows.
 
     Args:
-      diagonals: a sequence of arrays or numbers, one for each offset; or one array for one offset.
+      diagonals: a sequence of arrays or numbers, one for each offset; or one array for one offset. Lists and numbers of
+        Python are NumPy's: float64.
       offsets: of the diagonals: 0 is the main one, 1 the one above it.
       shape: of the matrix (None: the square matrix in which the first diagonal fits).
 
@@ -62,7 +65,8 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
     [[2.0, -1.0, 0.0], [0.0, 2.0, -1.0], [0.0, 0.0, 2.0]]
     """
     places = np.atleast_1d(np.asarray(offsets)).tolist()
-    values = [jnp.asarray(d) for d in ([diagonals] if np.ndim(offsets) == 0 else diagonals)]
+    given = [diagonals] if np.ndim(offsets) == 0 else diagonals
+    values = [as_array(d if isinstance(d, Array) else np.asarray(d)) for d in given]
     if len(values) != len(places):
         raise ShapeError(f"diags got {len(values)} diagonals and {len(places)} offsets.", "Pass one for each other.")
     if shape is None:

@@ -177,6 +177,11 @@ def amg(A: Any, **options: Any) -> Preconditioner:
     Args: A: a sparse matrix that is not traced; options: of pyamg.smoothed_aggregation_solver.
 
     Raises: UnsupportedError if pyamg is not installed; as `ic0`. Source: Vanek, Mandel and Brezina 1996.
+
+    >>> import numpy as np
+    >>> from rlx import sparse
+    >>> A = sparse.diags([-np.ones(99), 2.1 * np.ones(100), -np.ones(99)], [-1, 0, 1])
+    >>> x, info = sparse.cg(A, np.ones(100), M=sparse.amg(A))  # doctest: +SKIP
     """
     try:
         pyamg = importlib.import_module("pyamg")
