@@ -47,7 +47,11 @@ _EXECUTABLES = Refusal(
     ALL, "is about XLA executables for devices that are described but absent",
     "rlx.export saves functions; compiled kernels are cached on disk.",
 )  # fmt: skip
-_SPARSE = Refusal(ALL, "computes with sparse arrays", "BCOO and BCSR have todense(), @ and elementwise products; rlx.sparse has more.")
+_SPARSE = Refusal(
+    ALL,
+    "computes with sparse arrays",
+    "BCOO and BCSR have todense(), @ and elementwise products; rlx.sparse has more.",
+)
 _EXTENDED = "is about JAX's extended dtypes; rlx only has key dtypes"
 _TRACE_CLASSES = "is the state of JAX's tracer, which rlx implements differently"
 _TRANSFER = Refusal(ALL, "sends arrays between processes by JAX's server", "rlx.distributed exchanges arrays.")

@@ -32,8 +32,7 @@ class CSR(SparseMatrix):
       data: the stored elements [nnz]; indices: their columns, int32 or int64 [nnz]; indptr: [rows + 1].
       shape: (rows, columns).
 
-    Traced indices are not checked: an element whose index is outside the matrix counts as zero. rlx.checkify reports
-    such indices where `check_indices` is called.
+    Traced indices are not checked: an element whose index is outside of the matrix counts as zero.
 
     Raises: ShapeError, DtypeError, IndexBoundsError for arrays that do not form a matrix.
 

@@ -1,4 +1,4 @@
-"""rlx.experimental.sparse: sparse arrays under JAX's names. rlx.sparse has matrices with static patterns and solvers."""
+"""rlx.experimental.sparse: sparse arrays under JAX's names. rlx.sparse has static patterns and solvers."""
 
 from rlx.experimental.sparse import linalg
 from rlx.experimental.sparse.arrays import (
