@@ -12,10 +12,10 @@ from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import negative, subtract
 from rlx.ops.families import add_values, instantiate, to_front
 from rlx.ops.library import LibraryPrimitive, as_real, samples_in
-from rlx.ops.matrices import conjugate
+from rlx.ops.matrices import check_matrices, conjugate
 from rlx.ops.shape import reshape
 from rlx.ops.shape import transpose as transpose_axes
-from rlx.ops.sparse_products import check_pattern, check_values, csr_product, stacked_patterns
+from rlx.ops.sparse_products import check_pattern, csr_product, stacked_patterns
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, type_of
 
 __all__ = ["csr_eigsh", "csr_lstsq"]
@@ -47,7 +47,7 @@ class csr_lstsq(LibraryPrimitive):
         **params: Any,
     ) -> tuple[TensorType, ...]:
         count, rows = check_pattern(self.name, indices, indptr)
-        check_values(self.name, data, b)
+        check_matrices(self.name, data, b, ndim=1)
         if data.shape != (count,) or b.ndim != 2 or b.shape[0] != (columns if transposed else rows):
             raise ShapeError(f"{self.name} got data {data!r} and b {b!r} for {rows} rows and {columns} columns.")
         x = b.update(shape=(rows if transposed else columns, b.shape[1])).strong()
@@ -126,7 +126,7 @@ class csr_eigsh(LibraryPrimitive):
         self, data: TensorType, indices: TensorType, indptr: TensorType, *, count: int, **params: Any
     ) -> tuple[TensorType, ...]:
         stored, order = check_pattern(self.name, indices, indptr)
-        check_values(self.name, data)
+        check_matrices(self.name, data, ndim=1)
         if data.dtype.kind == "c":
             raise DtypeError(f"{self.name} does not take {data.dtype.name}.", "It takes float32 and float64.")
         if data.shape != (stored,):

@@ -19,6 +19,7 @@ from rlx.ops.families import add_values, full_like, instantiate, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers, ScatterDimensionNumbers
 from rlx.ops.library import LibraryPrimitive, as_real, samples_in
+from rlx.ops.matrices import check_matrices
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.scatter import scatter_add
 from rlx.ops.shape import concatenate, expand_dims, iota, reshape, slice_along
@@ -27,7 +28,6 @@ from rlx.trace.primitive import Linear, Sample, Zero, primitive, type_of
 
 __all__ = ["check_pattern", "csr_product", "row_numbers", "sampled_product", "stacked_patterns"]
 
-_VALUES = tuple(map(np.dtype, ("f4", "f8", "c8", "c16")))
 _INDICES = (np.dtype("i4"), np.dtype("i8"))
 _INT64 = np.dtype("i8")
 _LARGEST = np.iinfo(np.int32).max
@@ -47,20 +47,6 @@ def check_pattern(name: str, indices: TensorType, indptr: TensorType) -> tuple[i
             "indices has an element for each stored one, and indptr one more than there are rows.",
         )
     return indices.shape[0], indptr.shape[0] - 1
-
-
-def check_values(name: str, *types: TensorType) -> None:
-    """Raise DtypeError unless the operands have one dtype that sparse products support."""
-    for t in types:
-        if t.dtype not in _VALUES:
-            raise DtypeError(
-                f"{name} does not take {t.dtype.name}.", "Convert to float32, float64, complex64 or complex128."
-            )
-        if t.dtype != types[0].dtype:
-            raise DtypeError(
-                f"{name} got operands of dtypes {', '.join(x.dtype.name for x in types)}.",
-                "Convert them to one dtype with .astype(...).",
-            )
 
 
 def row_numbers(indptr: Any, count: int) -> Any:
@@ -177,7 +163,7 @@ class csr_product(SparseProduct):
         transposed: bool,
     ) -> TensorType:
         count, rows = check_pattern(self.name, indices, indptr)
-        check_values(self.name, data, x)
+        check_matrices(self.name, data, x, ndim=1)
         if data.shape != (count,) or x.ndim != 2 or x.shape[0] != (rows if transposed else columns):
             raise ShapeError(
                 f"{self.name} got data {data!r} for {count} indices, and x {x!r}.",
@@ -251,7 +237,7 @@ class sampled_product(SparseProduct):
 
     def type(self, x: TensorType, y: TensorType, indices: TensorType, indptr: TensorType) -> TensorType:
         count, rows = check_pattern(self.name, indices, indptr)
-        check_values(self.name, x, y)
+        check_matrices(self.name, x, y, ndim=1)
         if x.ndim != 2 or y.ndim != 2 or x.shape[0] != rows or x.shape[1] != y.shape[1]:
             raise ShapeError(
                 f"{self.name} got x {x!r} and y {y!r} for {rows} rows.",

@@ -13,11 +13,11 @@ from rlx.ops.arithmetic import convert, multiply, subtract
 from rlx.ops.conversion import real
 from rlx.ops.families import to_front
 from rlx.ops.library import LibraryPrimitive, as_real, samples_in
-from rlx.ops.matrices import real_dtype
+from rlx.ops.matrices import check_matrices, real_dtype
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.shape import reshape
 from rlx.ops.solves import Solve
-from rlx.ops.sparse_products import check_pattern, check_values, csr_product
+from rlx.ops.sparse_products import check_pattern, csr_product
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
 
 __all__ = ["csr_inverse_change", "csr_inverse_entries", "csr_logdet", "csr_solve"]
@@ -26,7 +26,7 @@ __all__ = ["csr_inverse_change", "csr_inverse_entries", "csr_logdet", "csr_solve
 def _check_system(name: str, data: TensorType, indices: TensorType, indptr: TensorType) -> int:
     """The order of the system. Raises ShapeError, DtypeError."""
     count, order = check_pattern(name, indices, indptr)
-    check_values(name, data)
+    check_matrices(name, data, ndim=1)
     if data.ndim not in (1, 2) or data.shape[-1] != count:
         raise ShapeError(f"{name} got data {data!r} for {count} indices.", "The batch has one axis at most.")
     return order
@@ -71,7 +71,7 @@ class csr_solve(Solve):
         **params: Any,
     ) -> TensorType:
         order = _check_system(self.name, data, indices, indptr)
-        check_values(self.name, data, b)
+        check_matrices(self.name, data, b, ndim=1)
         if b.ndim != data.ndim + 1 or b.shape[:-2] != data.shape[:-1] or b.shape[-2] != order:
             raise ShapeError(f"{self.name} got data {data!r} and b {b!r} for a system of order {order}.")
         return b.strong()

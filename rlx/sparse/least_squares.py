@@ -26,7 +26,8 @@ def lsqr(A: Any, b: Any, *, tol: float = 1e-6, maxiter: int | None = None) -> tu
 
     Returns: (x, SolverInfo), with an element for each column of b. `converged` is whether the number of iterations is
     below the maximum. Derivatives are exact where the rank of A is constant; they take further solves, whose errors are
-    those of `tol` times the condition number.
+    those of `tol` times the condition number. A batch of matrices is solved as one block diagonal system, to a common
+    tolerance.
 
     Raises: ShapeError, InputTypeError. It runs on the host. Source: Paige and Saunders 1982, by SciPy.
 

@@ -119,6 +119,38 @@ def test_ic0_shifts_the_diagonal_and_says_so() -> None:
         sparse.ic0(sparse.CSR.fromscipy(poisson(4)))
 
 
+def test_algebraic_multigrid() -> None:
+    matrix = poisson(30)
+    a, b = sparse.CSR.fromscipy(matrix), np.ones(900)
+    try:
+        cycle = sparse.amg(a)
+    except errors.UnsupportedError as error:
+        assert "pip install pyamg" in str(error)
+        return
+    plain, faster = (rlx.jit(partial(sparse.cg, a, tol=1e-8, M=M))(b)[1] for M in (None, cycle))
+    assert bool(faster.converged) and 3 * int(faster.iterations) < int(plain.iterations)
+
+
+def test_newton_steps_in_a_compiled_loop() -> None:
+    """Bratu's problem: the Laplacian of u plus 6 exp(u) is zero on the unit square."""
+    side = 20
+    a, scale = sparse.CSR.fromscipy(poisson(side)), 6.0 / (side + 1) ** 2
+    one = sparse.eye(side * side)
+
+    def residual_of(u: Any) -> Any:
+        return a @ u - scale * rlx.numpy.exp(u)
+
+    def step(state: Any) -> Any:
+        u, _, count = state
+        slope = a - one * (scale * rlx.numpy.exp(u))[:, None]
+        u = u - sparse.spsolve(slope, residual_of(u))
+        return u, rlx.numpy.linalg.norm(residual_of(u)), count + 1
+
+    start = (np.zeros(side * side), np.float64(1.0), np.int32(0))
+    u, size, count = rlx.jit(lambda: rlx.lax.while_loop(lambda s: (s[1] > 1e-12) & (s[2] < 20), step, start))()
+    assert float(size) <= 1e-12 and int(count) <= 6 and 0.7 < float(u.max()) < 0.9
+
+
 # ------------------------------------------------------------- derivatives
 GENERAL = sparse.CSR.fromscipy(convection(3))
 SYMMETRIC = sparse.CSR.fromscipy(poisson(3))
