@@ -11,6 +11,7 @@ from sparse_systems import drawn
 
 import rlx
 from rlx import errors, sparse
+from rlx.experimental import checkify
 from rlx.testing import check_grads
 
 FORMATS = {
@@ -166,6 +167,16 @@ def test_traced_indices() -> None:
     assert np.isfinite(np.asarray(multiply(m.data, m.indices, decreasing, values(4)))).all()
     dense = rlx.jit(lambda x: sparse.from_dense(x, nse=5).todense())(np.eye(3))
     np.testing.assert_array_equal(dense, np.eye(3))
+
+
+def test_checkify_reports_traced_indices_that_are_outside() -> None:
+    def multiply(d: Any, i: Any, p: Any) -> Any:
+        return sparse.CSR(d, i, p, (2, 2)) @ np.ones(2)
+
+    checked = rlx.jit(checkify.checkify(multiply))
+    good, outside, decreasing = ([0, 1], [0, 1, 2]), ([0, 2], [0, 1, 2]), ([0, 1], [0, 2, 1])
+    messages = [checked(np.ones(2), np.array(i), np.array(p))[0].get() for i, p in (good, outside, decreasing)]
+    assert messages[0] is None and "outside" in messages[1] and "increasing" in messages[2]
 
 
 def test_a_pattern_is_compiled_once() -> None:
