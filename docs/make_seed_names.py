@@ -236,9 +236,30 @@ SECTIONS |= {
     ],
 }
 
+SECTIONS |= {
+    "Sparse linear algebra": [
+        Row("SparseTensor", "rlx.sparse.CSR", "in four dtypes, with a static pattern; also other formats"),
+        Row("SparseTensor::from_csr", "rlx.sparse.CSR"),
+        Row("mat_vec", "rlx.sparse.matvec"),
+        Row("solve", "rlx.sparse.spsolve", "with assume='symmetric', which is checked"),
+        Row("solve_general", "rlx.sparse.spsolve", "the transposed matrix is not an argument"),
+        Row("cg_solve", "rlx.sparse.cg"),
+        Row("pcg_solve", "rlx.sparse.jacobi", "as M of cg"),
+        Row("ilu_pcg_solve", "rlx.sparse.ic0", "as M of cg; ilu0 is not symmetric"),
+        Row("cholesky_solve", "rlx.sparse.spsolve", "with assume='positive definite'"),
+        Row("bicgstab_solve", "rlx.sparse.bicgstab"),
+        Row("gmres_solve", "rlx.sparse.gmres"),
+        Row("lsqr_solve", "rlx.sparse.lsqr", "with derivatives"),
+        Row("spgemm_csr", "rlx.sparse.spgemm"),
+        Row("transpose_values", "rlx.sparse.transpose_values"),
+        Row("values_grad", "rlx.sparse.sddmm", "rlx.grad calls it"),
+        Row("csr_transpose_pattern", "rlx.sparse.CSC", "A.T; A.T.tocsr() sorts by rows"),
+    ],
+}
+
 # the other seed names do not concern graphs, passes and derivatives
 ELSEWHERE = (
-    "Sparse and dense linear algebra, splatting, files, and code for other hardware"
+    "Dense linear algebra, splatting, files, and code for other hardware"
     " are not part of this table."
 )
 

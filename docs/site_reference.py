@@ -21,7 +21,7 @@ GROUPS = {
     "NumPy and SciPy": (
         "rlx.numpy.linalg rlx.numpy.fft rlx.lax.linalg rlx.scipy.special rlx.scipy.linalg rlx.scipy.optimize"
         " rlx.scipy.stats rlx.scipy.signal rlx.scipy.fft rlx.scipy.integrate rlx.scipy.interpolate rlx.scipy.ndimage"
-        " rlx.scipy.sparse.linalg rlx.scipy.spatial.transform rlx.scipy.cluster.vq rlx.image rlx.segments"
+        " rlx.sparse rlx.scipy.sparse.linalg rlx.scipy.spatial.transform rlx.scipy.cluster.vq rlx.image rlx.segments"
     ),
     "Measure and inspect": (
         "rlx.profiling rlx.profiler rlx.bench rlx.memory rlx.fusion rlx.compile rlx.call.stages rlx.call.switches"

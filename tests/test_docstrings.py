@@ -85,6 +85,7 @@ PUBLIC = [
     "rlx.segments",
     "rlx.serialization",
     "rlx.sharding",
+    "rlx.sparse",
     "rlx.test_util",
     "rlx.testing",
     "rlx.tree",

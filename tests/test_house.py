@@ -62,6 +62,7 @@ LAYERS: dict[str, set[str]] = {
     "data": FRONTS | {"call"},
     "progress": FRONTS,
     "scipy": FRONTS,
+    "sparse": FRONTS | {"scipy"},
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
     "serialization": ARRAYS | {"numpy", "sharding"},
@@ -70,7 +71,7 @@ LAYERS: dict[str, set[str]] = {
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
-    "experimental": FRONTS | {"sharding", "call", "distributed"},
+    "experimental": FRONTS | {"sharding", "call", "distributed", "sparse"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # ways to divide a model over a mesh, and what they cost

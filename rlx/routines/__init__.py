@@ -25,6 +25,15 @@ Attributes with their defaults:
 - tridiagonal_solve(lower, diagonal, upper, b) -> x
 - sylvester(a, b, c) -> x: a x + x b = c
 - matrix_sqrt(a) -> the principal square root
+- csr_product(data, indices, indptr, x) -> a @ x, or a.T @ x if transposed: a by rows, with `columns` columns
+- sampled_product(x, y, indices, indptr) -> the elements of x @ y.T at the places of such a matrix
+- csr_solve(data, indices, indptr, b) -> x: a x = b, or a.T x = b if transposed; refine, and optionally assume,
+  ordering, factor_dtype
+- csr_logdet(data, indices, indptr) -> (sign, logarithm of the absolute value) of the determinant
+- csr_inverse_entries(data, indices, indptr) -> the elements of the transposed inverse at the stored places
+- csr_lstsq(data, indices, indptr, b) -> (x, iterations): columns, transposed, method, tol, maxiter
+- csr_eigsh(data, indices, indptr) -> (w, v), real: count, which, sigma, tol, maxiter
+- csr_inverse_change(data, indices, indptr, change) -> the first-order change of these elements
 - fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
   are the transform's (of the real side for rfft and irfft)
 """
@@ -43,6 +52,15 @@ from rlx.routines.factorisations import (
 )
 from rlx.routines.fourier import fft
 from rlx.routines.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
+from rlx.routines.sparse import csr_product, sampled_product
+from rlx.routines.sparse_solves import (
+    csr_eigsh,
+    csr_inverse_change,
+    csr_inverse_entries,
+    csr_logdet,
+    csr_lstsq,
+    csr_solve,
+)
 from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 
 __all__ = ["LIBRARY_ROUTINES", "Routine"]
@@ -67,4 +85,12 @@ LIBRARY_ROUTINES: dict[str, Routine] = {
     "sylvester": sylvester,
     "matrix_sqrt": matrix_sqrt,
     "fft": fft,
+    "csr_product": csr_product,
+    "sampled_product": sampled_product,
+    "csr_solve": csr_solve,
+    "csr_logdet": csr_logdet,
+    "csr_lstsq": csr_lstsq,
+    "csr_eigsh": csr_eigsh,
+    "csr_inverse_entries": csr_inverse_entries,
+    "csr_inverse_change": csr_inverse_change,
 }

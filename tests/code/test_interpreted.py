@@ -70,7 +70,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "tiled product": (lambda x, y: x @ y, numbers(70, 37), numbers(37, 90)),
     "tiled product with an epilogue": (lambda x, y: jnp.tanh(x @ y + 1), numbers(70, 37), numbers(37, 90)),
     "product whose reader also writes a value for each row": (
-        lambda x, y, v: ((x @ y) * jnp.sin(v)[:, None] + y[0], jnp.sin(v)), numbers(70, 37), numbers(37, 90), numbers(70),
+        lambda x, y, v: ((x @ y) * jnp.sin(v)[:, None] + y[0], jnp.sin(v)), numbers(70, 37), numbers(37, 90),
+        numbers(70),
     ),
     "fragments": (
         lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),

@@ -13,6 +13,7 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.sparse.compressed import CSR
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 
@@ -54,7 +55,7 @@ class JAXSparse:
     """The base class of sparse arrays.
 
     >>> import numpy as np
-    >>> from rlx.jaxnames.sparse import BCOO, JAXSparse
+    >>> from rlx.experimental.sparse import BCOO, JAXSparse
     >>> isinstance(BCOO.fromdense(np.eye(2)), JAXSparse)
     True
     """
@@ -87,7 +88,7 @@ class BCOO(JAXSparse):
       shape: the array's shape.
 
     >>> import numpy as np
-    >>> from rlx.jaxnames.sparse import BCOO
+    >>> from rlx.experimental.sparse import BCOO
     >>> m = BCOO.fromdense(np.array([[0.0, 2.0], [3.0, 0.0]]))
     >>> m.nse, (m @ np.array([1.0, 10.0])).tolist()
     (2, [20.0, 3.0])
@@ -166,7 +167,7 @@ class BCSR(JAXSparse):
     """A matrix by rows: the elements of row i are data[indptr[i]:indptr[i + 1]], in columns `indices`.
 
     >>> import numpy as np
-    >>> from rlx.jaxnames.sparse import BCSR
+    >>> from rlx.experimental.sparse import BCSR
     >>> m = BCSR.fromdense(np.array([[0.0, 2.0], [3.0, 0.0]]))
     >>> m.indptr.tolist(), (m @ np.array([1.0, 10.0])).tolist()
     ([0, 1, 2], [20.0, 3.0])
@@ -205,7 +206,14 @@ class BCSR(JAXSparse):
         return self.to_bcoo().todense()
 
     def __matmul__(self, other: Any) -> Array:
-        return self.to_bcoo() @ other
+        if isinstance(other, JAXSparse) or self.dtype.kind not in "fc" or self.dtype.itemsize < 4:
+            return self.to_bcoo() @ other
+        return CSR(self.data, self.indices, self.indptr, self.shape) @ other
+
+    @property
+    def T(self) -> BCSR:
+        """The transposed matrix."""
+        return BCSR.from_bcoo(self.to_bcoo().T)
 
     def __repr__(self) -> str:
         return f"BCSR({self.dtype.name}{list(self.shape)}, nse={self.nse})"
@@ -226,7 +234,7 @@ def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, ...], d
 def todense(arr: Any) -> Any:
     """A sparse array as a dense one; others unchanged.
 
-    >>> from rlx.jaxnames.sparse import todense
+    >>> from rlx.experimental.sparse import todense
     >>> todense(3.0)
     3.0
     """
@@ -237,7 +245,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     """The function with sparse arrays as arguments. Their operators and methods work; rlx.numpy refuses them.
 
     >>> import numpy as np
-    >>> from rlx.jaxnames.sparse import BCOO, sparsify
+    >>> from rlx.experimental.sparse import BCOO, sparsify
     >>> sparsify(lambda m, x: m @ x)(BCOO.fromdense(np.eye(2)), np.ones(2)).tolist()
     [1.0, 1.0]
     """

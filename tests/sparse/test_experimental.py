@@ -1,0 +1,62 @@
+"""rlx.experimental.sparse against jax.experimental.sparse, where jax is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx import errors
+from rlx.experimental import sparse
+
+DENSE = np.array([[0.0, 2, 0], [3, 0, 4]])
+
+
+def test_functions() -> None:
+    m = sparse.bcoo_fromdense(DENSE)
+    assert sparse.bcoo_todense(m).tolist() == DENSE.tolist()
+    assert sparse.bcoo_transpose(m, permutation=(1, 0)).todense().tolist() == DENSE.T.tolist()
+    assert sparse.bcoo_reduce_sum(m, axes=(1,)).todense().tolist() == DENSE.sum(1).tolist()
+    assert sparse.bcoo_multiply_dense(m, np.arange(3.0)).tolist() == [2.0, 0.0, 8.0]
+    x = np.arange(6.0).reshape(2, 3)
+    for axes, wanted in ((([1], [1]), DENSE @ x.T), (([0], [0]), DENSE.T @ x)):
+        found = sparse.bcoo_dot_general(m, x, dimension_numbers=(axes, ([], [])))
+        np.testing.assert_allclose(found, wanted)
+    rows = sparse.bcsr_fromdense(DENSE)
+    np.testing.assert_allclose(rows @ x.T, DENSE @ x.T)
+    np.testing.assert_allclose(rows.T @ x, DENSE.T @ x)
+    with pytest.raises(errors.UnsupportedError, match="operator @"):
+        sparse.bcoo_dot_general(m, m.T, dimension_numbers=(([1], [0]), ([], [])))
+    np.testing.assert_array_equal(sparse.eye(2, 4, k=1).todense(), np.eye(2, 4, k=1))
+    assert sparse.empty((2, 3), nse=4).todense().tolist() == np.zeros((2, 3)).tolist()
+
+
+def test_derivatives_in_elements() -> None:
+    m = sparse.bcoo_fromdense(DENSE)
+
+    def loss(m: sparse.BCOO, x: np.ndarray) -> rlx.Array:
+        return ((m @ x) ** 2).sum()
+
+    x = np.array([1.0, -2.0, 3.0])
+    by_elements, by_x = rlx.jit(sparse.grad(loss, argnums=(0, 1)))(m, x)
+    dense, dense_x = rlx.grad(lambda a, x: ((a @ x) ** 2).sum(), argnums=(0, 1))(DENSE, x)
+    np.testing.assert_allclose(by_elements.data, np.asarray(dense)[DENSE != 0])
+    np.testing.assert_allclose(by_x, dense_x)
+
+
+def test_spsolve() -> None:
+    a = np.array([[4.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 5.0]])
+    rows = sparse.bcsr_fromdense(a)
+    b = np.array([1.0, 2.0, 3.0])
+
+    def solve(data: np.ndarray, b: np.ndarray) -> rlx.Array:
+        return sparse.linalg.spsolve(data, rows.indices, rows.indptr, b)
+
+    np.testing.assert_allclose(solve(rows.data, b), np.linalg.solve(a, b))
+    rlx.testing.check_grads(rlx.jit(solve), (rows.data, b), order=2)
+    rlx.testing.check_grads(solve, (rows.data, b), order=1)
+
+
+def test_names_are_jaxs() -> None:
+    theirs = pytest.importorskip("jax.experimental.sparse")
+    assert [name for name in sparse.__all__ if not hasattr(theirs, name) and name != "linalg"] == []
