@@ -61,6 +61,7 @@ LAYERS: dict[str, set[str]] = {
     "data": FRONTS | {"call"},
     "progress": FRONTS,
     "scipy": FRONTS,
+    "sparse": FRONTS | {"scipy"},
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
     "serialization": ARRAYS | {"numpy", "sharding"},

@@ -25,6 +25,8 @@ Attributes with their defaults:
 - tridiagonal_solve(lower, diagonal, upper, b) -> x
 - sylvester(a, b, c) -> x: a x + x b = c
 - matrix_sqrt(a) -> the principal square root
+- csr_product(data, indices, indptr, x) -> a @ x, or a.T @ x if transposed: a by rows, with `columns` columns
+- sampled_product(x, y, indices, indptr) -> the elements of x @ y.T at the places of such a matrix
 - fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
   are the transform's (of the real side for rfft and irfft)
 """
@@ -43,6 +45,7 @@ from rlx.routines.factorisations import (
 )
 from rlx.routines.fourier import fft
 from rlx.routines.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
+from rlx.routines.sparse import csr_product, sampled_product
 from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 
 __all__ = ["LIBRARY_ROUTINES", "Routine"]
@@ -67,4 +70,6 @@ LIBRARY_ROUTINES: dict[str, Routine] = {
     "sylvester": sylvester,
     "matrix_sqrt": matrix_sqrt,
     "fft": fft,
+    "csr_product": csr_product,
+    "sampled_product": sampled_product,
 }
