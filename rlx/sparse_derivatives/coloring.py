@@ -1,0 +1,257 @@
+"""Colourings: groups of columns or rows of a sparse matrix that one product determines.
+
+Sources: A. Curtis, M. Powell, J. Reid, On the estimation of sparse Jacobian matrices (1974), for columns and rows;
+A. Gebremedhin, F. Manne, A. Pothen, What color is your Jacobian? (2005), for both, and for star colouring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.errors import InputTypeError, ShapeError, UnsupportedError
+from rlx.sparse.patterns import RowPattern
+from rlx.sparse_derivatives.pattern import Pattern
+from rlx.trees import tree
+
+__all__ = ["MODES", "Coloring", "color", "symmetric_coloring"]
+
+MODES = ("auto", "forward", "reverse", "both")
+_REVERSE_COST = 2.0  # of a product with a row, in products with a column
+
+
+class Facts(NamedTuple):
+    """The static part of a colouring: its mode, the numbers of its colours, and the matrix's places."""
+
+    mode: str
+    column_count: int
+    row_count: int
+    places: RowPattern
+
+
+class Coloring:
+    """Colours of a matrix's columns and rows, and where its elements are in the products. A tree: usable inside jit.
+
+    columns, rows: the colour of each, -1 without one. positions: of each element in the array of all products,
+    column colours first. mode: "forward" (columns), "reverse" (rows), "both", or "symmetric".
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> pattern = rlx.sparsity(lambda x: x[1:] * x[:-1])(np.ones(4))
+    >>> rlx.color(pattern)
+    Coloring(shape=(3, 4), forward, colors=2)
+    """
+
+    def __init__(self, columns: Any, rows: Any, positions: Any, facts: Facts) -> None:
+        self.columns, self.rows, self.positions, self.facts = columns, rows, positions, facts
+
+    @property
+    def mode(self) -> str:
+        """The products that it needs."""
+        return self.facts.mode
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the matrix."""
+        return self.facts.places.shape
+
+    @property
+    def colors(self) -> int:
+        """The number of products that determine the matrix."""
+        return self.facts.column_count + self.facts.row_count
+
+    def __repr__(self) -> str:
+        return f"Coloring(shape={self.shape}, {self.mode}, colors={self.colors})"
+
+
+tree.register_node(
+    Coloring, lambda c: ((c.columns, c.rows, c.positions), c.facts), lambda facts, kids: Coloring(*kids, facts)
+)
+
+
+def color(pattern: Pattern, mode: str = "auto") -> Coloring:
+    """A colouring of a matrix's columns ("forward"), rows ("reverse"), or columns and rows ("both").
+
+    "auto" takes the cheapest; "symmetric" is for Hessians: each element is determined by its column or its row.
+    The colouring is greedy, the best of several orders, and always the same for the same pattern.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> arrow = rlx.sparsity(lambda x: x * x[0] + rlx.numpy.zeros(1000).at[0].set(x.sum()))(np.ones(1000))
+    >>> rlx.color(arrow, "forward").colors, rlx.color(arrow, "both").colors
+    (1000, 3)
+    """
+    if not isinstance(pattern, Pattern):
+        raise InputTypeError(
+            f"color got {type(pattern).__name__}, not a Pattern.",
+            "Pass the result of rlx.sparsity(f)(x), or rlx.sparse_derivatives.Pattern.of_pairs(rows, cols, shape).",
+        )
+    if mode == "symmetric":
+        return symmetric_coloring(pattern.places)
+    if mode not in MODES:
+        raise UnsupportedError(f"color has no mode {mode!r}.", f"Use one of {(*MODES, 'symmetric')}.")
+    return _colored(pattern.places, mode)
+
+
+@lru_cache(maxsize=64)
+def _colored(places: RowPattern, mode: str) -> Coloring:
+    found = []
+    if mode in ("auto", "forward"):
+        found.append(_forward(places))
+    if mode in ("auto", "reverse"):
+        found.append(_reverse(places))
+    if mode == "both" or (mode == "auto" and min(c.colors for c in found) > 8):
+        found.append(_both(places))
+    return min(found, key=lambda c: c.facts.column_count + _REVERSE_COST * c.facts.row_count)
+
+
+# ------------------------------------------------------------- columns, rows
+def _greedy(columns: RowPattern, order: Sequence[int], rows: int) -> np.ndarray:
+    """The colours of columns in an order: each gets the first colour that no column of one of its rows has.
+
+    columns: for each column, its rows. The colours of each row's columns are the bits of a number.
+    """
+    used = [0] * rows
+    colors = [0] * columns.shape[0]
+    starts, of = columns.indptr.tolist(), columns.indices.tolist()
+    for j in order:
+        mine = of[starts[j] : starts[j + 1]]
+        taken = 0
+        for i in mine:
+            taken |= used[i]
+        bit = ~taken & (taken + 1)
+        colors[j] = bit.bit_length() - 1
+        for i in mine:
+            used[i] |= bit
+    return np.array(colors, np.int32)
+
+
+def _orders(places: RowPattern, columns: RowPattern) -> list[Any]:
+    """Orders of the columns: natural, and by the number of neighbours, most first."""
+    lengths = np.diff(places.indptr).astype(np.int64)
+    neighbours = np.add.reduceat(np.append(lengths[columns.indices], 0), columns.indptr[:-1]) if columns.nnz else []
+    neighbours = np.where(np.diff(columns.indptr) > 0, neighbours, 0) if columns.nnz else np.zeros(columns.shape[0])
+    return [range(columns.shape[0]), np.argsort(-neighbours, kind="stable").tolist()]
+
+
+def distance_two(places: RowPattern) -> np.ndarray:
+    """Colours of columns such that two of one row differ: the best of several orders, and periodic if that is least."""
+    columns = places.transposition[0]
+    least = int(np.diff(places.indptr).max(initial=0))
+    best: np.ndarray | None = None
+    if least == places.shape[1]:
+        return np.arange(least, dtype=np.int32)
+    for order in _orders(places, columns):
+        found = _greedy(columns, order, places.shape[0])
+        if best is None or found.max(initial=0) < best.max(initial=0):
+            best = found
+        if best.max(initial=-1) + 1 <= max(least, 1):
+            break
+    assert best is not None
+    return best
+
+
+def _count(colors: np.ndarray) -> int:
+    return int(colors.max(initial=-1)) + 1
+
+
+def _forward(places: RowPattern) -> Coloring:
+    colors = distance_two(places)
+    positions = colors[places.indices].astype(np.int64) * places.shape[0] + places.rows
+    none = np.full(places.shape[0], -1, np.int32)
+    return Coloring(colors, none, _small(positions), Facts("forward", _count(colors), 0, places))
+
+
+def _reverse(places: RowPattern) -> Coloring:
+    colors = distance_two(places.transposition[0])
+    positions = colors[places.rows].astype(np.int64) * places.shape[1] + places.indices
+    none = np.full(places.shape[1], -1, np.int32)
+    return Coloring(none, colors, _small(positions), Facts("reverse", 0, _count(colors), places))
+
+
+def _small(positions: np.ndarray) -> np.ndarray:
+    fits = positions.max(initial=0) <= np.iinfo(np.int32).max
+    return positions.astype(np.int32) if fits else positions
+
+
+def _both(places: RowPattern) -> Coloring:
+    """The longest rows by products with rows, the others by products with columns: the best of several limits."""
+    lengths = np.diff(places.indptr)
+    limits = np.unique(lengths)[::-1]
+    limits = limits[: 1 + np.searchsorted(-limits, -int(limits[0]) / 16)] if len(limits) else limits
+    chosen = [n for k, n in enumerate(limits[:-1]) if k & (k - 1) == 0]
+    found = [_with_rows_longer(places, lengths, int(n)) for n in chosen] or [_forward(places)]
+    return min(found, key=lambda c: c.colors)
+
+
+def _with_rows_longer(places: RowPattern, lengths: np.ndarray, limit: int) -> Coloring:
+    long = lengths >= limit
+    mine = long[places.rows]
+    rows = distance_two(_only(places, mine).transposition[0])
+    columns = distance_two(_only(places, ~mine))
+    rows = np.where(long, rows, -1).astype(np.int32)
+    count = _count(columns)
+    by_column = columns[places.indices].astype(np.int64) * places.shape[0] + places.rows
+    by_row = count * places.shape[0] + rows[places.rows].astype(np.int64) * places.shape[1] + places.indices
+    positions = np.where(mine, by_row, by_column)
+    return Coloring(columns, rows, _small(positions), Facts("both", count, _count(rows), places))
+
+
+def _only(places: RowPattern, chosen: np.ndarray) -> RowPattern:
+    """The chosen places of a pattern."""
+    ends = np.concatenate([[0], np.cumsum(chosen)])[places.indptr]
+    return RowPattern.of_checked(places.indices[chosen], ends.astype(places.indptr.dtype), places.shape)
+
+
+# ------------------------------------------------------------- symmetric matrices
+def _star(places: RowPattern, order: Sequence[int]) -> np.ndarray:
+    """A star colouring: neighbours differ, and each path over four vertices has three colours.
+
+    near[v] has the colours of v's neighbours as bits, twice[v] those of several neighbours.
+    """
+    n = places.shape[0]
+    starts, of = places.indptr.tolist(), places.indices.tolist()
+    near, twice, colors = [0] * n, [0] * n, [-1] * n
+    for v in order:
+        mine = [w for w in of[starts[v] : starts[v + 1]] if w != v]
+        taken = near[v]
+        for w in mine:
+            c = colors[w]
+            if c < 0:  # it may still get any colour: v differs from its neighbours
+                taken |= near[w]
+            elif twice[v] >> c & 1:
+                taken |= near[w]
+            else:
+                for x in of[starts[w] : starts[w + 1]]:
+                    if colors[x] >= 0 and x != w and twice[x] >> c & 1:
+                        taken |= 1 << colors[x]
+        bit = ~taken & (taken + 1)
+        colors[v] = bit.bit_length() - 1
+        for w in mine:
+            twice[w] |= near[w] & bit
+            near[w] |= bit
+    return np.array(colors, np.int32)
+
+
+@lru_cache(maxsize=64)
+def symmetric_coloring(places: RowPattern) -> Coloring:
+    """A star colouring of a symmetric matrix: each element is in the product of its column, or of its row."""
+    rows, cols = places.shape
+    transposed = places.transposition[0]
+    if rows != cols or not (np.array_equal(transposed.indices, places.indices) and np.array_equal(transposed.indptr, places.indptr)):
+        raise ShapeError(f"A symmetric colouring got a pattern of shape {places.shape} that is not symmetric.")
+    degrees = np.diff(places.indptr)
+    orders = [range(rows), np.argsort(-degrees, kind="stable").tolist()]
+    colors = min((_star(places, order) for order in orders), key=_count)
+    count = _count(colors)
+    keys = places.rows.astype(np.int64) * count + colors[places.indices]
+    _, inverse, times = np.unique(keys, return_inverse=True, return_counts=True)
+    alone = times[inverse] == 1
+    direct = colors[places.indices].astype(np.int64) * rows + places.rows
+    mirrored = colors[places.rows].astype(np.int64) * rows + places.indices
+    positions = np.where(alone, direct, mirrored)
+    none = np.full(rows, -1, np.int32)
+    return Coloring(colors, none, _small(positions), Facts("symmetric", count, 0, places))
