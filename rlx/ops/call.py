@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import CustomRuleError, ReferenceUseError, UnexpectedTracerError, UnsupportedError
+from rlx.ir.index_sets import Along, Reading
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate, to_front
@@ -614,6 +615,10 @@ class optimization_barrier(Primitive):
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands unchanged."""
         return operands
+
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
+        """The operand itself."""
+        return [Along(tuple(range(t.ndim))) for t in types]
 
     def reference(self, *args: np.ndarray) -> Any:
         return args

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -201,19 +202,24 @@ class conv_general_dilated(Primitive):
         return _placed(product, spec, shape).astype(lhs.dtype, copy=False)
 
     def reads(self, known: Any, lhs: TensorType, rhs: TensorType, **params: Any) -> list[Reading | None]:
-        """A window of a group of input features, and the kernel of the output feature."""
+        """A window of a group of input features, and the kernel of the output feature; no padding."""
         spec = ConvolutionSpec(**params)
         shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.dimension_numbers.rhs_spec
+        if 0 in (*shape, *lhs.shape, *rhs.shape):
+            return [None, None]
 
-        def numbers() -> np.ndarray:
-            patches = _patches(numbered(lhs.shape), spec, rhs.shape, -1)
-            per_group = shape[1] // spec.groups
-            rows = np.broadcast_to(np.arange(patches[..., 0].size).reshape(spec.groups, -1, 1), (*patches.shape[:2], per_group))
-            return patches.reshape(-1, patches.shape[-1])[_placed(rows, spec, shape)]
+        def numbers(of_kernel: bool) -> np.ndarray:
+            patches = _patches(numbered(lhs.shape), spec, rhs.shape, -1)[:, :, None]
+            factors = numbered(rhs.shape).transpose(kernel).reshape(spec.groups, 1, -1, patches.shape[-1])
+            patches, factors = np.broadcast_arrays(patches, factors)
+            read = np.where(patches >= 0, factors if of_kernel else patches, -1)
+            places = _placed(numbered(read.shape[:-1]), spec, shape)
+            return read.reshape(-1, read.shape[-1])[places]
 
-        features = tuple(spec.dimension_numbers.out_spec[1] if a == kernel[0] else None for a in range(rhs.ndim))
-        empty = 0 in (*shape, *lhs.shape, *rhs.shape)
-        return [None if empty else Elements(numbers, Along(self.axis_map(lhs, rhs, **params)[0])), Along(features)]
+        return [
+            Elements(partial(numbers, of_kernel), Along(axes))
+            for of_kernel, axes in enumerate(self.axis_map(lhs, rhs, **params))
+        ]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents

@@ -180,7 +180,7 @@ def _remembered(program: Program, moving: tuple[bool, ...]) -> Pattern:
 
 def _assembled(program: Program, moving: Sequence[bool], values: Sequence[Any] | None) -> Pattern:
     moving = [m and is_inexact(v.type.dtype) for m, v in zip(moving, program.inputs, strict=True)]
-    found, assumptions = dependence_of(program, moving, values)
+    found, assumptions = dependence_of(program, moving, values, values is not None)
     widths = [v.type.size if m else 0 for v, m in zip(program.inputs, moving, strict=True)]
     starts = np.cumsum([0, *widths])
     rows, cols, height = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0

@@ -64,14 +64,15 @@ class Dependent(NamedTuple):
 
 
 def dependence_of(
-    program: Program, moving: Sequence[bool], values: Sequence[Any] | None = None
+    program: Program, moving: Sequence[bool], values: Sequence[Any] | None = None, local: bool = False
 ) -> tuple[list[Sets], tuple[Assumption, ...]]:
     """The sets of each result over the `moving` inputs, and what was assumed.
 
-    values: NumPy arrays of all inputs, or None for unknown ones; without it, sets that hold for all values.
+    values: NumPy arrays of the inputs that are known, None for the others. local: the sets at these values, not those
+    that hold for all values of the moving inputs.
     """
     given = [None] * len(program.inputs) if values is None else values
-    walk = Walk({}, values is not None)
+    walk = Walk({}, local)
     operands = [
         Dependent({number: identity_set(v.type.shape)} if moves else {}, value)
         for number, (v, moves, value) in enumerate(zip(program.inputs, moving, given, strict=True))
