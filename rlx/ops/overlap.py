@@ -90,6 +90,8 @@ class windows(Movement):
 class overlap_add(Movement):
     """An array of `shape` in which every window of x is added at its position."""
 
+    moves_only = False
+
     def type(self, x: TensorType, *, shape: Axes, strides: Axes, dilation: Axes) -> TensorType:
         refuse_keys(self.name, x)
         rank = len(shape)

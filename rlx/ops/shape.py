@@ -46,7 +46,12 @@ AxisMap = tuple[tuple[int | None, ...], ...]
 
 
 class Movement(LinearPrimitive):
-    """Linear operations whose transpose is `pull_back`, for nonzero cotangents."""
+    """Linear operations whose transpose is `pull_back`, for nonzero cotangents.
+
+    moves_only: whether each element of the result is an element of an operand.
+    """
+
+    moves_only = True
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         """A zero cotangent remains zero; others are passed to `pull_back`."""

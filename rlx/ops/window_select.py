@@ -92,6 +92,8 @@ def _is_element(s: Any, spec: WindowSpec, axis: int, size: int, position: Any, o
 class select_and_gather_add(Movement):
     """tangents at the first largest (or smallest) element of each window of operand."""
 
+    moves_only = False
+
     def type(self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)
         _check(self.name, operand, select, spec)
@@ -148,6 +150,8 @@ class select_and_gather_add(Movement):
 @primitive
 class select_and_scatter_add(Movement):
     """Each source added at the first largest (or smallest) element of its window of operand."""
+
+    moves_only = False
 
     def type(self, source: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)

@@ -13,14 +13,15 @@ from rlx.array import Array
 from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.promotion import promote
-from rlx.ops.arithmetic import convert
-from rlx.ops.comparison import equal
-from rlx.ops.shape import reshape
+from rlx.ops.families import instantiate
 from rlx.sparse import CSR
 from rlx.sparse_derivatives.coloring import MODES, Coloring, color
 from rlx.sparse_derivatives.pattern import hessian_sparsity, pattern_of
+from rlx.sparse_derivatives.seeds import Seed, pushed_seeds
 from rlx.trace.flat import as_array, function_name, named_after
-from rlx.transforms.forward import jvp
+from rlx.trace.lower import inline_calls
+from rlx.trace.primitive import Zero
+from rlx.transforms.forward import LinearizedCall
 from rlx.transforms.functional import jacrev, restricted, select_arguments
 from rlx.transforms.reverse import grad, vjp
 from rlx.transforms.vmap import vmap
@@ -174,15 +175,17 @@ class _Point:
 
     def _pushed(self, plan: Coloring) -> Callable[[Any], Any]:
         """The product with the columns of a colour, as one vector."""
+        point = LinearizedCall(self.chosen, (self.part,), {}, self.has_aux)
+        self.auxiliary = point.auxiliary
+        spec, linear = point.spec, inline_calls(point.spec.linear)
+        seeds = _cut(plan.columns, self.leaves)
 
         def push(number: Any) -> Any:
-            moved = iter(_cut(plan.columns, number, self.leaves))
-            tangents = [next(moved) if is_inexact(x.dtype) else np.zeros(x.shape, x.dtype) for x in self.leaves]
-            found = jvp(self.chosen, (self.part,), (tree.unflatten(self.treedef, tangents),), self.has_aux)
-            return _joined(found[1], plan.shape[0])
+            moving = iter(pushed_seeds(linear, point.residuals, seeds, number))
+            found = [next(moving) if kept else None for kept in spec.kept][: len(spec.result_types)]
+            results = zip(found, spec.result_types, strict=True)
+            return _joined([instantiate(Zero(t)) if x is None else x for x, t in results], plan.shape[0])
 
-        if self.has_aux:
-            self.auxiliary = self.chosen(self.part)[1]
         return push
 
     def _pulled(self, plan: Coloring) -> Callable[[Any], Any]:
@@ -191,10 +194,13 @@ class _Point:
         self.auxiliary = rest[0] if rest else None
         outs, treedef = tree.flatten(result)
         arrays = [as_array(x) for x in outs]
+        seeds = _cut(plan.rows, arrays)
 
         def pulled(number: Any) -> Any:
-            moved = iter(_cut(plan.rows, number, arrays))
-            cotangents = [next(moved) if is_inexact(x.dtype) else np.zeros(x.shape, x.dtype) for x in arrays]
+            moved = iter(seeds)
+            cotangents = [
+                next(moved).value(number) if is_inexact(x.dtype) else np.zeros(x.shape, x.dtype) for x in arrays
+            ]
             return _joined(pull(tree.unflatten(treedef, cotangents))[0], plan.shape[1])
 
         return pulled
@@ -209,15 +215,13 @@ def _in_parts(product: Callable[[Any], Any], count: int, elements: int) -> Array
     return lax.map(product, numbers, batch_size=at_once)
 
 
-def _cut(colors: Any, number: Any, leaves: Sequence[Array]) -> list[Any]:
-    """For each array of numbers: one where its elements have a colour, zero elsewhere."""
+def _cut(colors: Any, leaves: Sequence[Array]) -> list[Seed]:
+    """The seed of each array of numbers."""
     start, out = 0, []
     for x in leaves:
-        if not is_inexact(x.dtype):
-            continue
-        mine = reshape(as_array(colors[start : start + x.size]), shape=x.shape)
-        out.append(convert(equal(mine, number), dtype=x.dtype, weak=False))
-        start += x.size
+        if is_inexact(x.dtype):
+            out.append(Seed(colors[start : start + x.size].reshape(x.shape), x.type.strong()))
+            start += x.size
     return out
 
 
