@@ -21,6 +21,9 @@ __all__ = ["MODES", "Coloring", "color", "symmetric_coloring"]
 
 MODES = ("auto", "forward", "reverse", "both")
 _REVERSE_COST = 2.0  # of a product with a row, in products with a column
+_MANY = 8  # products: with more, the longest rows are tried apart
+_LARGE = 200_000  # places: for more, one colouring by arrays in place of the best of several by loops
+_BITS = 64  # colours of the colouring by arrays
 
 
 class Facts(NamedTuple):
@@ -98,14 +101,27 @@ def color(pattern: Pattern, mode: str = "auto") -> Coloring:
 
 @lru_cache(maxsize=64)
 def _colored(places: RowPattern, mode: str) -> Coloring:
-    found = []
-    if mode in ("auto", "forward"):
-        found.append(_forward(places))
-    if mode in ("auto", "reverse"):
-        found.append(_reverse(places))
-    if mode == "both" or (mode == "auto" and min(c.colors for c in found) > 8):
-        found.append(_both(places))
-    return min(found, key=lambda c: c.facts.column_count + _REVERSE_COST * c.facts.row_count)
+    if mode == "reverse":
+        return _reverse(places)
+    if mode == "both":
+        return _both(places)
+    best = _forward(places)
+    if mode == "auto":
+        longest = _longest(places.transposition[0])
+        if _REVERSE_COST * longest < _cost(best):
+            best = min(best, _reverse(places), key=_cost)
+        if _cost(best) > _MANY:
+            best = min(best, _both(places), key=_cost)
+    return best
+
+
+def _cost(found: Coloring) -> float:
+    return found.facts.column_count + _REVERSE_COST * found.facts.row_count
+
+
+def _longest(places: RowPattern) -> int:
+    """The number of places in the longest row."""
+    return int(np.diff(places.indptr).max(initial=0))
 
 
 # ------------------------------------------------------------- columns, rows
@@ -132,26 +148,72 @@ def _greedy(columns: RowPattern, order: Sequence[int], rows: int) -> np.ndarray:
 def _orders(places: RowPattern, columns: RowPattern) -> list[Any]:
     """Orders of the columns: natural, and by the number of neighbours, most first."""
     lengths = np.diff(places.indptr).astype(np.int64)
-    neighbours = np.add.reduceat(np.append(lengths[columns.indices], 0), columns.indptr[:-1]) if columns.nnz else []
-    neighbours = np.where(np.diff(columns.indptr) > 0, neighbours, 0) if columns.nnz else np.zeros(columns.shape[0])
+    neighbours = np.bincount(columns.rows, lengths[columns.indices], columns.shape[0])
     return [range(columns.shape[0]), np.argsort(-neighbours, kind="stable").tolist()]
 
 
 def distance_two(places: RowPattern) -> np.ndarray:
-    """Colours of columns such that two of one row differ: the best of several orders, and periodic if that is least."""
+    """Colours of columns such that no two of one row are equal, the best of several found."""
+    least = _longest(places)
+    if least >= places.shape[1]:
+        return np.arange(places.shape[1], dtype=np.int32)
+    best = _periodic(places, least)
+    if best is not None and (_count(best) == least or places.nnz > _LARGE):
+        return best
     columns = places.transposition[0]
-    least = int(np.diff(places.indptr).max(initial=0))
-    best: np.ndarray | None = None
-    if least == places.shape[1]:
-        return np.arange(least, dtype=np.int32)
+    if places.nnz > _LARGE and least <= _BITS // 2:
+        found = _independent(places, columns)
+        if found is not None:
+            return found
     for order in _orders(places, columns):
         found = _greedy(columns, order, places.shape[0])
-        if best is None or found.max(initial=0) < best.max(initial=0):
+        if best is None or _count(found) < _count(best):
             best = found
-        if best.max(initial=-1) + 1 <= max(least, 1):
+        if _count(best) <= least:
             break
     assert best is not None
     return best
+
+
+def _periodic(places: RowPattern, least: int) -> np.ndarray | None:
+    """Column j has the colour j modulo a number, if a number near the least one fits: bands, and stencils on grids."""
+    rows = places.rows.astype(np.int64)
+    for period in range(max(least, 1), least + 3):
+        keys = rows * period + places.indices % period
+        if places.shape[0] * period > 8 * max(places.nnz, 1 << 16):
+            return None
+        if np.bincount(keys, minlength=1).max() <= 1:
+            return (np.arange(places.shape[1]) % period).astype(np.int32)
+    return None
+
+
+def _independent(places: RowPattern, columns: RowPattern) -> np.ndarray | None:
+    """Greedy colours of sets of columns without a row in common, by priorities; None if they need too many colours.
+
+    Source: M. Jones, P. Plassmann, A parallel graph coloring heuristic (1993).
+    """
+    count = columns.shape[0]
+    used = np.zeros(places.shape[0], np.uint64)
+    colors = np.zeros(count, np.int32)
+    # of the columns without a colour: each place's column, row and priority
+    mine, of = columns.rows, columns.indices
+    priority = np.random.default_rng(0).permutation(count).astype(np.int32)[mine]
+    while len(mine):
+        first = np.full(places.shape[0], -1, np.int32)
+        np.maximum.at(first, of, priority)
+        starts = np.flatnonzero(np.diff(mine, prepend=-1))
+        lengths = np.diff(starts, append=len(mine))
+        wins = np.logical_and.reduceat(first[of] == priority, starts)
+        chosen = np.repeat(wins, lengths)
+        row, lengths = of[chosen], lengths[wins]
+        taken = np.bitwise_or.reduceat(used[row], np.cumsum(lengths) - lengths)
+        bit = ~taken & (taken + np.uint64(1))
+        if not bit.all():
+            return None
+        colors[mine[starts[wins]]] = np.log2(bit.astype(np.float64)).astype(np.int32)
+        used[row] |= np.repeat(bit, lengths)
+        mine, of, priority = mine[~chosen], of[~chosen], priority[~chosen]
+    return colors
 
 
 def _count(colors: np.ndarray) -> int:
@@ -210,29 +272,33 @@ def _only(places: RowPattern, chosen: np.ndarray) -> RowPattern:
 def _star(places: RowPattern, order: Sequence[int]) -> np.ndarray:
     """A star colouring: neighbours differ, and each path over four vertices has three colours.
 
-    near[v] has the colours of v's neighbours as bits, twice[v] those of several neighbours.
+    Sets of colours are the bits of numbers: near[v] has those of v's neighbours, twice[v] those of several of them, and
+    closed[w] those of the neighbours that have another neighbour of w's colour: a neighbour of w may not have them.
     """
     n = places.shape[0]
     starts, of = places.indptr.tolist(), places.indices.tolist()
-    near, twice, colors = [0] * n, [0] * n, [-1] * n
+    near, twice, closed, colors = [0] * n, [0] * n, [0] * n, [-1] * n
     for v in order:
         mine = [w for w in of[starts[v] : starts[v + 1]] if w != v]
-        taken = near[v]
-        for w in mine:
-            c = colors[w]
-            if c < 0:  # it may still get any colour: v differs from its neighbours
-                taken |= near[w]
-            elif twice[v] >> c & 1:
-                taken |= near[w]
-            else:
-                for x in of[starts[w] : starts[w + 1]]:
-                    if colors[x] >= 0 and x != w and twice[x] >> c & 1:
-                        taken |= 1 << colors[x]
+        taken, several = near[v], twice[v]
+        for w in mine:  # without a colour it may still get any: v differs from its neighbours
+            taken |= near[w] if colors[w] < 0 or several >> colors[w] & 1 else closed[w]
         bit = ~taken & (taken + 1)
-        colors[v] = bit.bit_length() - 1
+        color = colors[v] = bit.bit_length() - 1
         for w in mine:
-            twice[w] |= near[w] & bit
+            known, again = near[w] & bit, twice[w] & bit
             near[w] |= bit
+            twice[w] |= known
+            if colors[w] < 0:
+                continue
+            if several >> colors[w] & 1:
+                closed[w] |= bit
+            if known:
+                own = 1 << colors[w]
+                closed[v] |= own
+                for x in () if again else of[starts[w] : starts[w + 1]]:
+                    if colors[x] == color:
+                        closed[x] |= own
     return np.array(colors, np.int32)
 
 
@@ -244,7 +310,7 @@ def symmetric_coloring(places: RowPattern) -> Coloring:
     if rows != cols or not (np.array_equal(transposed.indices, places.indices) and np.array_equal(transposed.indptr, places.indptr)):
         raise ShapeError(f"A symmetric colouring got a pattern of shape {places.shape} that is not symmetric.")
     degrees = np.diff(places.indptr)
-    orders = [range(rows), np.argsort(-degrees, kind="stable").tolist()]
+    orders = [np.argsort(-degrees, kind="stable").tolist(), range(rows)][: 1 if places.nnz > _LARGE else 2]
     colors = min((_star(places, order) for order in orders), key=_count)
     count = _count(colors)
     keys = places.rows.astype(np.int64) * count + colors[places.indices]
