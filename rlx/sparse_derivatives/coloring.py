@@ -22,8 +22,7 @@ __all__ = ["MODES", "Coloring", "color", "symmetric_coloring"]
 MODES = ("auto", "forward", "reverse", "both")
 _REVERSE_COST = 2.0  # of a product with a row, in products with a column
 _MANY = 8  # products: with more, the longest rows are tried apart
-_LARGE = 200_000  # places: for more, one colouring by arrays in place of the best of several by loops
-_BITS = 64  # colours of the colouring by arrays
+_LARGE = 200_000  # places: for more, one order of the columns instead of the best of several
 
 
 class Facts(NamedTuple):
@@ -161,11 +160,7 @@ def distance_two(places: RowPattern) -> np.ndarray:
     if best is not None and (_count(best) == least or places.nnz > _LARGE):
         return best
     columns = places.transposition[0]
-    if places.nnz > _LARGE and least <= _BITS // 2:
-        found = _independent(places, columns)
-        if found is not None:
-            return found
-    for order in _orders(places, columns):
+    for order in _orders(places, columns)[: 1 if places.nnz > _LARGE else 2]:
         found = _greedy(columns, order, places.shape[0])
         if best is None or _count(found) < _count(best):
             best = found
@@ -185,35 +180,6 @@ def _periodic(places: RowPattern, least: int) -> np.ndarray | None:
         if np.bincount(keys, minlength=1).max() <= 1:
             return (np.arange(places.shape[1]) % period).astype(np.int32)
     return None
-
-
-def _independent(places: RowPattern, columns: RowPattern) -> np.ndarray | None:
-    """Greedy colours of sets of columns without a row in common, by priorities; None if they need too many colours.
-
-    Source: M. Jones, P. Plassmann, A parallel graph coloring heuristic (1993).
-    """
-    count = columns.shape[0]
-    used = np.zeros(places.shape[0], np.uint64)
-    colors = np.zeros(count, np.int32)
-    # of the columns without a colour: each place's column, row and priority
-    mine, of = columns.rows, columns.indices
-    priority = np.random.default_rng(0).permutation(count).astype(np.int32)[mine]
-    while len(mine):
-        first = np.full(places.shape[0], -1, np.int32)
-        np.maximum.at(first, of, priority)
-        starts = np.flatnonzero(np.diff(mine, prepend=-1))
-        lengths = np.diff(starts, append=len(mine))
-        wins = np.logical_and.reduceat(first[of] == priority, starts)
-        chosen = np.repeat(wins, lengths)
-        row, lengths = of[chosen], lengths[wins]
-        taken = np.bitwise_or.reduceat(used[row], np.cumsum(lengths) - lengths)
-        bit = ~taken & (taken + np.uint64(1))
-        if not bit.all():
-            return None
-        colors[mine[starts[wins]]] = np.log2(bit.astype(np.float64)).astype(np.int32)
-        used[row] |= np.repeat(bit, lengths)
-        mine, of, priority = mine[~chosen], of[~chosen], priority[~chosen]
-    return colors
 
 
 def _count(colors: np.ndarray) -> int:
