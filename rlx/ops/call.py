@@ -217,6 +217,8 @@ class custom_jvp_call(CallLike):
 
     def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """By the rule: its tangents' sets are the operands'."""
+        if not any(x.sets for x in operands):  # the rule of a function may call it
+            return super().dependence(walk, equation, operands)
         program, rule = equation.params["program"], equation.params["rule"]
         symbolic = isinstance(rule, Deferred) and rule.symbolic
         moving = [x for x, t in zip(operands, program.input_types, strict=True) if _moves(t)]
@@ -315,6 +317,8 @@ class custom_vjp_call(CallLike):
 
     def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """By the backward rule, reversed."""
+        if not any(x.sets for x in operands):
+            return super().dependence(walk, equation, operands)
         p = equation.params
         program, backward = p["program"], p["backward"]
         moving = [x for x, t in zip(operands, program.input_types, strict=True) if _moves(t)]
