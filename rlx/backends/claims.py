@@ -14,7 +14,10 @@ from rlx.ir.kernels import Branch, Callback, Collective, Contract, Kernel, Libra
 from rlx.ir.program import Equation, Program
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
-__all__ = ["Claims", "refuse_unclaimed_dtypes"]
+__all__ = ["SPARSE_PRODUCTS", "Claims", "refuse_unclaimed_dtypes"]
+
+# loops and sums that every device has: a device claims them only if it has kernels for them
+SPARSE_PRODUCTS = frozenset({"csr_product", "sampled_product"})
 
 Fits = Callable[[str, tuple[TensorType, ...], Mapping[str, Any]], bool]
 
@@ -25,7 +28,7 @@ class Claims:
 
     kinds: kinds of kernels. RowTiles are created only if claimed; without Contract, products become Loops. Sort,
     Library, Callback and Collective, if not claimed, run on the host in Python. Loops is always supported.
-    routines: names of library routines. Others become loops and products; routines without such a decomposition run on
+    routines: names of library routines; by default all but the sparse products. Others become loops and products; routines without such a decomposition run on
     the host. loops_up_to: exceptions as (routine, order): small matrices still become loops and products, if the first
     operand has at most `order` rows and columns.
     dtypes: of arrays. A program with another dtype is refused.
@@ -42,7 +45,7 @@ class Claims:
     kinds: frozenset[type[Kernel]] = frozenset(
         (Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback, Collective)
     )
-    routines: frozenset[str] = frozenset(LIBRARY_ROUTINES)
+    routines: frozenset[str] = frozenset(LIBRARY_ROUTINES) - SPARSE_PRODUCTS
     loops_up_to: tuple[tuple[str, int], ...] = ()
     dtypes: frozenset[np.dtype] = supported_dtypes
     blocks: frozenset[str] = frozenset()

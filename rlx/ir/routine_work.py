@@ -101,6 +101,14 @@ def _fourier(kernel: Library) -> float:
     return (2.5 if real else 5.0) * transforms * points * math.log2(max(points, 2))
 
 
+def _sparse(kernel: Library) -> float:
+    """A multiplication and an addition for each stored element and column of the dense matrix."""
+    product = kernel.routine == "csr_product"
+    factor = _COMPLEX_FACTOR if kernel.inputs[0].buffer.dtype.kind == "c" else 1
+    columns = kernel.inputs[3 if product else 0].shape[1]
+    return 2 * factor * columns * kernel.inputs[1 if product else 2].shape[0]
+
+
 _COUNTS: dict[str, Callable[[Library], float]] = {
     "cholesky": _matrix(lambda kernel, n, _: n**3 / 3),
     "lu": _matrix(_lu),
@@ -121,4 +129,6 @@ _COUNTS: dict[str, Callable[[Library], float]] = {
     "matrix_sqrt": _matrix(lambda kernel, n, _: 25 * n**3 + n**3 / 3 + 4 * n**3),
     "tridiagonal_solve": lambda kernel: 9.0 * math.prod(kernel.outputs[0].shape),
     "fft": _fourier,
+    "csr_product": _sparse,
+    "sampled_product": _sparse,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
-from rlx.backends.claims import Claims
+from rlx.backends.claims import SPARSE_PRODUCTS, Claims
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
@@ -21,6 +21,7 @@ class CpuBackend(Backend):
     name = "cpu"
     claims = Claims(
         kinds=Claims().kinds | {Await},
+        routines=Claims().routines | SPARSE_PRODUCTS,
         blocks=frozenset({PACKED_PRODUCT}), fits=lambda _, types, attributes: takes_packed_product(types, attributes)
     )
 

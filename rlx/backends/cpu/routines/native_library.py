@@ -23,6 +23,8 @@ from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
 from rlx.backends.cpu.routines.packed_products import PACKED_ACTIONS, PACKED_PRODUCT, fill_packed_product
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
+from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
+from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
@@ -85,7 +87,18 @@ def _packed_functions(scheme: str) -> dict[str, int]:
     return _addresses_in(f"packed {scheme} ", [*DOTS.values(), DECODE], lambda: product_text(scheme))
 
 
-_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions, "packed": _packed}
+@cache
+def _sparse_functions(dtype: np.dtype, index: np.dtype) -> dict[str, int]:
+    """The loops over stored elements."""
+    names = (ROWS, PUSH, SAMPLE, CARRY)
+    return _addresses_in(f"sparse {dtype.str} {index.str} ", names, lambda: sparse_text(dtype, index))
+
+
+def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return SPARSE_ACTIONS
+
+
+_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions, "packed": _packed, "sparse": _sparse}
 
 
 # ------------------------------------------------------------- scripts
@@ -145,6 +158,19 @@ def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     return [script]
 
 
+def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> list[Script]:
+    """The scripts of a product with a sparse matrix."""
+    index = kernel.inputs[SPARSE_ROUTINES[kernel.routine][1]].buffer.dtype
+
+    def new_script() -> Script:
+        script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(kernel.inputs[0].shape))
+        script.use(_addresses("sparse"))
+        return script
+
+    functions = _sparse_functions(kernel.inputs[0].buffer.dtype, index)
+    return fill_sparse(kernel.routine, new_script, functions, between)
+
+
 def _matrix_cost(kernel: Library) -> float:
     """Rough nanoseconds for one matrix."""
     shape = kernel.inputs[0].shape[-2:]
@@ -173,6 +199,8 @@ def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], P
         return _fourier_scripts(kernel, slot_of, between)
     if kernel.routine == PACKED_PRODUCT:
         return _packed_scripts(kernel, slot_of)
+    if kernel.routine in SPARSE_ROUTINES:
+        return _sparse_scripts(kernel, slot_of, between)
     return _matrix_scripts(kernel, slot_of)
 
 

@@ -1,0 +1,237 @@
+"""Products with sparse matrices by rows in native code: see sparse_text.py for the loops.
+
+Rows are divided by the merge path (Merrill and Garland 2016): each part has an equal number of rows' ends and stored
+elements together, so that one long row is divided too. A part adds up the beginning of the row that it ends in; a last
+step adds these sums, in order. The parts depend on the sizes alone, and so do the rounded results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
+from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE
+from rlx.backends.cpu.runtime.native import (
+    Signature,
+    Word,
+    clear_bytes,
+    load_int32,
+    maximum,
+    minimum,
+    native,
+)
+
+__all__ = ["SPARSE_ACTIONS", "SPARSE_ROUTINES", "fill_sparse"]
+
+_PART = 1 << 14  # rows and stored elements of a part
+_MOST_PARTS = 64
+_ELEMENT_NANOSECONDS = 0.7  # with its index, for one column
+_COLUMN_NANOSECONDS = 0.15
+
+call_rows = Signature("void", ("ptr",) * 6 + ("i64",) * 5)
+call_carry = Signature("void", ("ptr", "ptr", "i64"))
+call_push = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_sample = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
+
+# Fields of an action: six places, then these.
+FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
+FUNCTION = FIELDS
+MATRIX_ROWS = FIELDS + 1
+STORED = FIELDS + 2  # elements
+COLUMNS = FIELDS + 3  # of dense matrices
+DIVISIONS = FIELDS + 4  # parts
+WIDE = FIELDS + 5  # whether indices are int64
+ITEM = FIELDS + 6  # bytes of an element
+RESULT_BYTES = FIELDS + 7
+CARRY_BYTES = FIELDS + 8  # of one part: the row, then the sum
+CARRY_HEAD = 8
+
+
+@native
+def row_end(indptr: Word, row: Word, wide: Word) -> Word:
+    """Where a row ends in the stored elements."""
+    if wide:
+        return indptr[row + 1]
+    return load_int32(indptr + 4 * (row + 1))
+
+
+@native
+def ended_rows(indptr: Word, diagonal: Word, rows: Word, stored: Word, wide: Word) -> Word:
+    """The number of rows that end before a diagonal of the merge path."""
+    low = maximum(0, diagonal - stored)
+    high = minimum(diagonal, rows)
+    while low < high:
+        middle = (low + high) // 2
+        if row_end(indptr, middle, wide) <= diagonal - middle - 1:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@native
+def multiply_sparse_rows(state: Word, action: Word) -> int:
+    """[y, data, indices, indptr, x, carries]: a part of A @ x."""
+    indptr = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
+    carry = place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS))
+    rows = action[MATRIX_ROWS]
+    total = rows + action[STORED]
+    begin = total * state[MATRIX] // action[DIVISIONS]
+    end = total * (state[MATRIX] + 1) // action[DIVISIONS]
+    row = ended_rows(indptr, begin, rows, action[STORED], action[WIDE])
+    last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
+    carry[0] = last_row
+    call_rows(
+        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
+        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)), indptr,
+        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)), carry + CARRY_HEAD,
+        row, last_row, begin - row, end - last_row, action[COLUMNS],
+    )  # fmt: skip
+    return 0
+
+
+@native
+def add_carried_rows(state: Word, action: Word) -> int:
+    """[y, carries]: add the sums of beginnings of rows, part by part."""
+    y = place(state, action + 8 * ACTION_HEAD)
+    carry = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
+    for _ in range(action[DIVISIONS]):
+        if carry[0] < action[MATRIX_ROWS]:
+            call_carry(
+                action[FUNCTION], y + carry[0] * action[ITEM] * action[COLUMNS], carry + CARRY_HEAD, action[COLUMNS]
+            )
+        carry = carry + action[CARRY_BYTES]
+    return 0
+
+
+@native
+def push_sparse_rows(state: Word, action: Word) -> int:
+    """[y, data, indices, indptr, x]: some columns of A.T @ x."""
+    y = place(state, action + 8 * ACTION_HEAD)
+    columns = action[COLUMNS]
+    first = columns * state[MATRIX] // action[DIVISIONS]
+    last = columns * (state[MATRIX] + 1) // action[DIVISIONS]
+    if action[DIVISIONS] == 1:
+        clear_bytes(y, action[RESULT_BYTES])
+    else:
+        step = columns * action[ITEM]
+        for row in range(action[RESULT_BYTES] // step):
+            clear_bytes(y + row * step + first * action[ITEM], (last - first) * action[ITEM])
+    call_push(
+        action[FUNCTION], y, place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
+        0, action[MATRIX_ROWS], columns, first, last,
+    )  # fmt: skip
+    return 0
+
+
+@native
+def sample_sparse_rows(state: Word, action: Word) -> int:
+    """[out, x, y, indices, indptr]: a part of the elements of x @ y.T."""
+    indptr = place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS))
+    rows = action[MATRIX_ROWS]
+    total = rows + action[STORED]
+    begin = total * state[MATRIX] // action[DIVISIONS]
+    end = total * (state[MATRIX] + 1) // action[DIVISIONS]
+    row = ended_rows(indptr, begin, rows, action[STORED], action[WIDE])
+    last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
+    call_sample(
+        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
+        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)), indptr,
+        row, minimum(last_row + 1, rows), begin - row, end - last_row, action[COLUMNS],
+    )  # fmt: skip
+    return 0
+
+
+SPARSE_ACTIONS = (multiply_sparse_rows, add_carried_rows, push_sparse_rows, sample_sparse_rows)
+
+
+# ------------------------------------------------------------- scripts
+NewScript = Callable[[], Script]
+Between = Callable[[int], Place]
+
+
+def _fixed(places: Sequence[Place]) -> list[Place]:
+    """Places that are the same for all parts."""
+    return [replace(p, step=0) for p in places]
+
+
+def _fields(script: Script, indices: int, columns: int, parts: int) -> list[int]:
+    """The fields of an action after its function."""
+    inputs = script.kernel.inputs
+    (stored,), (pointers,) = inputs[indices].shape, inputs[indices + 1].shape
+    result = script.kernel.outputs[0]
+    nbytes = int(np.prod(result.shape)) * script.item
+    carry = CARRY_HEAD + -(-columns * script.item // 8) * 8
+    wide = inputs[indices].buffer.dtype.itemsize == 8
+    return [pointers - 1, stored, columns, parts, wide, script.item, nbytes, carry]
+
+
+def _parts(script: Script, indices: int, columns: int) -> int:
+    """The number of parts; sets the script's cost."""
+    inputs = script.kernel.inputs
+    total = inputs[indices].shape[0] + inputs[indices + 1].shape[0]
+    script.nanoseconds = total * (_ELEMENT_NANOSECONDS + _COLUMN_NANOSECONDS * (columns - 1))
+    return max(1, min(_MOST_PARTS, total * columns // _PART))
+
+
+def _product_scripts(new: NewScript, functions: dict[str, int], between: Between) -> list[Script]:
+    script = new()
+    columns = script.kernel.inputs[3].shape[1]
+    data, indices, indptr, x = _fixed(script.inputs)
+    (out,) = _fixed(script.outputs)
+    parts = _parts(script, 1, columns)
+    if script.attributes["transposed"]:
+        parts = max(1, min(columns // 8, parts))
+        fields = _fields(script, 1, columns, parts)
+        script.turns = parts
+        script.act("push_sparse_rows", out, data, indices, indptr, x, Place(0), functions[PUSH], *fields)
+        return [script]
+    fields = _fields(script, 1, columns, parts)
+    carry_bytes = fields[-1]
+    carries = between(parts * carry_bytes)
+    script.turns = parts
+    script.act(
+        "multiply_sparse_rows", out, data, indices, indptr, x, replace(carries, step=carry_bytes),
+        functions[ROWS], *fields,
+    )  # fmt: skip
+    if parts == 1:
+        return [script]
+    joining = new()
+    joining.act("add_carried_rows", out, carries, *[Place(0)] * 4, functions[CARRY], *fields)
+    return [script, joining]
+
+
+def _sample_scripts(new: NewScript, functions: dict[str, int], between: Between) -> list[Script]:
+    script = new()
+    columns = script.kernel.inputs[0].shape[1]
+    x, y, indices, indptr = _fixed(script.inputs)
+    script.turns = _parts(script, 2, columns)
+    fields = _fields(script, 2, columns, script.turns)
+    (out,) = _fixed(script.outputs)
+    script.act("sample_sparse_rows", out, x, y, indices, indptr, Place(0), functions[SAMPLE], *fields)
+    return [script]
+
+
+# a routine, and the number of its indices among its operands
+SPARSE_ROUTINES = {"csr_product": (_product_scripts, 1), "sampled_product": (_sample_scripts, 2)}
+
+
+def fill_sparse(
+    routine: str, new: NewScript, functions: dict[str, int], between: Between
+) -> list[Script]:
+    """The scripts of a product; `functions`: addresses of the loops by name."""
+    fill, _ = SPARSE_ROUTINES[routine]
+    kernel = new().kernel
+    if any(0 in operand.shape for operand in (*kernel.inputs, *kernel.outputs)):
+        raise MissingRoutine("an operand is empty")
+    return fill(new, functions, between)
