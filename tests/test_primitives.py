@@ -131,7 +131,7 @@ def variations(x: np.ndarray, count: int = 3) -> list[np.ndarray]:
 
 
 # operands whose elements in another order are not a pattern: tests/sparse has batches of patterns
-PATTERNS = {"csr_product": (1, 2), "sampled_product": (2, 3)}
+PATTERNS = {"csr_product": (1, 2), "sampled_product": (2, 3), "csr_solve": (1, 2), "csr_logdet": (1, 2)}
 
 
 def axis_choices(case: Case) -> list[tuple[int | None, ...]]:

@@ -103,9 +103,9 @@ def _fourier(kernel: Library) -> float:
 
 def _sparse(kernel: Library) -> float:
     """A multiplication and an addition for each stored element and column of the dense matrix."""
-    product = kernel.routine == "csr_product"
+    product = kernel.routine != "sampled_product"
     factor = _COMPLEX_FACTOR if kernel.inputs[0].buffer.dtype.kind == "c" else 1
-    columns = kernel.inputs[3 if product else 0].shape[1]
+    columns = kernel.inputs[3 if product else 0].shape[-1]
     return 2 * factor * columns * kernel.inputs[1 if product else 2].shape[0]
 
 
@@ -131,4 +131,9 @@ _COUNTS: dict[str, Callable[[Library], float]] = {
     "fft": _fourier,
     "csr_product": _sparse,
     "sampled_product": _sparse,
+    # the fill of the factors depends on the pattern: counted as if there were none
+    "csr_solve": _sparse,
+    "csr_logdet": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
+    "csr_inverse_entries": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
+    "csr_inverse_change": lambda kernel: 4.0 * kernel.inputs[1].shape[0] * (kernel.inputs[2].shape[0] - 1),
 }

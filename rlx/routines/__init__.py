@@ -27,6 +27,11 @@ Attributes with their defaults:
 - matrix_sqrt(a) -> the principal square root
 - csr_product(data, indices, indptr, x) -> a @ x, or a.T @ x if transposed: a by rows, with `columns` columns
 - sampled_product(x, y, indices, indptr) -> the elements of x @ y.T at the places of such a matrix
+- csr_solve(data, indices, indptr, b) -> x: a x = b, or a.T x = b if transposed; refine, and optionally assume,
+  ordering, factor_dtype
+- csr_logdet(data, indices, indptr) -> (sign, logarithm of the absolute value) of the determinant
+- csr_inverse_entries(data, indices, indptr) -> the elements of the transposed inverse at the stored places
+- csr_inverse_change(data, indices, indptr, change) -> the first-order change of these elements
 - fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
   are the transform's (of the real side for rfft and irfft)
 """
@@ -46,6 +51,7 @@ from rlx.routines.factorisations import (
 from rlx.routines.fourier import fft
 from rlx.routines.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.routines.sparse import csr_product, sampled_product
+from rlx.routines.sparse_solves import csr_inverse_change, csr_inverse_entries, csr_logdet, csr_solve
 from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 
 __all__ = ["LIBRARY_ROUTINES", "Routine"]
@@ -72,4 +78,8 @@ LIBRARY_ROUTINES: dict[str, Routine] = {
     "fft": fft,
     "csr_product": csr_product,
     "sampled_product": sampled_product,
+    "csr_solve": csr_solve,
+    "csr_logdet": csr_logdet,
+    "csr_inverse_entries": csr_inverse_entries,
+    "csr_inverse_change": csr_inverse_change,
 }
