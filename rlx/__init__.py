@@ -181,6 +181,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.sharding import smap as smap
     from rlx.sparse_derivatives import Coloring as Coloring
     from rlx.sparse_derivatives import Pattern as Pattern
+    from rlx.sparse_derivatives import assume_pattern as assume_pattern
     from rlx.sparse_derivatives import color as color
     from rlx.sparse_derivatives import hessian_sparsity as hessian_sparsity
     from rlx.sparse_derivatives import jacobian as jacobian
@@ -268,7 +269,7 @@ _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
 _ELSEWHERE |= {"pmap": "rlx.call.parallel"}
 _ELSEWHERE |= {"custom_gradient": "rlx.jaxnames.custom_derivatives", "fwd_and_bwd": "rlx.call.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
-_SPARSE = "Coloring Pattern color hessian_sparsity jacobian sparse_hessian sparsity"
+_SPARSE = "Coloring Pattern assume_pattern color hessian_sparsity jacobian sparse_hessian sparsity"
 _ELSEWHERE.update(dict.fromkeys(_SPARSE.split(), "rlx.sparse_derivatives"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))

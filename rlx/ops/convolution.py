@@ -125,7 +125,7 @@ class ConvolutionSpec:
 
 
 def _patches(lhs: np.ndarray, spec: ConvolutionSpec, kernel: Axes, fill: Any) -> np.ndarray:
-    """The elements that are multiplied by a kernel of this shape: (groups, batch and positions, features and offsets)."""
+    """The elements that a kernel of this shape multiplies: (groups, batch and positions, features and offsets)."""
     left, sizes = lhs.transpose(spec.dimension_numbers.lhs_spec), spec.rhs(kernel)[2:]
     rank, groups = len(sizes), spec.groups
     view = numpy_windows(left, spec.windows(sizes, 2), fill)
@@ -218,7 +218,7 @@ class conv_general_dilated(Primitive):
 
         return [
             Elements(partial(numbers, of_kernel), Along(axes))
-            for of_kernel, axes in enumerate(self.axis_map(lhs, rhs, **params))
+            for of_kernel, axes in zip((False, True), self.axis_map(lhs, rhs, **params), strict=True)
         ]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:

@@ -2,6 +2,15 @@
 
 from rlx.sparse_derivatives.coloring import Coloring, color
 from rlx.sparse_derivatives.evaluation import jacobian, sparse_hessian
-from rlx.sparse_derivatives.pattern import Pattern, hessian_sparsity, sparsity
+from rlx.sparse_derivatives.pattern import Pattern, assume_pattern, hessian_sparsity, sparsity
 
-__all__ = ["Coloring", "Pattern", "color", "hessian_sparsity", "jacobian", "sparse_hessian", "sparsity"]
+__all__ = [
+    "Coloring",
+    "Pattern",
+    "assume_pattern",
+    "color",
+    "hessian_sparsity",
+    "jacobian",
+    "sparse_hessian",
+    "sparsity",
+]

@@ -82,7 +82,7 @@ def color(pattern: Pattern, mode: str = "auto") -> Coloring:
 
     >>> import rlx
     >>> import numpy as np
-    >>> arrow = rlx.sparsity(lambda x: x * x[0] + rlx.numpy.zeros(1000).at[0].set(x.sum()))(np.ones(1000))
+    >>> arrow = rlx.sparsity(lambda x: (x * x[0]).at[0].set(x.sum()))(np.ones(1000))
     >>> rlx.color(arrow, "forward").colors, rlx.color(arrow, "both").colors
     (1000, 3)
     """
@@ -273,7 +273,7 @@ def symmetric_coloring(places: RowPattern) -> Coloring:
     """A star colouring of a symmetric matrix: each element is in the product of its column, or of its row."""
     rows, cols = places.shape
     transposed = places.transposition[0]
-    if rows != cols or not (np.array_equal(transposed.indices, places.indices) and np.array_equal(transposed.indptr, places.indptr)):
+    if rows != cols or transposed != places:
         raise ShapeError(f"A symmetric colouring got a pattern of shape {places.shape} that is not symmetric.")
     degrees = np.diff(places.indptr)
     orders = [np.argsort(-degrees, kind="stable").tolist(), range(rows)][: 1 if places.nnz > _LARGE else 2]

@@ -9,8 +9,9 @@ import numpy as np
 
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.array import Array
-from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
+from rlx.array import Array, ConcreteArray
+from rlx.config import config
+from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError, VerificationError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.promotion import promote
 from rlx.ops.families import instantiate
@@ -150,6 +151,7 @@ class _Point:
     def __init__(
         self, fun: Callable[..., Any], argnums: int | Sequence[int], args: Sequence[Any], kwargs: Any, has_aux: bool
     ) -> None:
+        self.name = function_name(fun)
         self.part = select_arguments(args, argnums)
         self.chosen = restricted(fun, args, argnums, kwargs)
         self.has_aux = has_aux
@@ -171,7 +173,26 @@ class _Point:
         if facts.row_count:
             products.append(_in_parts(self._pulled(plan), facts.row_count, sum(plan.shape)))
         flat = jnp.concatenate(promote("jacobian", *[p.reshape(-1) for p in products]))
-        return CSR.of_pattern(flat.at[plan.positions].get(mode="promise_in_bounds"), facts.places)
+        found = CSR.of_pattern(flat.at[plan.positions].get(mode="promise_in_bounds"), facts.places)
+        if config.check and isinstance(found.data, ConcreteArray):
+            self._check(found)
+        return found
+
+    def _check(self, found: CSR) -> None:
+        """Compare a product with one that does not use the pattern. Raises VerificationError."""
+        generator = np.random.default_rng(0)
+        draws = [generator.normal(size=x.shape).astype(x.dtype) for x in self.leaves if is_inexact(x.dtype)]
+        point = LinearizedCall(self.chosen, (self.part,), {}, self.has_aux)
+        moving = iter(draws)
+        tangents = [next(moving) if is_inexact(x.dtype) else Zero(x.type) for x in self.leaves]
+        true = np.asarray(_joined(point.spec.push(point.residuals, tangents), found.shape[0]))
+        product = np.asarray(found @ np.concatenate([d.reshape(-1) for d in draws]))
+        wrong = ~np.isclose(product, true, rtol=1e-3, atol=1e-3 * np.max(np.abs(true), initial=1e-30))
+        if wrong.any():
+            raise VerificationError(
+                f"The sparse Jacobian of {self.name} lacks elements in row {int(np.argmax(wrong))}.",
+                "Correct the pattern that was passed or assumed: rlx.assume_pattern, coloring.",
+            )
 
     def _pushed(self, plan: Coloring) -> Callable[[Any], Any]:
         """The product with the columns of a colour, as one vector."""

@@ -14,6 +14,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.index_sets import IndexSet, TooLargeError, stored
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
+from rlx.ops.assumed_pattern import assumed_pattern
 from rlx.sparse.patterns import RowPattern
 from rlx.trace.flat import FlatFunction, as_array, check_function
 from rlx.trace.tracing import trace_program
@@ -22,7 +23,7 @@ from rlx.transforms.functional import restricted, select_arguments
 from rlx.transforms.reverse import grad
 from rlx.trees import tree
 
-__all__ = ["Pattern", "hessian_sparsity", "pattern_of", "sparsity"]
+__all__ = ["Pattern", "assume_pattern", "hessian_sparsity", "pattern_of", "sparsity"]
 
 
 _MOVES = object()  # in the place of an argument that is differentiated
@@ -93,15 +94,13 @@ class Pattern:
 
 
 # ------------------------------------------------------------- of functions
-def sparsity(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: Any = None
-) -> Callable[..., Pattern]:
+def sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: Any = None) -> Callable[..., Pattern]:
     """The sparsity pattern of the Jacobian of `fun`, found in its program without computing a derivative.
 
     Args:
       fun: a function of arrays, or trees of them.
       argnums: the arguments of the Jacobian's columns.
-      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches taken there, the elements
+      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches taken and the elements
         chosen there. Without it, the pattern holds for all values.
 
     Returns: a function of the arguments, or of their types (anything with shape and dtype), that returns a Pattern. Its
@@ -129,7 +128,9 @@ def sparsity(
     return found
 
 
-def hessian_sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: Any = None) -> Callable[..., Pattern]:
+def hessian_sparsity(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: Any = None
+) -> Callable[..., Pattern]:
     """The sparsity pattern of the Hessian of a function with one real result. Arguments and result as of `sparsity`.
 
     >>> import rlx
@@ -138,6 +139,28 @@ def hessian_sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, 
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
     return sparsity(grad(fun, argnums), argnums, at=at)
+
+
+def assume_pattern(value: Any, pattern: Pattern) -> Any:
+    """`value`, stated to depend on the differentiated arguments as `pattern` says, where its indices are not known.
+
+    Args:
+      value: an array in a function whose sparsity is found.
+      pattern: a row for each element of value, a column for each element of the differentiated arguments.
+
+    A place that is missing from the pattern makes derivatives wrong. With RLX_CHECK=1, sparse Jacobians of concrete
+    arguments are compared with a product that does not use the pattern.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> from rlx.sparse_derivatives import Pattern, assume_pattern
+    >>> near = Pattern.of_pairs([0, 1, 2], [0, 1, 2], (3, 3))
+    >>> def f(x, order):
+    ...     return assume_pattern(x[order], near) ** 2
+    >>> rlx.sparsity(f)(np.ones(3), np.arange(3)).nnz, rlx.sparsity(lambda x, i: x[i])(np.ones(3), np.arange(3)).nnz
+    (3, 9)
+    """
+    return assumed_pattern(as_array(value), rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)
 
 
 def pattern_of(
@@ -202,7 +225,7 @@ def _stored(found: IndexSet, out: TensorType) -> Any:
         return stored(found, out.shape).matrix
     except TooLargeError:
         raise UnsupportedError(
-            f"The derivative of a result of {out!r} by an argument of shape {found.shape} is not sparse: its pattern has"
-            " too many elements to be stored.",
+            f"The derivative of a result of {out!r} by an argument of shape {found.shape} is not sparse: its pattern"
+            " has too many elements to be stored.",
             "Use rlx.jvp, rlx.vjp or rlx.hvp, which need no matrix.",
         ) from None

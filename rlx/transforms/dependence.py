@@ -1,4 +1,4 @@
-"""The input elements that each element of a program's results depends on, found by rules, for all values or at one point.
+"""The input elements that each element of a program's results depends on, for all values or at one point.
 
 The sets are those of the derivative: an operand with a zero derivative contributes nothing. They contain every element
 that may matter (x * 0 depends on x); with values, only those of the branches taken and the elements chosen.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.errors import RlxError
+from rlx.errors import RlxError, ShapeError
 from rlx.ir.index_sets import (
     Along,
     Elements,
@@ -72,7 +73,8 @@ def dependence_of(
     that hold for all values of the moving inputs.
     """
     given = [None] * len(program.inputs) if values is None else values
-    walk = Walk({}, local)
+    shapes = {i: v.type.shape for i, (v, moves) in enumerate(zip(program.inputs, moving, strict=True)) if moves}
+    walk = Walk({}, local, shapes)
     operands = [
         Dependent({number: identity_set(v.type.shape)} if moves else {}, value)
         for number, (v, moves, value) in enumerate(zip(program.inputs, moving, given, strict=True))
@@ -81,11 +83,16 @@ def dependence_of(
 
 
 class Walk:
-    """A walk through a program. assumptions: found on the way, in order. local: whether values of inputs are known."""
+    """A walk through a program.
 
-    def __init__(self, assumptions: dict[Assumption, None], local: bool) -> None:
+    assumptions: found on the way, in order. local: whether values of inputs are known. shapes: of the moving
+    inputs; None in a program with inputs of its own.
+    """
+
+    def __init__(self, assumptions: dict[Assumption, None], local: bool, shapes: dict[int, Any] | None) -> None:
         self.assumptions = assumptions
         self.local = local
+        self.shapes = shapes
 
     def program(self, program: Program, operands: Sequence[Dependent]) -> list[Dependent]:
         """The results of a program."""
@@ -181,12 +188,16 @@ class Walk:
         shapes = [v.type.shape for v in backward.inputs[first:]]
         given = [Dependent({}, x.value) for x in residuals]
         given += [Dependent({i: identity_set(shape)}) for i, shape in enumerate(shapes)]
-        found = self.program(backward, given)
+        found = Walk(self.assumptions, self.local, None).program(backward, given)
         outs = [a.type.shape for a in backward.outputs]
         return [[_reversed(x.sets.get(i), out) for i in range(len(shapes))] for x, out in zip(found, outs, strict=True)]
 
     def by_readings(
-        self, equation: Equation, operands: Sequence[tuple[Dependent, TensorType]], readings: Any, results: Sequence[TensorType]
+        self,
+        equation: Equation,
+        operands: Sequence[tuple[Dependent, TensorType]],
+        readings: Any,
+        results: Sequence[TensorType],
     ) -> list[Dependent]:
         """The results whose readings are known one by one: readings[operand][result], or None."""
         outs: list[Dependent] = []
@@ -197,6 +208,28 @@ class Walk:
                     self._add(equation, sets, self._read(equation, x.sets, row[number], t, result), result)
             outs.append(Dependent(sets))
         return outs
+
+    def assumed(
+        self, equation: Equation, x: Dependent, rows: np.ndarray, cols: np.ndarray, width: int
+    ) -> list[Dependent]:
+        """An operand with these sets in place of its own. Raises ShapeError for another number of input elements."""
+        self.assume(equation, "its pattern was stated by assume_pattern")
+        if self.shapes is None or not x.sets:
+            return [x]
+        total = sum(map(prod, self.shapes.values()))
+        if total != width:
+            raise ShapeError(
+                f"assume_pattern got a pattern of {width} columns for arguments of {total} elements.",
+                "It has a column for each element of the arguments that are differentiated.",
+            )
+        sets: dict[int, IndexSet] = {}
+        start, result = 0, equation.inputs[0].type.shape
+        for number, shape in self.shapes.items():
+            mine = (cols >= start) & (cols < start + prod(shape))
+            if mine.any():
+                sets[number] = read(identity_set(shape), Pairs(rows[mine], cols[mine] - start), shape, result)
+            start += prod(shape)
+        return [Dependent(sets, x.value)]
 
     def dense(self, equation: Equation, operands: Sequence[Dependent], reason: str) -> list[Dependent]:
         """Results that depend on everything that an operand depends on."""
@@ -219,7 +252,9 @@ class Walk:
             outs.append(Dependent(sets))
         return outs
 
-    def _grown(self, equation: Equation, have: Sequence[Dependent], outs: Sequence[Dependent], types: Any) -> list[Dependent]:
+    def _grown(
+        self, equation: Equation, have: Sequence[Dependent], outs: Sequence[Dependent], types: Any
+    ) -> list[Dependent]:
         """The union of carries before and after an iteration."""
         grown = []
         for a, b, t in zip(have, outs, types, strict=False):
@@ -265,9 +300,7 @@ class Walk:
         ys: list[Sequence[Dependent]] = [()] * len(steps)
         still = not any(x.sets or x.value is not None for x in parts.xs)
         for place, t in enumerate(steps):
-            slices = [
-                self._slice(equation, x, of, t, len(steps)) for x, of in zip(parts.xs, types, strict=True)
-            ]
+            slices = [self._slice(equation, x, of, t, len(steps)) for x, of in zip(parts.xs, types, strict=True)]
             found = self.program(body, [*parts.constants, *carries, *slices])
             before, (carries, ys[t]) = carries, ScanResults.of(found, count)
             if still and all(map(_same, before, carries)):
