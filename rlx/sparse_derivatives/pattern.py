@@ -100,8 +100,8 @@ def sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: A
     Args:
       fun: a function of arrays, or trees of them.
       argnums: the arguments of the Jacobian's columns.
-      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches taken and the elements
-        chosen there. Without it, the pattern holds for all values.
+      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches that are taken there, and
+        the elements that masks and indices choose. Without it, the pattern holds for all values.
 
     Returns: a function of the arguments, or of their types (anything with shape and dtype), that returns a Pattern. Its
     rows are the elements of the results, its columns the elements of the arguments, in the order of the trees' leaves;
@@ -160,7 +160,9 @@ def assume_pattern(value: Any, pattern: Pattern) -> Any:
     >>> rlx.sparsity(f)(np.ones(3), np.arange(3)).nnz, rlx.sparsity(lambda x, i: x[i])(np.ones(3), np.arange(3)).nnz
     (3, 9)
     """
-    return assumed_pattern(as_array(value), rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)
+    x = as_array(value)
+    assumed_pattern.type(x.type, rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)  # eagerly, too
+    return assumed_pattern(x, rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)
 
 
 def pattern_of(

@@ -70,4 +70,4 @@ def _moved(e: Equation, operands: Sequence[Any]) -> Seed | None:
     known = [x.colors if isinstance(x, Seed) else None for x in operands[:count]]
     if len(operands) > count or not all(isinstance(x, np.ndarray) for x in known):
         return None
-    return Seed(np.ascontiguousarray(e.primitive.reference(*known, **e.params)), e.outputs[0].type)
+    return Seed(np.asarray(e.primitive.reference(*known, **e.params), order="C"), e.outputs[0].type)
