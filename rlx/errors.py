@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from numpy.linalg import LinAlgError
+
 __all__ = [
     "AxisError",
     "AxisNameError",
@@ -53,6 +55,7 @@ __all__ = [
     "ScalarOutputError",
     "ShapeError",
     "ShardingError",
+    "SingularMatrixError",
     "SwitchError",
     "TracerArrayConversionError",
     "TracerBoolConversionError",
@@ -577,6 +580,18 @@ class OutOfMemoryError(RlxError, MemoryError):
     Traceback (most recent call last):
         ...
     rlx.errors.OutOfMemoryError: There is no memory for float32[1000000000,1000000000] (3.5 EiB)...
+    """
+
+
+class SingularMatrixError(RlxError, LinAlgError):
+    """A solver got a sparse matrix that is singular.
+
+    >>> import numpy as np
+    >>> from rlx import sparse
+    >>> sparse.spsolve(sparse.diags([1.0, 0.0], dtype="float64"), np.ones(2))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.SingularMatrixError: spsolve got a singular matrix: a pivot is exactly zero...
     """
 
 

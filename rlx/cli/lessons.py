@@ -592,6 +592,20 @@ LESSONS: dict[str, Lesson] = {
         assert mesh.size == rlx.device_count()
         """,
     ),
+    "SingularMatrixError": _lesson(
+        """
+        The matrix of a sparse system has no inverse: often a row or a column without elements, or a boundary condition
+        that is missing. In compiled functions the solution is NaN instead. A least squares solution always exists.
+        """,
+        """
+        import numpy as np
+        from rlx import sparse
+
+        singular = sparse.diags([1.0, 0.0], dtype="float64")
+        regular = singular + 1e-6 * sparse.eye(2)
+        assert sparse.spsolve(regular, np.array([1.0, 0.0])).shape == (2,)
+        """,
+    ),
     "SwitchError": _lesson(
         """
         A switch that is set here, or around the call, forbids this operation. The message names the switch.

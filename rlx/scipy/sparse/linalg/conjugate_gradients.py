@@ -12,6 +12,7 @@ from rlx import lax
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to
 from rlx.scipy.sparse.linalg.systems import (
+    Iterated,
     LinearSystem,
     dtype_of,
     inner,
@@ -19,16 +20,15 @@ from rlx.scipy.sparse.linalg.systems import (
     solved,
     squared_norm,
     tolerated,
-    unspoiled,
 )
 from rlx.trees import tree
 
-__all__ = ["bicgstab", "cg"]
+__all__ = ["bicgstab", "cg", "conjugate_gradients", "iteration_options", "stabilised_gradients"]
 
 _INT32 = np.dtype("i4")
 
 
-def _conjugate_gradients(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Any:
+def conjugate_gradients(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Iterated:
     """Hestenes and Stiefel's iteration, preconditioned."""
     enough = tolerated(system.right, tol, atol)
     dtype = dtype_of(system.right)
@@ -51,11 +51,11 @@ def _conjugate_gradients(system: LinearSystem, tol: Any, atol: Any, maxiter: Any
     direction = system.conditioned(residual)
     weight = convert_to(jnp.real(inner(residual, direction)), dtype)
     start = (system.start, residual, direction, weight, jnp.zeros((), _INT32))
-    x, residual, *_ = lax.while_loop(go_on, step, start)
-    return unspoiled(x, residual)
+    x, residual, *_, count = lax.while_loop(go_on, step, start)
+    return Iterated(x, residual, count)
 
 
-def _stabilised(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Any:
+def stabilised_gradients(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Iterated:
     """Van der Vorst's iteration; it ends where a divisor becomes zero."""
     enough = tolerated(system.right, tol, atol)
     dtype = dtype_of(system.right)
@@ -86,11 +86,12 @@ def _stabilised(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Any:
     shadow = plus(system.right, -1, system.multiply(system.start))
     ones = (jnp.ones((), dtype),) * 3
     start = (system.start, shadow, shadow, shadow, ones, jnp.zeros((), bool), jnp.zeros((), _INT32))
-    x, residual, *_ = lax.while_loop(go_on, step, start)
-    return unspoiled(x, residual)
+    x, residual, *_, count = lax.while_loop(go_on, step, start)
+    return Iterated(x, residual, count)
 
 
-def _options(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> dict[str, Any]:
+def iteration_options(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> dict[str, Any]:
+    """The options of an iteration, with the default of `maxiter`."""
     return {"tol": tol, "atol": atol, "maxiter": 10 * system.size if maxiter is None else maxiter}
 
 
@@ -119,7 +120,7 @@ def cg(
     """
     system = LinearSystem.of("cg", A, b, x0, M)
     real = not any(is_complex(v.dtype) for v in tree.leaves(system.right))
-    return solved(system, partial(_conjugate_gradients, **_options(system, tol, atol, maxiter)), real), None
+    return solved(system, partial(conjugate_gradients, **iteration_options(system, tol, atol, maxiter)), real)[0], None
 
 
 def bicgstab(
@@ -135,4 +136,4 @@ def bicgstab(
     Array([1., 2.], dtype=float32)
     """
     system = LinearSystem.of("bicgstab", A, b, x0, M)
-    return solved(system, partial(_stabilised, **_options(system, tol, atol, maxiter))), None
+    return solved(system, partial(stabilised_gradients, **iteration_options(system, tol, atol, maxiter)))[0], None

@@ -12,10 +12,10 @@ from rlx import lax
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
 from rlx.scipy.linalg import solve_triangular
-from rlx.scipy.sparse.linalg.systems import LinearSystem, dtype_of, norm, plus, solved, times, tolerated, unspoiled
+from rlx.scipy.sparse.linalg.systems import Iterated, LinearSystem, dtype_of, norm, plus, solved, times, tolerated
 from rlx.trees import tree
 
-__all__ = ["gmres"]
+__all__ = ["gmres", "minimal_residual"]
 
 _INT32 = np.dtype("i4")
 _METHODS = ("batched", "incremental")
@@ -87,7 +87,7 @@ def _batched_cycle(system: LinearSystem, residual: Any, restart: int, enough: Ar
     _, basis, columns, _ = lax.while_loop(go_on, step, (*start, jnp.zeros((), bool)))
     orthogonal, triangle = jnp.linalg.qr(columns)
     weights = solve_triangular(triangle, convert_to(size, dtype) * jnp.conj(orthogonal[0]))
-    return _combined(tree.map(lambda v: v[:-1], basis), weights)
+    return _combined(tree.map(lambda v: v[:-1], basis), weights), restart
 
 
 def _rotated(rows: Array, number: Array, cosine: Array, sine: Array) -> Array:
@@ -124,10 +124,12 @@ def _incremental_cycle(system: LinearSystem, residual: Any, restart: int, enough
     start = (jnp.zeros((), _INT32), _first_basis(residual, size, restart), triangle, rotations, size)
     number, basis, triangle, rotations, _ = lax.while_loop(go_on, step, start)
     target = jnp.where(np.arange(restart) < number, convert_to(size, dtype) * rotations[:restart, 0], 0)
-    return _combined(tree.map(lambda v: v[:-1], basis), solve_triangular(triangle, target))
+    return _combined(tree.map(lambda v: v[:-1], basis), solve_triangular(triangle, target)), number
 
 
-def _minimal_residual(system: LinearSystem, tol: Any, atol: Any, maxiter: Any, restart: int, solve_method: str) -> Any:
+def minimal_residual(
+    system: LinearSystem, tol: Any, atol: Any, maxiter: Any, restart: int, solve_method: str
+) -> Iterated:
     """Cycle after cycle, each from the residual of the last one."""
     cycle = _batched_cycle if solve_method == "batched" else _incremental_cycle
     dtype = dtype_of(system.right)
@@ -137,20 +139,21 @@ def _minimal_residual(system: LinearSystem, tol: Any, atol: Any, maxiter: Any, r
         return plus(system.right, -1, system.multiply(x))
 
     def go_on(state: Any) -> Any:
-        _, residual, count = state
+        _, residual, count, _ = state
         return (norm(residual) > enough) & (count < maxiter)
 
     def step(state: Any) -> Any:
-        x, residual, count = state
+        x, residual, count, steps = state
         conditioned = system.conditioned(residual)
         # in the norm of the preconditioned system, by as much as the residual itself must shrink
         target = norm(conditioned) * (enough / norm(residual))
-        x = plus(x, 1, cycle(system, conditioned, restart, target, dtype))
-        return x, residual_at(x), count + 1
+        change, taken = cycle(system, conditioned, restart, target, dtype)
+        x = plus(x, 1, change)
+        return x, residual_at(x), count + 1, steps + taken
 
-    start = (system.start, residual_at(system.start), jnp.zeros((), _INT32))
-    x, residual, _ = lax.while_loop(go_on, step, start)
-    return unspoiled(x, residual)
+    start = (system.start, residual_at(system.start), jnp.zeros((), _INT32), jnp.zeros((), _INT32))
+    x, residual, _, steps = lax.while_loop(go_on, step, start)
+    return Iterated(x, residual, steps)
 
 
 def gmres(
@@ -184,5 +187,5 @@ def gmres(
         "restart": max(min(restart, system.size), 1),
         "solve_method": solve_method,
     }
-    x = solved(system, partial(_minimal_residual, **options))
+    x, _, _ = solved(system, partial(minimal_residual, **options))
     return x, jnp.where(jnp.isfinite(norm(x)), 0, -1)

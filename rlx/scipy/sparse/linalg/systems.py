@@ -19,6 +19,7 @@ from rlx.trace.flat import as_array
 from rlx.trees import tree
 
 __all__ = [
+    "Iterated",
     "LinearSystem",
     "Operator",
     "dtype_of",
@@ -136,18 +137,31 @@ def _check_alike(name: str, x0: Any, right: Any) -> None:
 
 
 # ------------------------------------------------------------------ the solution
-Iteration = Callable[[LinearSystem], Any]
+class Iterated(NamedTuple):
+    """The result of an iteration: x, the residual b - A x, and the number of steps."""
+
+    x: Any
+    residual: Any
+    count: Any
 
 
-def solved(system: LinearSystem, iterate: Iteration, symmetric: bool = False) -> Any:
-    """The solution that `iterate` finds, with the derivative of the linear system."""
+Iteration = Callable[[LinearSystem], Iterated]
+
+
+def solved(system: LinearSystem, iterate: Iteration, symmetric: bool = False) -> tuple[Any, Array, Array]:
+    """The solution that `iterate` finds, with the derivative of the linear system; the number of its steps, and the
+    norm of its residual."""
 
     def solve(multiply: Operator, right: Any) -> Any:
         found = iterate(system._replace(multiply=multiply, right=right))
-        return tree.map(lambda v, r: convert_to(v, r.dtype), found, right)
+        x = unspoiled(found.x, found.residual)
+        return tree.map(lambda v, r: convert_to(v, r.dtype), x, right), (found.count, norm(found.residual))
 
-    found = lax.custom_linear_solve(system.multiply, system.right, solve, solve, symmetric=symmetric)
-    return tree.map(lambda v, r: convert_to(v, v.dtype, r.weak_type), found, system.right)
+    found, (count, residual) = lax.custom_linear_solve(
+        system.multiply, system.right, solve, solve, symmetric=symmetric, has_aux=True
+    )
+    x = tree.map(lambda v, r: convert_to(v, v.dtype, r.weak_type), found, system.right)
+    return x, count, residual
 
 
 def unspoiled(x: Any, residual: Any) -> Any:
