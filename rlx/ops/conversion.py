@@ -248,8 +248,7 @@ class convert(Elementwise):
     """Another dtype: floats truncate and saturate to integers, complex loses its imaginary part."""
 
     sample_params = tuple(
-        {"dtype": np.dtype(d)}
-        for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16", "int4", "uint2")
+        {"dtype": np.dtype(d)} for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16", "int4", "uint2")
     )
 
     def type(self, *types: TensorType, dtype: np.dtype, weak: bool = False) -> TensorType:
