@@ -1,10 +1,10 @@
 """A stiff reaction with diffusion, by an implicit method whose Newton steps use sparse Jacobians.
 
 The Brusselator on a periodic grid: two fields that react and diffuse, y' = f(y). The second-order backward
-differentiation formula with variable steps (BDF2) solves a nonlinear system for each step. `rlx.jacobian(..., sparse=True)`
-finds the sparsity pattern of the system in its program, and computes the Jacobian by about a dozen products instead of one
-for each unknown; `rlx.sparse.spsolve` solves with it. The whole integration is one compiled loop. The result is compared
-with one of a ten times smaller tolerance.
+differentiation formula with variable steps (BDF2) solves a nonlinear system for each step. `rlx.jacobian` with
+sparse=True finds the sparsity pattern of the system in its program, and computes the Jacobian by a dozen products
+instead of one for each unknown. `rlx.sparse.spsolve` solves with it. The whole integration is one compiled loop. The
+result is compared with the result for a tolerance that is ten times smaller.
 """
 
 import numpy as np
@@ -21,9 +21,7 @@ def reaction(y, size):
     u, v = y.reshape(2, size, size)
 
     def laplacian(w):
-        return (
-            jnp.roll(w, 1, 0) + jnp.roll(w, -1, 0) + jnp.roll(w, 1, 1) + jnp.roll(w, -1, 1) - 4.0 * w
-        ) * size**2
+        return (jnp.roll(w, 1, 0) + jnp.roll(w, -1, 0) + jnp.roll(w, 1, 1) + jnp.roll(w, -1, 1) - 4.0 * w) * size**2
 
     exchange = u**2 * v
     du = FEED + exchange - (DECAY + 1.0) * u + DIFFUSION * laplacian(u)
@@ -113,7 +111,8 @@ def main(size=20, end=2.0, tolerance=1e-4):
     results = []
     for each in (tolerance, tolerance / 10):
         found, accepted, rejected = run(y, each)
-        print(f"tolerance {each:.0e}: {int(accepted)} steps, {int(rejected)} rejected, mean u {found[: size**2].mean():.6f}")
+        mean = found[: size**2].mean()
+        print(f"tolerance {each:.0e}: {int(accepted)} steps, {int(rejected)} rejected, mean u {mean:.6f}")
         results.append(np.asarray(found))
     difference = float(np.abs(results[0] - results[1]).max())
     print(f"largest difference between the two {difference:.1e}")

@@ -21,7 +21,7 @@ __all__ = ["MODES", "Coloring", "color", "symmetric_coloring"]
 
 MODES = ("auto", "forward", "reverse", "both")
 _REVERSE_COST = 2.0  # of a product with a row, in products with a column
-_MANY = 8  # products: with more, the longest rows are tried apart
+_MANY = 8  # products: with more, products with the longest rows are tried
 _LARGE = 200_000  # places: for more, one order of the columns instead of the best of several
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -169,60 +170,65 @@ class _Point:
             )
         products = []
         if facts.column_count or not facts.row_count:
-            products.append(_in_parts(self._pushed(plan), facts.column_count, sum(plan.shape)))
+            products.append(
+                _in_parts(self._pushed(partial(_cut, plan.columns), plan.shape[0]), facts.column_count, sum(plan.shape))
+            )
         if facts.row_count:
-            products.append(_in_parts(self._pulled(plan), facts.row_count, sum(plan.shape)))
+            products.append(
+                _in_parts(self._pulled(partial(_cut, plan.rows), plan.shape[1]), facts.row_count, sum(plan.shape))
+            )
         flat = jnp.concatenate(promote("jacobian", *[p.reshape(-1) for p in products]))
         found = CSR.of_pattern(flat.at[plan.positions].get(mode="promise_in_bounds"), facts.places)
         if config.check and isinstance(found.data, ConcreteArray):
-            self._check(found)
+            self._check(found, bool(facts.column_count or not facts.row_count))
         return found
 
-    def _check(self, found: CSR) -> None:
+    def _check(self, found: CSR, forward: bool) -> None:
         """Compare a product with one that does not use the pattern. Raises VerificationError."""
         generator = np.random.default_rng(0)
-        draws = [generator.normal(size=x.shape).astype(x.dtype) for x in self.leaves if is_inexact(x.dtype)]
-        point = LinearizedCall(self.chosen, (self.part,), {}, self.has_aux)
-        moving = iter(draws)
-        tangents = [next(moving) if is_inexact(x.dtype) else Zero(x.type) for x in self.leaves]
-        true = np.asarray(_joined(point.spec.push(point.residuals, tangents), found.shape[0]))
-        product = np.asarray(found @ np.concatenate([d.reshape(-1) for d in draws]))
+        drawn: list[np.ndarray] = []
+
+        def draw(leaves: Sequence[Array]) -> list[np.ndarray]:
+            drawn[:] = [generator.normal(size=x.shape).astype(x.dtype) for x in leaves if is_inexact(x.dtype)]
+            return drawn
+
+        true = np.asarray((self._pushed if forward else self._pulled)(draw, found.shape[0 if forward else 1])(0))
+        product = np.asarray((found if forward else found.T) @ np.concatenate([d.reshape(-1) for d in drawn]))
         wrong = ~np.isclose(product, true, rtol=1e-3, atol=1e-3 * np.max(np.abs(true), initial=1e-30))
         if wrong.any():
             raise VerificationError(
-                f"The sparse Jacobian of {self.name} lacks elements in row {int(np.argmax(wrong))}.",
+                f"The sparse Jacobian of {self.name} lacks elements in {'row' if forward else 'column'}"
+                f" {int(np.argmax(wrong))}.",
                 "Correct the pattern that was passed or assumed: rlx.assume_pattern, coloring.",
             )
 
-    def _pushed(self, plan: Coloring) -> Callable[[Any], Any]:
-        """The product with the columns of a colour, as one vector."""
+    def _pushed(self, directions: Callable[[Sequence[Array]], Sequence[Any]], size: int) -> Callable[[Any], Any]:
+        """The product with the columns of a colour, as one vector; `directions` of the arguments."""
         point = LinearizedCall(self.chosen, (self.part,), {}, self.has_aux)
         self.auxiliary = point.auxiliary
         spec, linear = point.spec, inline_calls(point.spec.linear)
-        seeds = _cut(plan.columns, self.leaves)
+        seeds = directions(self.leaves)
 
         def push(number: Any) -> Any:
             moving = iter(pushed_seeds(linear, point.residuals, seeds, number))
             found = [next(moving) if kept else None for kept in spec.kept][: len(spec.result_types)]
             results = zip(found, spec.result_types, strict=True)
-            return _joined([instantiate(Zero(t)) if x is None else x for x, t in results], plan.shape[0])
+            return _joined([instantiate(Zero(t)) if x is None else x for x, t in results], size)
 
         return push
 
-    def _pulled(self, plan: Coloring) -> Callable[[Any], Any]:
-        """The product with the rows of a colour, as one vector."""
+    def _pulled(self, directions: Callable[[Sequence[Array]], Sequence[Any]], size: int) -> Callable[[Any], Any]:
+        """The product with the rows of a colour, as one vector; `directions` of the results."""
         result, pull, *rest = vjp(self.chosen, self.part, has_aux=self.has_aux)
         self.auxiliary = rest[0] if rest else None
         outs, treedef = tree.flatten(result)
         arrays = [as_array(x) for x in outs]
-        seeds = _cut(plan.rows, arrays)
+        seeds = directions(arrays)
 
         def pulled(number: Any) -> Any:
-            moved = iter(seeds)
-            cotangents = [
-                next(moved).value(number) if is_inexact(x.dtype) else np.zeros(x.shape, x.dtype) for x in arrays
-            ]
-            return _joined(pull(tree.unflatten(treedef, cotangents))[0], plan.shape[1])
+            moved = (x.value(number) if isinstance(x, Seed) else x for x in seeds)
+            cotangents = [next(moved) if is_inexact(x.dtype) else np.zeros(x.shape, x.dtype) for x in arrays]
+            return _joined(pull(tree.unflatten(treedef, cotangents))[0], size)
 
         return pulled
 

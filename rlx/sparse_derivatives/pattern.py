@@ -100,8 +100,8 @@ def sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: A
     Args:
       fun: a function of arrays, or trees of them.
       argnums: the arguments of the Jacobian's columns.
-      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches that are taken there, and
-        the elements that masks and indices choose. Without it, the pattern holds for all values.
+      at: the arguments, a tuple (or one array), at which the pattern is wanted: of the branches that are taken there
+        and the elements that masks and indices choose. Without it, the pattern holds for all values.
 
     Returns: a function of the arguments, or of their types (anything with shape and dtype), that returns a Pattern. Its
     rows are the elements of the results, its columns the elements of the arguments, in the order of the trees' leaves;
@@ -161,7 +161,7 @@ def assume_pattern(value: Any, pattern: Pattern) -> Any:
     (3, 9)
     """
     x = as_array(value)
-    assumed_pattern.type(x.type, rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)  # eagerly, too
+    assumed_pattern.type(x.type, rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)  # eagerly as well
     return assumed_pattern(x, rows=pattern.rows, cols=pattern.cols, shape=pattern.shape)
 
 
