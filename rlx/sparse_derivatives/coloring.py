@@ -6,6 +6,7 @@ A. Gebremedhin, F. Manne, A. Pothen, What color is your Jacobian? (2005), for bo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,11 +18,13 @@ from rlx.sparse.patterns import RowPattern
 from rlx.sparse_derivatives.pattern import Pattern
 from rlx.trees import tree
 
-__all__ = ["MODES", "Coloring", "color", "symmetric_coloring"]
+__all__ = ["MODES", "SYMMETRIC_MODES", "Coloring", "color", "symmetric_coloring"]
 
 MODES = ("auto", "forward", "reverse", "both")
+SYMMETRIC_MODES = ("symmetric", "acyclic")
 _REVERSE_COST = 2.0  # of a product with a row, in products with a column
 _MANY = 8  # products: with more, products with the longest rows are tried
+_TREE = 24  # edges of a tree of an acyclic colouring, about
 _LARGE = 200_000  # places: for more, one order of the columns instead of the best of several
 
 
@@ -32,13 +35,15 @@ class Facts(NamedTuple):
     column_count: int
     row_count: int
     places: RowPattern
+    recovery: RowPattern | None = None  # for each element, the positions whose products are added
 
 
 class Coloring:
     """Colours of a matrix's columns and rows, and where its elements are in the products. A tree: usable inside jit.
 
     columns, rows: the colour of each, -1 without one. positions: of each element in the array of all products,
-    column colours first. mode: "forward" (columns), "reverse" (rows), "both", or "symmetric".
+    column colours first. mode: "forward" (columns), "reverse" (rows), "both", "symmetric", or "acyclic": then elements are
+    sums of several products, and positions has the sign of each.
 
     >>> import rlx
     >>> import numpy as np
@@ -77,7 +82,8 @@ tree.register_node(
 def color(pattern: Pattern, mode: str = "auto") -> Coloring:
     """A colouring of a matrix's columns ("forward"), rows ("reverse"), or columns and rows ("both").
 
-    "auto" takes the cheapest; "symmetric" is for Hessians: each element is determined by its column or its row.
+    "auto" takes the cheapest. Two modes are for Hessians: with "symmetric", each element is in the product of its column
+    or of its row. "acyclic" needs fewer colours: elements follow from others by substitution, which adds rounding errors.
     The colouring is greedy, the best of several orders, and always the same for the same pattern.
 
     >>> import rlx
@@ -91,10 +97,10 @@ def color(pattern: Pattern, mode: str = "auto") -> Coloring:
             f"color got {type(pattern).__name__}, not a Pattern.",
             "Pass the result of rlx.sparsity(f)(x), or rlx.sparse_derivatives.Pattern.of_pairs(rows, cols, shape).",
         )
-    if mode == "symmetric":
-        return symmetric_coloring(pattern.places)
+    if mode in SYMMETRIC_MODES:
+        return symmetric_coloring(pattern.places, mode)
     if mode not in MODES:
-        raise UnsupportedError(f"color has no mode {mode!r}.", f"Use one of {(*MODES, 'symmetric')}.")
+        raise UnsupportedError(f"color has no mode {mode!r}.", f"Use one of {(*MODES, *SYMMETRIC_MODES)}.")
     return _colored(pattern.places, mode)
 
 
@@ -269,21 +275,121 @@ def _star(places: RowPattern, order: Sequence[int]) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def symmetric_coloring(places: RowPattern) -> Coloring:
-    """A star colouring of a symmetric matrix: each element is in the product of its column, or of its row."""
-    rows, cols = places.shape
-    transposed = places.transposition[0]
-    if rows != cols or transposed != places:
+def symmetric_coloring(places: RowPattern, mode: str = "symmetric") -> Coloring:
+    """A star or acyclic colouring of a symmetric matrix. Raises ShapeError for another pattern."""
+    if places.shape[0] != places.shape[1] or places.transposition[0] != places:
         raise ShapeError(f"A symmetric colouring got a pattern of shape {places.shape} that is not symmetric.")
     degrees = np.diff(places.indptr)
-    orders = [np.argsort(-degrees, kind="stable").tolist(), range(rows)][: 1 if places.nnz > _LARGE else 2]
-    colors = min((_star(places, order) for order in orders), key=_count)
-    count = _count(colors)
+    orders = [np.argsort(-degrees, kind="stable").tolist(), range(len(degrees))][: 1 if places.nnz > _LARGE else 2]
+    star = _determined_directly(places, min((_star(places, order) for order in orders), key=_count))
+    if mode == "symmetric":
+        return star
+    found = min((_acyclic(places, order) for order in orders), key=lambda pair: _count(pair[0]))
+    return star if _count(found[0]) >= star.colors else _determined_by_substitution(places, *found)
+
+
+def _determined_directly(places: RowPattern, colors: np.ndarray) -> Coloring:
+    """Each element in the product of its column, or of its row."""
+    rows, count = places.shape[0], _count(colors)
     keys = places.rows.astype(np.int64) * count + colors[places.indices]
     _, inverse, times = np.unique(keys, return_inverse=True, return_counts=True)
-    alone = times[inverse] == 1
     direct = colors[places.indices].astype(np.int64) * rows + places.rows
     mirrored = colors[places.rows].astype(np.int64) * rows + places.indices
-    positions = np.where(alone, direct, mirrored)
+    positions = np.where(times[inverse] == 1, direct, mirrored)
     none = np.full(rows, -1, np.int32)
     return Coloring(colors, none, _small(positions), Facts("symmetric", count, 0, places))
+
+
+# ------------------------------------------------------------- acyclic colourings
+class _Trees:
+    """The trees of the edges between two colours. An edge has a number, a tree the number of one of its edges."""
+
+    def __init__(self, count: int) -> None:
+        self.parents, self.sizes = list(range(count)), [1] * count
+
+    def of(self, edge: int) -> int:
+        """The tree of an edge."""
+        parents = self.parents
+        while parents[edge] != edge:
+            parents[edge] = edge = parents[parents[edge]]
+        return edge
+
+    def join(self, one: int, other: int) -> None:
+        """Make the trees of two edges one."""
+        one, other = self.of(one), self.of(other)
+        if one != other:
+            self.parents[one] = other
+            self.sizes[other] += self.sizes[one]
+
+
+def _acyclic(places: RowPattern, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Colours such that neighbours differ and no cycle has two colours, and for each place the tree of its edge.
+
+    The trees have a limited size, so that elements are sums of few products.
+    """
+    n = places.shape[0]
+    starts, of = places.indptr.tolist(), places.indices.tolist()
+    edges = np.minimum(places.transposition[1], np.arange(places.nnz)).tolist()
+    trees, colors = _Trees(places.nnz), [-1] * n
+    for v in order:
+        mine = [(edges[k], of[k]) for k in range(starts[v], starts[v + 1]) if colors[of[k]] >= 0]
+        taken = 0
+        reached: dict[int, int] = {}
+        sizes: dict[tuple[int, int], int] = {}
+        for _, w in mine:
+            taken |= 1 << colors[w]
+            for j in range(starts[w], starts[w + 1]):
+                x, tree_number = of[j], trees.of(edges[j])
+                if colors[x] < 0 or x == w:
+                    continue
+                if tree_number not in reached:
+                    reached[tree_number] = w
+                    pair = colors[x], colors[w]
+                    sizes[pair] = sizes.get(pair, 0) + trees.sizes[tree_number]
+                    taken |= (sizes[pair] >= _TREE) << colors[x]
+                elif reached[tree_number] != w:  # v would close a cycle through w and another neighbour
+                    taken |= 1 << colors[x]
+        color = colors[v] = (~taken & (taken + 1)).bit_length() - 1
+        first: dict[int, int] = {}
+        for edge, w in mine:
+            trees.join(edge, first.setdefault(colors[w], edge))
+            for j in range(starts[w], starts[w + 1]):
+                if colors[of[j]] == color and of[j] != v:
+                    trees.join(edges[j], edge)
+    return np.array(colors, np.int32), np.array(list(map(trees.of, edges)))
+
+
+def _determined_by_substitution(places: RowPattern, colors: np.ndarray, trees: np.ndarray) -> Coloring:
+    """Elements as sums and differences of products.
+
+    An element at a leaf of a tree is in the leaf's row, without others of the tree. Leaves are removed one after
+    another: an element is in a row, minus the elements of the row that were removed before.
+    """
+    n = places.shape[0]
+    terms: list[list[int]] = [[] for _ in range(places.nnz)]  # positions from 1, negative ones are subtracted
+    rows, cols, mirror = places.rows.tolist(), places.indices.tolist(), places.transposition[1].tolist()
+    ends = {}  # of (tree, vertex): the places of the vertex's row in the tree
+    for k, tree_number in enumerate(trees.tolist()):
+        if rows[k] == cols[k]:
+            terms[k] = [int(colors[rows[k]]) * n + rows[k] + 1]
+        else:
+            ends.setdefault((tree_number, rows[k]), []).append(k)
+    degrees = {key: len(mine) for key, mine in ends.items()}
+    leaves = deque(key for key, degree in degrees.items() if degree == 1)
+    while leaves:
+        number, v = key = leaves.popleft()
+        left = [k for k in ends[key] if not terms[k]]
+        if not left:  # the other end was removed first
+            continue
+        (k,) = left
+        found = [int(colors[cols[k]]) * n + v + 1]
+        found += [-t for other in ends[key] if other != k for t in terms[other]]
+        terms[k] = terms[mirror[k]] = found
+        degrees[number, cols[k]] -= 1
+        if degrees[number, cols[k]] == 1:
+            leaves.append((number, cols[k]))
+    signed = np.array([t for each in terms for t in each], np.int64)
+    indptr = np.cumsum([0, *map(len, terms)])
+    recovery = RowPattern.of_checked(np.abs(signed) - 1, indptr, (places.nnz, _count(colors) * n))
+    none, signs = np.full(n, -1, np.int32), np.sign(signed).astype(np.int8)
+    return Coloring(colors, none, signs, Facts("acyclic", _count(colors), 0, places, recovery))

@@ -17,7 +17,7 @@ from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.promotion import promote
 from rlx.ops.families import instantiate
 from rlx.sparse import CSR
-from rlx.sparse_derivatives.coloring import MODES, Coloring, color
+from rlx.sparse_derivatives.coloring import MODES, SYMMETRIC_MODES, Coloring, color
 from rlx.sparse_derivatives.pattern import hessian_sparsity, pattern_of
 from rlx.sparse_derivatives.seeds import Seed, pushed_seeds
 from rlx.trace.flat import as_array, function_name, named_after
@@ -88,17 +88,22 @@ def jacobian(
 
 
 def sparse_hessian(
-    fun: Callable[Parameters, Any], argnums: int | Sequence[int] = 0, *, coloring: Coloring | None = None
+    fun: Callable[Parameters, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    mode: str = "symmetric",
+    coloring: Coloring | None = None,
 ) -> Callable[Parameters, Any]:
     """The Hessian of a function with one real result as a sparse matrix: few products of it with vectors.
 
     Args:
       fun: differentiated with respect to the arguments `argnums`.
+      mode: "symmetric" (each element is found in a product), or "acyclic" (fewer products, and substitution).
       coloring: a symmetric one, `rlx.color(rlx.hessian_sparsity(f)(x), "symmetric")`, instead of finding the pattern.
 
     Returns: a function of fun's arguments; its result is an `rlx.sparse.CSR` of shape (n, n) for n elements.
 
-    Source: A. Gebremedhin, F. Manne, A. Pothen, What color is your Jacobian? (2005): star colouring.
+    Source: A. Gebremedhin, F. Manne, A. Pothen, What color is your Jacobian? (2005): star and acyclic colouring.
 
     >>> import rlx
     >>> import numpy as np
@@ -106,13 +111,15 @@ def sparse_hessian(
     >>> rlx.sparse_hessian(chain)(np.array([0.0, 1.0, 3.0])).todense().tolist()
     [[12.0, -12.0, 0.0], [-12.0, 60.0, -48.0], [0.0, -48.0, 48.0]]
     """
+    if mode not in SYMMETRIC_MODES:
+        raise UnsupportedError(f"sparse_hessian has no mode {mode!r}.", f"Use one of {SYMMETRIC_MODES}.")
 
     @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> CSR:
         _check("sparse_hessian", fun, select_arguments(args, argnums), False, False)
         plan = coloring
         if plan is None:
-            plan = color(hessian_sparsity(fun, argnums)(*args, **kwargs), "symmetric")
+            plan = color(hessian_sparsity(fun, argnums)(*args, **kwargs), mode)
         return _Point(grad(fun, argnums), argnums, args, kwargs, False).jacobian(_as_coloring(plan))
 
     return function
@@ -178,7 +185,7 @@ class _Point:
                 _in_parts(self._pulled(partial(_cut, plan.rows), plan.shape[1]), facts.row_count, sum(plan.shape))
             )
         flat = jnp.concatenate(promote("jacobian", *[p.reshape(-1) for p in products]))
-        found = CSR.of_pattern(flat.at[plan.positions].get(mode="promise_in_bounds"), facts.places)
+        found = CSR.of_pattern(_elements(plan, flat), facts.places)
         if config.check and isinstance(found.data, ConcreteArray):
             self._check(found, bool(facts.column_count or not facts.row_count))
         return found
@@ -231,6 +238,13 @@ class _Point:
             return _joined(pull(tree.unflatten(treedef, cotangents))[0], size)
 
         return pulled
+
+
+def _elements(plan: Coloring, products: Array) -> Array:
+    """The elements of the matrix from all products."""
+    if plan.facts.recovery is None:
+        return products.at[plan.positions].get(mode="promise_in_bounds")
+    return CSR.of_pattern(as_array(plan.positions).astype(products.dtype), plan.facts.recovery) @ products
 
 
 def _in_parts(product: Callable[[Any], Any], count: int, elements: int) -> Array:
