@@ -42,8 +42,8 @@ class Coloring:
     """Colours of a matrix's columns and rows, and where its elements are in the products. A tree: usable inside jit.
 
     columns, rows: the colour of each, -1 without one. positions: of each element in the array of all products,
-    column colours first. mode: "forward" (columns), "reverse" (rows), "both", "symmetric", or "acyclic": then elements are
-    sums of several products, and positions has the sign of each.
+    column colours first. mode: "forward" (columns), "reverse" (rows), "both", "symmetric", or "acyclic": elements are
+    then sums of several products, and positions has the sign of each.
 
     >>> import rlx
     >>> import numpy as np
@@ -82,8 +82,9 @@ tree.register_node(
 def color(pattern: Pattern, mode: str = "auto") -> Coloring:
     """A colouring of a matrix's columns ("forward"), rows ("reverse"), or columns and rows ("both").
 
-    "auto" takes the cheapest. Two modes are for Hessians: with "symmetric", each element is in the product of its column
-    or of its row. "acyclic" needs fewer colours: elements follow from others by substitution, which adds rounding errors.
+    "auto" takes the cheapest. Two modes are for Hessians: with "symmetric", each element is in the product of its
+    column or of its row. "acyclic" needs fewer colours: elements follow from others by substitution, which adds rounding
+    errors.
     The colouring is greedy, the best of several orders, and always the same for the same pattern.
 
     >>> import rlx
