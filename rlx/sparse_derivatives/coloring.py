@@ -83,8 +83,8 @@ def color(pattern: Pattern, mode: str = "auto") -> Coloring:
     """A colouring of a matrix's columns ("forward"), rows ("reverse"), or columns and rows ("both").
 
     "auto" takes the cheapest. Two modes are for Hessians: with "symmetric", each element is in the product of its
-    column or of its row. "acyclic" needs fewer colours: elements follow from others by substitution, which adds rounding
-    errors.
+    column or of its row. "acyclic" needs fewer colours: elements follow from others by substitution, which adds
+    rounding errors.
     The colouring is greedy, the best of several orders, and always the same for the same pattern.
 
     >>> import rlx
