@@ -2,7 +2,7 @@
 
 The Brusselator on a periodic grid: two fields that react and diffuse, y' = f(y). The second-order backward
 differentiation formula with variable steps (BDF2) solves a nonlinear system for each step. `rlx.jacobian` with
-sparse=True finds the sparsity pattern of the system in its program, and computes the Jacobian by a dozen products
+sparse=True finds the sparsity pattern of the system in its program, and computes the Jacobian by ten products
 instead of one for each unknown. `rlx.sparse.spsolve` solves with it. The whole integration is one compiled loop. The
 result is compared with the result for a tolerance that is ten times smaller.
 """
