@@ -9,18 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, wrap
 from rlx.errors import UnsupportedError
 from rlx.ir.index_sets import IndexSet, TooLargeError, stored
-from rlx.ir.program import Program
+from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.assumed_pattern import assumed_pattern
 from rlx.sparse.patterns import RowPattern
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import FlatFunction, as_array, check_function
 from rlx.trace.tracing import trace_program
-from rlx.transforms.dependence import Assumption, dependence_of
+from rlx.transforms.dependence import Assumption, dependence_of, value_of
 from rlx.transforms.functional import restricted, select_arguments
 from rlx.transforms.reverse import grad
+from rlx.transforms.varying import equations_behind, value_behind
 from rlx.trees import tree
 
 __all__ = ["Pattern", "assume_pattern", "hessian_sparsity", "pattern_of", "sparsity"]
@@ -190,12 +192,26 @@ def pattern_of(
 
 
 def _with_constants(program: Program, captured: Sequence[Any]) -> Program:
-    """The program with captured arrays that are known as constants; traced ones remain its leading inputs."""
-    pairs = list(zip(program.inputs, captured, strict=False))
-    known = [(v, x) for v, x in pairs if isinstance(x, ConcreteArray)]
-    unknown = [v for v, x in pairs if not isinstance(x, ConcreteArray)]
+    """The program with captured arrays that are known as constants; others remain its leading inputs."""
+    pairs = [(v, x, _known(x)) for v, x in zip(program.inputs, captured, strict=False)]
+    known = [(v, value) for v, _, value in pairs if value is not None]
+    unknown = [v for v, _, value in pairs if value is None]
     inputs = (*unknown, *program.inputs[len(captured) :])
     return program.replace(inputs=inputs, constants=(*program.constants, *known))
+
+
+def _known(value: Any) -> ConcreteArray | None:
+    """A captured array, or traced integers that the enclosing function computes from known values; None for others."""
+    if not isinstance(value, Tracer):
+        return value if isinstance(value, ConcreteArray) else None
+    if is_inexact(value.dtype) or not isinstance(value.atom, Var):
+        return None
+    equations, sources = equations_behind(value.builder, value.atom, ())
+    given = [value_behind(value.builder, v) for v in sources]
+    if not all(isinstance(x, ConcreteArray) for x in given):
+        return None
+    found = value_of(Program(sources, equations, [value.atom]), [np.asarray(x) for x in given])
+    return None if found is None else wrap(found)
 
 
 @lru_cache(maxsize=64)

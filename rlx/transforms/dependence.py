@@ -38,7 +38,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.primitive import Primitive, Region, Zero
 from rlx.transforms.batch import batch_program
 
-__all__ = ["Assumption", "Dependent", "dependence_of"]
+__all__ = ["Assumption", "Dependent", "dependence_of", "value_of"]
 
 _UNROLLED = 1 << 14  # equations of a loop's iterations that are visited one by one
 _COMPUTED = 1 << 24  # elements of a known value
@@ -80,6 +80,11 @@ def dependence_of(
         for number, (v, moves, value) in enumerate(zip(program.inputs, moving, given, strict=True))
     ]
     return [x.sets for x in walk.program(program, operands)], tuple(walk.assumptions)
+
+
+def value_of(program: Program, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The one result of a program for known inputs; None if it cannot be computed when a function is traced."""
+    return Walk({}, True, {}).program(program, [Dependent({}, x) for x in values])[0].value
 
 
 class Walk:

@@ -105,6 +105,18 @@ def test_a_wrong_statement_is_found_by_the_check() -> None:
         function(X[:3])
 
 
+def test_indices_of_an_enclosing_function_are_known() -> None:
+    """Under jit they are traced, but depend on no argument."""
+    places = np.array([2, 0, 1])
+
+    @rlx.jit
+    def elements(x: Any) -> Any:
+        order = jnp.asarray(places)[::-1] + jnp.zeros(3, int)
+        return rlx.jacobian(lambda x: x[order] ** 2, sparse=True)(x).data
+
+    assert elements(X[:3]).tolist() == (2 * X[:3][places[::-1]]).tolist()
+
+
 # ------------------------------------------------------------- control flow
 def test_branches_are_united_and_chosen_at_a_point() -> None:
     def function(x: Any) -> Any:
