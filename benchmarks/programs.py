@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import rlx
+
 Function = Callable[..., Any]
 Case = tuple[Function, tuple[Any, ...]]
 
@@ -329,6 +331,60 @@ def nbody_forces(J: Any, generator: np.random.Generator) -> Case:
         return -(masses[:, None] * masses / J.numpy.sqrt((apart**2).sum(axis=-1) + 0.01)).sum()
 
     return J.grad(energy), (normal(generator, 800, 3), generator.random(800).astype(np.float32))
+
+
+def _brusselator(J: Any, size: int) -> Function:
+    """Two fields that react and diffuse on a periodic grid: their time derivative."""
+    xp = J.numpy
+
+    def laplacian(w: Any) -> Any:
+        return xp.roll(w, 1, 0) + xp.roll(w, -1, 0) + xp.roll(w, 1, 1) + xp.roll(w, -1, 1) - 4.0 * w
+
+    def function(y: Any) -> Any:
+        u, v = y.reshape(2, size, size)
+        exchange = u * u * v
+        du = 1.0 + exchange - 4.4 * u + 0.1 * laplacian(u)
+        return xp.concatenate([du.ravel(), (3.4 * u - exchange + 0.1 * laplacian(v)).ravel()])
+
+    return function
+
+
+@program()
+def sparse_jacobian(J: Any, generator: np.random.Generator) -> Case:
+    """The Jacobian of a reaction with diffusion, 8192 unknowns: in JAX for a colouring that rlx has found."""
+    function, y = _brusselator(J, 64), normal(generator, 2 * 64 * 64)
+    if J is rlx:
+        return (lambda y: rlx.jacobian(function, sparse=True)(y).data), (y,)
+    plan = rlx.color(rlx.sparsity(_brusselator(rlx, 64))(y), "forward")
+    return _compressed(J, function, plan), (y,)
+
+
+def _energy(J: Any) -> Function:
+    """The area of a surface over a grid."""
+    return lambda u: J.numpy.sqrt(1.0 + (u[1:, :-1] - u[:-1, :-1]) ** 2 + (u[:-1, 1:] - u[:-1, :-1]) ** 2).sum()
+
+
+@program()
+def sparse_hessian(J: Any, generator: np.random.Generator) -> Case:
+    """The Hessian of a surface's area, 10,000 unknowns: in JAX for a colouring that rlx has found."""
+    function, u = _energy(J), normal(generator, 100, 100)
+    if J is rlx:
+        return (lambda u: rlx.sparse_hessian(function)(u).data), (u,)
+    plan = rlx.color(rlx.hessian_sparsity(_energy(rlx))(u), "symmetric")
+    return _compressed(J, J.grad(function), plan), (u,)
+
+
+def _compressed(J: Any, function: Function, plan: rlx.Coloring) -> Function:
+    """The elements of a Jacobian by the products with its colours, as users of JAX write it."""
+    columns, positions = np.asarray(plan.columns), np.asarray(plan.positions)
+    seeds = columns[None, :] == np.arange(plan.colors)[:, None]
+
+    def elements(x: Any) -> Any:
+        directions = J.numpy.asarray(seeds.reshape(-1, *x.shape), x.dtype)
+        products = J.vmap(lambda t: J.jvp(function, (x,), (t,))[1])(directions)
+        return products.reshape(-1)[positions]
+
+    return elements
 
 
 # ------------------------------------------------------------------ movement

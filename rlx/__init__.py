@@ -53,7 +53,6 @@ from rlx.version import __version__ as __version__
 install_paths()
 _show_the_users_frames()
 remat = checkpoint
-jacobian = jacrev
 
 if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.ad as ad
@@ -180,6 +179,14 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.sharding import set_mesh as set_mesh
     from rlx.sharding import shard_map as shard_map
     from rlx.sharding import smap as smap
+    from rlx.sparse_derivatives import Coloring as Coloring
+    from rlx.sparse_derivatives import Pattern as Pattern
+    from rlx.sparse_derivatives import assume_pattern as assume_pattern
+    from rlx.sparse_derivatives import color as color
+    from rlx.sparse_derivatives import hessian_sparsity as hessian_sparsity
+    from rlx.sparse_derivatives import jacobian as jacobian
+    from rlx.sparse_derivatives import sparse_hessian as sparse_hessian
+    from rlx.sparse_derivatives import sparsity as sparsity
     from rlx.stablehlo.reading import import_stablehlo as import_stablehlo
     from rlx.standalone.c_files import export_c as export_c
     from rlx.standalone.numba_module import export_numba as export_numba
@@ -262,6 +269,8 @@ _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
 _ELSEWHERE |= {"pmap": "rlx.call.parallel"}
 _ELSEWHERE |= {"custom_gradient": "rlx.jaxnames.custom_derivatives", "fwd_and_bwd": "rlx.call.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
+_SPARSE = "Coloring Pattern assume_pattern color hessian_sparsity jacobian sparse_hessian sparsity"
+_ELSEWHERE.update(dict.fromkeys(_SPARSE.split(), "rlx.sparse_derivatives"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))
 
@@ -300,7 +309,6 @@ __all__ = [
     "hessian",
     "hvp",
     "jacfwd",
-    "jacobian",
     "jacrev",
     "jit",
     "jvp",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import CustomRuleError, ReferenceUseError, UnexpectedTracerError, UnsupportedError
+from rlx.ir.index_sets import Along, Reading
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate, to_front
@@ -49,6 +50,10 @@ class CallLike(RegionPrimitive):
 
     def reference(self, *args: np.ndarray, program: Program, **params: Any) -> Any:
         return tuple(run_region(program, args))
+
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By the equations of the program."""
+        return walk.program(self.meaning(equation), operands)
 
     def lower(self, k: Any, *values: Any, program: Program, **params: Any) -> Any:
         return k.inline(program, values)
@@ -210,6 +215,20 @@ class custom_jvp_call(CallLike):
         n = len(program.outputs)
         return outs[:n], _scatter_tangents(program, outs[n:])
 
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By the rule: its tangents' sets are the operands'."""
+        if not any(x.sets for x in operands):  # the rule of a function may call it
+            return super().dependence(walk, equation, operands)
+        program, rule = equation.params["program"], equation.params["rule"]
+        symbolic = isinstance(rule, Deferred) and rule.symbolic
+        moving = [x for x, t in zip(operands, program.input_types, strict=True) if _moves(t)]
+        mask = [bool(x.sets) or not symbolic for x in moving]
+        known = [x._replace(sets={}) for x in operands]
+        outs = walk.program(_made(rule, mask), [*known, *[x._replace(value=None) for x in keep(moving, mask)]])
+        tangents = iter(outs[len(program.outputs) :])
+        pairs = zip(outs, program.output_types, strict=False)
+        return [x._replace(sets=next(tangents).sets) if _moves(t) else x for x, t in pairs]
+
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """A call that depends on tangents is linear as a whole."""
         return [], [equation]
@@ -295,6 +314,26 @@ class custom_vjp_call(CallLike):
             *results[n:], *explicit, backward=behind, residuals=len(results) - n, types=out_types, cells=cells
         )
         return results[:n], _scatter_tangents(program, moving)
+
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By the backward rule, reversed."""
+        if not any(x.sets for x in operands):
+            return super().dependence(walk, equation, operands)
+        p = equation.params
+        program, backward = p["program"], p["backward"]
+        moving = [x for x, t in zip(operands, program.input_types, strict=True) if _moves(t)]
+        ahead = _made(p["forward"], [bool(x.sets) for x in moving])
+        count = len(program.outputs)
+        known = walk.program(ahead, [x._replace(sets={}) for x in operands])
+        places = [i for i, t in enumerate(program.output_types) if _moves(t)]
+        behind = _made(backward, [True] * len(places))
+        if p.get("cells") or isinstance(behind, ByValue):
+            return walk.dense(equation, operands, "its backward rule depends on values")
+        pairs = [(x, t) for x, t in zip(operands, program.input_types, strict=True) if _moves(t)]
+        readings = walk.transposed(behind, known[count:])
+        found = walk.by_readings(equation, pairs, readings, [program.output_types[i] for i in places])
+        sets = {i: x.sets for i, x in zip(places, found, strict=True)}
+        return [x._replace(sets=sets.get(i, {})) for i, x in enumerate(known[:count])]
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """A call that depends on tangents is linear as a whole."""
@@ -580,6 +619,10 @@ class optimization_barrier(Primitive):
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands unchanged."""
         return operands
+
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
+        """The operand itself."""
+        return [Along(tuple(range(t.ndim))) for t in types]
 
     def reference(self, *args: np.ndarray) -> Any:
         return args

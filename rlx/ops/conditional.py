@@ -54,6 +54,12 @@ class cond(RegionPrimitive):
         """The combination of all branches."""
         return walk.alternatives(equation, [walk.program(b, operands[1:]) for b in equation.params["branches"]])
 
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """The union of the branches; the one that is taken if it is known."""
+        branches, index = equation.params["branches"], operands[0].value
+        taken = branches if index is None else [branches[int(np.clip(index, 0, len(branches) - 1))]]
+        return walk.alternatives(equation, [walk.program(b, operands[1:]) for b in taken])
+
     def reference(self, index: np.ndarray, *args: np.ndarray, branches: tuple[Program, ...]) -> Any:
         return tuple(run_region(branches[int(np.clip(index, 0, len(branches) - 1))], args))
 

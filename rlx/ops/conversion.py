@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.array import DividedArray, KeyArray, wrap
 from rlx.errors import DtypeError
+from rlx.ir.index_sets import Elements, Reading, numbered
 from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_key, is_narrow
 from rlx.ops.families import (
     Elementwise,
@@ -64,6 +65,16 @@ class select(Elementwise):
 
     def _literal_dtype(self, args: Sequence[Any]) -> np.dtype | None:
         return super()._literal_dtype(args[1:])
+
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> Sequence[Reading | None]:
+        """Both cases; the chosen elements if the predicate is known."""
+        predicate = known(0)
+        if predicate is None:
+            return super().reads(known, *types, **params)
+        shape = self.type(*types).shape
+        cases = [np.broadcast_to(numbered(t.shape), shape) for t in types[1:]]
+        chosen = [np.where(m, x, -1)[..., None] for m, x in zip((predicate, ~predicate), cases, strict=True)]
+        return [None, *(Elements(lambda numbers=numbers: numbers) for numbers in chosen)]
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         return np.where(*arrays)
@@ -237,8 +248,7 @@ class convert(Elementwise):
     """Another dtype: floats truncate and saturate to integers, complex loses its imaginary part."""
 
     sample_params = tuple(
-        {"dtype": np.dtype(d)}
-        for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16", "int4", "uint2")
+        {"dtype": np.dtype(d)} for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16", "int4", "uint2")
     )
 
     def type(self, *types: TensorType, dtype: np.dtype, weak: bool = False) -> TensorType:

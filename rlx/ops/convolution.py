@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.index_sets import Along, Elements, Reading, numbered
 from rlx.ir.options import LoweringOptions, ProductLimits
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import add_values, full_like, move_axis
@@ -123,6 +125,29 @@ class ConvolutionSpec:
             )
 
 
+def _patches(lhs: np.ndarray, spec: ConvolutionSpec, kernel: Axes, fill: Any) -> np.ndarray:
+    """The elements that a kernel of this shape multiplies: (groups, batch and positions, features and offsets)."""
+    left, sizes = lhs.transpose(spec.dimension_numbers.lhs_spec), spec.rhs(kernel)[2:]
+    rank, groups = len(sizes), spec.groups
+    view = numpy_windows(left, spec.windows(sizes, 2), fill)
+    # axes (batch, feature, *positions, 1, 1, *offsets); the group is split from the first two
+    view = view.reshape(view.shape[: 2 + rank] + sizes)
+    if spec.batch_group_count > 1:
+        view = view.reshape((groups, view.shape[0] // groups, *view.shape[1:]))
+    else:
+        view = view.reshape((view.shape[0], groups, view.shape[1] // groups, *view.shape[2:])).swapaxes(0, 1)
+    patches = np.moveaxis(view, 2, 2 + rank)
+    return patches.reshape(groups, prod(patches.shape[1 : 2 + rank]), -1)
+
+
+def _placed(product: np.ndarray, spec: ConvolutionSpec, shape: Axes) -> np.ndarray:
+    """(groups, batch and positions, features of a group) as the result, whose shape is given as by out_shape."""
+    product = product.reshape((spec.groups, shape[0], *shape[2:], shape[1] // spec.groups))
+    product = np.moveaxis(np.moveaxis(product, -1, 0), 1, 0)
+    out = np.moveaxis(product.reshape((shape[1], shape[0], *shape[2:])), 0, 1)
+    return out.transpose(np.argsort(spec.dimension_numbers.out_spec))
+
+
 @primitive
 class conv_general_dilated(Primitive):
     """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped).
@@ -171,24 +196,31 @@ class conv_general_dilated(Primitive):
         if 0 in (*shape, *lhs.shape, *rhs.shape):
             return np.zeros(shape, lhs.dtype).transpose(np.argsort(numbers.out_spec))
         working = compute_dtype(lhs.dtype) if is_narrow(lhs.dtype) else lhs.dtype
-        left = lhs.astype(working, copy=False).transpose(numbers.lhs_spec)
         kernel = rhs.astype(working, copy=False).transpose(numbers.rhs_spec)
-        rank, groups, sizes = len(shape) - 2, spec.groups, kernel.shape[2:]
-        view = numpy_windows(left, spec.windows(sizes, 2), 0)
-        # axes (batch, feature, *positions, 1, 1, *offsets); the group is split from the first two
-        view = view.reshape(view.shape[: 2 + rank] + sizes)
-        if spec.batch_group_count > 1:
-            view = view.reshape((groups, shape[0], *view.shape[1:]))
-        else:
-            view = view.reshape((shape[0], groups, kernel.shape[1], *view.shape[2:])).swapaxes(0, 1)
-        patches = np.moveaxis(view, 2, 2 + rank)
-        rows, inner = shape[0] * prod(shape[2:]), prod(kernel.shape[1:])
-        matrix = kernel.reshape(groups, shape[1] // groups, inner)
-        product = patches.reshape(groups, rows, inner) @ matrix.swapaxes(1, 2)
-        product = product.reshape((groups, shape[0], *shape[2:], shape[1] // groups))
-        product = np.moveaxis(np.moveaxis(product, -1, 0), 1, 0)
-        out = np.moveaxis(product.reshape((shape[1], shape[0], *shape[2:])), 0, 1)
-        return out.astype(lhs.dtype, copy=False).transpose(np.argsort(numbers.out_spec))
+        patches = _patches(lhs.astype(working, copy=False), spec, rhs.shape, 0)
+        matrix = kernel.reshape(spec.groups, shape[1] // spec.groups, -1)
+        product = patches @ matrix.swapaxes(1, 2)
+        return _placed(product, spec, shape).astype(lhs.dtype, copy=False)
+
+    def reads(self, known: Any, lhs: TensorType, rhs: TensorType, **params: Any) -> list[Reading | None]:
+        """A window of a group of input features, and the kernel of the output feature; no padding."""
+        spec = ConvolutionSpec(**params)
+        shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.dimension_numbers.rhs_spec
+        if 0 in (*shape, *lhs.shape, *rhs.shape):
+            return [None, None]
+
+        def numbers(of_kernel: bool) -> np.ndarray:
+            patches = _patches(numbered(lhs.shape), spec, rhs.shape, -1)[:, :, None]
+            factors = numbered(rhs.shape).transpose(kernel).reshape(spec.groups, 1, -1, patches.shape[-1])
+            patches, factors = np.broadcast_arrays(patches, factors)
+            read = np.where(patches >= 0, factors if of_kernel else patches, -1)
+            places = _placed(numbered(read.shape[:-1]), spec, shape)
+            return read.reshape(-1, read.shape[-1])[places]
+
+        return [
+            Elements(partial(numbers, of_kernel), Along(axes))
+            for of_kernel, axes in zip((False, True), self.axis_map(lhs, rhs, **params), strict=True)
+        ]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.index_sets import Along, Elements, Reading, numbered
 from rlx.ir.types import TensorType, is_integer
 from rlx.ops.families import full_like, instantiate, move_axis, to_front
 from rlx.ops.gather import gather
@@ -139,6 +140,16 @@ class dynamic_update_slice(Primitive):
     def axis_map(self, x: TensorType, update: TensorType, *starts: TensorType) -> AxisMap:
         cut = [a for a, (n, size) in enumerate(zip(x.shape, update.shape, strict=True)) if n != size]
         return axes_but(x.ndim, cut), axes_but(x.ndim, cut), *(() for _ in starts)
+
+    def reads(self, known: Any, x: TensorType, update: TensorType, *starts: TensorType) -> list[Reading | None]:
+        """An element of one of them; of either if the starts are not known."""
+        places = [known(number) for number in range(2, 2 + len(starts))]
+        if any(place is None for place in places):
+            written = Along(self.axis_map(x, update, *starts)[1], "the indices are not known")
+            return [Along(tuple(range(x.ndim))), written, *[None] * len(starts)]
+        kept = self.reference(numbered(x.shape), np.full(update.shape, -1), *places)
+        taken = self.reference(np.full(x.shape, -1), numbered(update.shape), *places)
+        return [Elements(lambda: kept[..., None]), Elements(lambda: taken[..., None]), *[None] * len(starts)]
 
     def reference(self, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
         out = x.copy()

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.ir.extended import key_dtype_of
+from rlx.ir.index_sets import Reading
 from rlx.ir.types import TensorType, dtype_kind, is_inexact
 from rlx.ops.families import full_like, move_axis
 from rlx.ops.index_windows import (
@@ -115,6 +116,10 @@ class gather(Movement):
         if mode == "fill" and not valid.all():
             rows[~valid] = default_fill(operand.dtype) if fill_value is None else fill_value
         return windows.from_rows(rows)
+
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
+        """As of a movement; a window out of bounds that is filled reads nothing."""
+        return super().reads(known, *types, **{**params, "fill_value": -1})
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx.config import config
-from rlx.errors import UnsupportedError
+from rlx.errors import RlxError, UnsupportedError
+from rlx.ir.index_sets import Along, Reading
 from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
 from rlx.ops.sample_dtypes import typed_samples
@@ -58,6 +59,11 @@ class LibraryPrimitive(Primitive):
         results = LIBRARY_ROUTINES[self.routine](arrays, self.attributes(**params))
         return results if self.multiple else results[0]
 
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
+        """All of the operands with the same place along leading axes."""
+        lead = _leading_axes(self, types, params)
+        return [Along(tuple(a if a < lead else None for a in range(t.ndim))) for t in types]
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """`derivative`, unless all tangents are zero."""
         out = self.bind(*primals, **params)
@@ -100,6 +106,19 @@ def _prepared(
     if execution.prepared is None:
         raise AssertionError("the api has set how programs are compiled")
     return execution.prepared(program_of(operation, types, dict(params)))
+
+
+def _leading_axes(operation: LibraryPrimitive, types: Sequence[TensorType], params: dict[str, Any]) -> int:
+    """The number of axes over which the routine is batched: those without which it takes the operands."""
+    count = 0
+    while all(t.ndim > 0 for t in types):
+        types = [t.update(shape=t.shape[1:]) for t in types]
+        try:
+            operation.type(*types, **params)
+        except RlxError:
+            break
+        count += 1
+    return count
 
 
 def zero_tangents(outs: Sequence[Any]) -> tuple[Zero, ...]:

@@ -25,6 +25,10 @@ class linear_solve(CallLike):
     transpose_program, vecmat: the same for the transposed system, or None; constants: their number.
     """
 
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """A solution depends on every element of the right-hand side and of the matrix."""
+        return walk.dense(equation, operands, "a solution depends on every element of its system")
+
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """A dx = db - dA x, solved by the same solver."""
         matvec: Program = params["matvec"]

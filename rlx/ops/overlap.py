@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.ir.index_sets import Pairs, Reading, numbered
 from rlx.ir.types import TensorType
 from rlx.ops.families import refuse_keys, to_front
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
@@ -89,6 +90,8 @@ class windows(Movement):
 class overlap_add(Movement):
     """An array of `shape` in which every window of x is added at its position."""
 
+    moves_only = False
+
     def type(self, x: TensorType, *, shape: Axes, strides: Axes, dilation: Axes) -> TensorType:
         refuse_keys(self.name, x)
         rank = len(shape)
@@ -112,6 +115,12 @@ class overlap_add(Movement):
             )
             out[where] += x[(..., *offset)]
         return out
+
+    def reads(self, known: Any, x: TensorType, *, shape: Axes, strides: Axes, dilation: Axes) -> list[Reading | None]:
+        """The elements of the windows that reach a place."""
+        window = x.shape[len(shape) :]
+        places = windows.reference(numbered(shape), window=window, strides=strides, dilation=dilation)
+        return [Pairs(places.reshape(-1), np.arange(x.size))]
 
     def pull_back(self, ct: Any, x: Any, *, shape: Axes, strides: Axes, dilation: Axes) -> tuple[Any, ...]:
         window = x.type.shape[len(shape) :]

@@ -99,6 +99,12 @@ class scan(RegionPrimitive):
         carries, ys = walk.loop(equation, p["body"], (parts.constants, parts.carries, slices), p["length"])
         return [*carries, *(None if y is None else ((), *y) for y in ys)]
 
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By iterations, or the fixed point of the carries."""
+        p = equation.params
+        parts = ScanParts.of(operands, p["constants"], p["carries"])
+        return walk.scan(equation, p["body"], parts, p["length"], p["reverse"])
+
     def reference(
         self, *args: np.ndarray, body: Program, constants: int, carries: int, length: int, reverse: bool
     ) -> Any:

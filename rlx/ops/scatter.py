@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, UnsupportedError, not_linear
+from rlx.ir.index_sets import Along, Elements, Pairs, Reading, numbered
 from rlx.ir.types import TensorType, is_complex
 from rlx.ops.families import add_values, full_like, instantiate, refuse_keys, to_front
 from rlx.ops.gather import batched_numbers, gather
@@ -75,6 +76,45 @@ class Scatter(Primitive):
             tuple(None if at is None else axis for axis, at in enumerate(of_operand)),
             tuple(map(place.get, of_indices)),
             tuple(map(place.get, range(updates.ndim))),
+        )
+
+    def reads(
+        self, known: Any, operand: TensorType, indices: TensorType, updates: TensorType, **params: Any
+    ) -> list[Reading | None]:
+        """The element that was there, and those that are combined with it; the last one if they replace it."""
+        starts = known(1)
+        if starts is None:
+            written = self.axis_map(operand, indices, updates, **params)[2]
+            return [Along(tuple(range(operand.ndim))), None, Along(written, "the indices are not known")]
+        if self.ufunc is None:
+            kept = self.reference(numbered(operand.shape), starts, np.full(updates.shape, -1), **params)
+            taken = self.reference(np.full(operand.shape, -1), starts, numbered(updates.shape), **params)
+            return [Elements(lambda: kept[..., None]), None, Elements(lambda: taken[..., None])]
+        places = self._places(operand, indices, updates, starts, **params).reshape(-1)
+        inside = places >= 0
+        return [Along(tuple(range(operand.ndim))), None, Pairs(places[inside], np.nonzero(inside)[0])]
+
+    def _places(
+        self,
+        operand: TensorType,
+        indices: TensorType,
+        updates: TensorType,
+        starts: np.ndarray,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        mode: str,
+        **flags: bool,
+    ) -> np.ndarray:
+        """The number of the element that each update is combined with; -1 for those that are omitted."""
+        windows = scatter_windows(self.name, operand, indices, updates, dimension_numbers)
+        sizes = windows.sizes
+        return gather.reference(
+            numbered(operand.shape),
+            starts,
+            dimension_numbers=dimension_numbers.gather(),
+            slice_sizes=sizes,
+            mode="clip" if mode == "clip" else "fill",
+            fill_value=-1,
         )
 
     def reference(

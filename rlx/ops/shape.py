@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.index_sets import Along, Elements, Reading, numbered
 from rlx.ir.types import TensorType
 from rlx.ops.families import (
     LinearPrimitive,
@@ -44,7 +46,12 @@ AxisMap = tuple[tuple[int | None, ...], ...]
 
 
 class Movement(LinearPrimitive):
-    """Linear operations whose transpose is `pull_back`, for nonzero cotangents."""
+    """Linear operations whose transpose is `pull_back`, for nonzero cotangents.
+
+    moves_only: whether each element of the result is an element of an operand.
+    """
+
+    moves_only = True
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         """A zero cotangent remains zero; others are passed to `pull_back`."""
@@ -55,6 +62,21 @@ class Movement(LinearPrimitive):
     def pull_back(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         """One cotangent for each Linear input, None for the others."""
         raise NotImplementedError(self.name)
+
+    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
+        """The elements that are moved: the reference of their numbers. Other operands say where from."""
+        count = len(types) if self.all_linear else 1
+        places = [known(number) for number in range(count, len(types))]
+        maps = self.axis_map(*types, **params)[:count]
+        if any(place is None for place in places):
+            return [*(Along(axes, "the indices are not known") for axes in maps), *[None] * len(places)]
+
+        def numbers(number: int) -> np.ndarray:
+            arrays = [numbered(t.shape) if i == number else np.full(t.shape, -1) for i, t in enumerate(types[:count])]
+            return np.asarray(self.reference(*arrays, *places, **params))[..., None]
+
+        moved = [Elements(partial(numbers, i), Along(axes), not self.all_linear) for i, axes in enumerate(maps)]
+        return [*moved, *[None] * len(places)]
 
 
 def check_axes(name: str, axes: Sequence[int], ndim: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.program import Equation
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, convert, multiply
 from rlx.ops.cumulative import cumsum
@@ -25,6 +26,7 @@ from rlx.ops.scatter import scatter_add
 from rlx.ops.shape import concatenate, expand_dims, iota, reshape, slice_along
 from rlx.ops.shape import transpose as transpose_axes
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, type_of
+from rlx.trace.tracing import trace_program
 
 __all__ = ["check_pattern", "csr_product", "row_numbers", "sampled_product", "stacked_patterns"]
 
@@ -122,6 +124,12 @@ class SparseProduct(LibraryPrimitive):
                 moved = [tangents[n] if n == number else p for n, p in enumerate(primals)]
                 total = add_values(total, self.bind(*moved, **params))
         return total
+
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By the products and sums of single elements."""
+        types = [a.type for a in equation.inputs]
+        program, _ = trace_program(lambda *xs: [self.decomposition(*xs, **equation.params)], types, name=self.name)
+        return walk.program(program, operands)
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         linear = [n for n in self.factors if isinstance(inputs[n], Linear)]

@@ -77,6 +77,12 @@ class while_loop(RegionPrimitive):
         walk.repeated(None).program(p["condition"], [*parts.condition_constants, *carries])
         return carries
 
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """By iterations whose condition is known, and the fixed point of the carries."""
+        p = equation.params
+        parts = WhileParts.of(operands, p["condition_constants"], p["body_constants"])
+        return walk.while_loop(equation, p["condition"], p["body"], parts)
+
     def reference(
         self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:

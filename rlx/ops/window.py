@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
+from rlx.ir.index_sets import Along, Elements, Reading
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import full_like, to_front
@@ -15,7 +16,7 @@ from rlx.ops.overlap import overlap_add, windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import AxisMap, broadcast_in_dim, pad
 from rlx.ops.window_select import select_and_gather_add, select_and_scatter_add
-from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
+from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows, window_numbers
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = [
@@ -48,6 +49,11 @@ class reduce_window(Primitive):
 
     def axis_map(self, x: TensorType, *, op: str, **fields: Any) -> AxisMap:
         return (WindowSpec(**fields).axis_map(),)
+
+    def reads(self, known: Any, x: TensorType, *, op: str, **fields: Any) -> list[Reading | None]:
+        """The elements of the window."""
+        spec = WindowSpec(**fields)
+        return [Elements(lambda: window_numbers(x.shape, spec), Along(spec.axis_map()))]
 
     def reference(self, x: np.ndarray, *, op: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.index_sets import Along, Elements, Pairs, Reading
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind, is_float
 from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
 from rlx.ops.sample_dtypes import ORDERED, typed_samples
 from rlx.ops.shape import AxisMap, Movement, pad
-from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
+from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows, window_numbers
 from rlx.trace.primitive import Sample, primitive
 
 __all__ = ["select_and_gather_add", "select_and_scatter_add"]
@@ -91,6 +92,8 @@ def _is_element(s: Any, spec: WindowSpec, axis: int, size: int, position: Any, o
 class select_and_gather_add(Movement):
     """tangents at the first largest (or smallest) element of each window of operand."""
 
+    moves_only = False
+
     def type(self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)
         _check(self.name, operand, select, spec)
@@ -103,6 +106,11 @@ class select_and_gather_add(Movement):
 
     def axis_map(self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any) -> AxisMap:
         return (WindowSpec(**fields).axis_map(),) * 2
+
+    def reads(self, known: Any, tangents: TensorType, operand: TensorType, **params: Any) -> list[Reading | None]:
+        """Any element of the window."""
+        spec = WindowSpec(**{name: value for name, value in params.items() if name != "select"})
+        return [Elements(lambda: window_numbers(operand.shape, spec), Along(spec.axis_map())), None]
 
     def reference(self, tangents: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
@@ -143,6 +151,8 @@ class select_and_gather_add(Movement):
 class select_and_scatter_add(Movement):
     """Each source added at the first largest (or smallest) element of its window of operand."""
 
+    moves_only = False
+
     def type(self, source: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)
         _check(self.name, operand, select, spec)
@@ -155,6 +165,13 @@ class select_and_scatter_add(Movement):
 
     def axis_map(self, source: TensorType, operand: TensorType, *, select: str, **fields: Any) -> AxisMap:
         return (WindowSpec(**fields).axis_map(),) * 2
+
+    def reads(self, known: Any, source: TensorType, operand: TensorType, **params: Any) -> list[Reading | None]:
+        """The elements of the windows that an element is in."""
+        spec = WindowSpec(**{name: value for name, value in params.items() if name != "select"})
+        places = window_numbers(operand.shape, spec).reshape(source.size, -1)
+        inside = places >= 0
+        return [Pairs(places[inside], np.nonzero(inside)[0]), None]
 
     def reference(self, source: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)

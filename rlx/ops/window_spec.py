@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.ir.index_sets import numbered
 from rlx.ops.shape import pad, padded_size
 
-__all__ = ["WindowSpec", "dilated", "lowered_windows", "numpy_windows"]
+__all__ = ["WindowSpec", "dilated", "lowered_windows", "numpy_windows", "window_numbers"]
 
 Axes = tuple[int, ...]
 
@@ -125,6 +127,12 @@ def numpy_windows(x: np.ndarray, spec: WindowSpec, fill: Any) -> np.ndarray:
     view = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), reach).view(x.dtype)
     steps = spec.strides + spec.window_dilation
     return view[tuple(slice(None, None, step) for step in steps) + (...,)]
+
+
+def window_numbers(shape: Axes, spec: WindowSpec) -> np.ndarray:
+    """The numbers of the elements in each window of an array of `shape`: (*positions, elements), -1 for padding."""
+    found = numpy_windows(numbered(shape), spec, -1)
+    return found.reshape(*spec.positions(shape), prod(spec.window))
 
 
 def lowered_windows(k: Any, x: Any, spec: WindowSpec, fill: Any) -> Any:

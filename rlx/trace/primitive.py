@@ -10,6 +10,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
+from rlx.ir.index_sets import Along, Reading
 from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
@@ -219,6 +220,23 @@ class Primitive:
         """The division of the results over devices, for divided operands: for each axis the mesh axes, or None for an
         unknown value. The default uses `axis_map`; `walk` visits the operation's programs."""
         return walk.by_axes(equation, operands)
+
+    def reads(self, known: Callable[[int], Any], *types: TensorType, **params: Any) -> Sequence[Reading | None]:
+        """For each operand, the elements that an element of a result depends on; None if its derivative is zero.
+
+        `known(number)` is an operand's value as a NumPy array, or None. The default uses `axis_map`."""
+        return [Along(axes) for axes in self.axis_map(*types, **params)]
+
+    @property
+    def states_reading(self) -> bool:
+        """Whether it states what it reads, by `reads` or by `axis_map`."""
+        kind = type(self)
+        return kind.reads is not Primitive.reads or kind.axis_map is not Primitive.axis_map
+
+    def dependence(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """The input elements that each element of the results depends on, for operands' (transforms/dependence.py).
+        The default uses `reads`; `walk` visits the operation's programs."""
+        return walk.by_reading(equation, operands)
 
     def rounds(self, **params: Any) -> int | None:
         """The most runs of one of its programs per run of the operation; None if unknown."""

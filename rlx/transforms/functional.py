@@ -73,11 +73,11 @@ def _zeros_of(argument: Array, leaves: Sequence[Array]) -> list[Any]:
     return [beside(z, argument) for z in zeros]
 
 
-def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
+def select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
     return args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
 
 
-def _restrict(
+def restricted(
     fun: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int], kwargs: dict[str, Any]
 ) -> Callable[[Any], Any]:
     """The function of the chosen arguments alone."""
@@ -124,11 +124,11 @@ def jacfwd(
 
     @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        part = _select_arguments(args, argnums)
+        part = select_arguments(args, argnums)
         _check("jacfwd", fun, part, holomorphic, False)
         leaves, treedef = tree.flatten(part)
         arrays = [as_array(x) for x in leaves]
-        chosen = _restrict(fun, args, argnums, kwargs)
+        chosen = restricted(fun, args, argnums, kwargs)
 
         def push(*directions: Any) -> Any:
             out = jvp(chosen, (part,), (tree.unflatten(treedef, directions),), has_aux)
@@ -160,9 +160,9 @@ def jacrev(
 
     @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        part = _select_arguments(args, argnums)
+        part = select_arguments(args, argnums)
         _check("jacrev", fun, part, holomorphic, allow_int)
-        chosen = _restrict(fun, args, argnums, kwargs)
+        chosen = restricted(fun, args, argnums, kwargs)
         result, pull, *auxiliary = vjp(chosen, part, has_aux=has_aux)
         leaves, treedef = tree.flatten(result)
         arrays = [as_array(x) for x in leaves]
