@@ -44,6 +44,8 @@ def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -
 
 def _rope_of(config: DecoderConfig, layer: int) -> tuple[Rope | None, int]:
     """The rope of a layer, and its index in the config."""
+    if layer in config.ropeless:
+        return None, 0
     local = config.local_rope is not None and config.window(layer) is not None
     return (config.local_rope, 1) if local else (config.rope, 0)
 
@@ -68,6 +70,7 @@ def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
     """
     head = parameters["embedding"] if config.tied else parameters["head"]
     found = linear(normalise(jnp.asarray(x), parameters["norm"], config), head)
+    found = found if config.logit_scale == 1 else found * np.float32(config.logit_scale)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 

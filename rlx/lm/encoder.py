@@ -14,7 +14,8 @@ from rlx import nn
 from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
-from rlx.lm.config import EncoderConfig, encoder_config
+from rlx.lm.config import EncoderConfig
+from rlx.lm.families import encoder_config
 from rlx.lm.layers import Parameters, activate, linear
 from rlx.lm.tensors import open_tensors
 from rlx.lm.weights import parameters_of_tensors

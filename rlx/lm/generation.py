@@ -16,7 +16,8 @@ from rlx.errors import FileFormatError, InputTypeError, OptionError
 from rlx.gguf.file import GGUFFile
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
-from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
+from rlx.lm.config import DecoderConfig
+from rlx.lm.families import config_of_gguf, config_of_hugging_face
 from rlx.lm.decoder import Steps, longest_before_switch
 from rlx.lm.sampling import Sampling, choose
 from rlx.lm.tensors import open_tensors

@@ -59,10 +59,10 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
-            if biased or config.family in ("qwen2", "qwen2_moe", "qwen2moe"):
+            if biased or name in config.biases:
                 found[at(name, "bias")] = (size,)
         found[at("o", "weight")] = (width, config.heads * dim)
-        if biased:
+        if biased or "o" in config.biases:
             found[at("o", "bias")] = (width,)
         parts = ("gate", "up", "down") if config.gated else ("up", "down")
         experts = None if layer in config.plain_layers else config.experts
@@ -76,7 +76,7 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             inner = config.inner if experts is None else experts.size
             shape = (width, inner) if name == "down" else (inner, width)
             found[at(name, "weight")] = shape if experts is None else (experts.count, *shape)
-            if biased:
+            if biased or name in config.biases:
                 found[at(name, "bias")] = shape[:1]
     found["norm", "weight"] = (width,)
     if biased:
@@ -173,6 +173,7 @@ _GEMMA = {
     "post_ffn_norm": "post_feedforward_layernorm",
 }
 _EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
+_STARCODER = {**_LAYER, "up": "mlp.c_fc", "down": "mlp.c_proj"}
 _GPT2 = {
     "attention_norm": "ln_1",
     "ffn_norm": "ln_2",
@@ -226,7 +227,8 @@ def hugging_face_names(config: DecoderConfig | EncoderConfig) -> dict[Path, str]
     if isinstance(config, EncoderConfig):
         return {path: _encoder_name(path) for path in shapes_of(config)}
     gpt2 = config.family == "gpt2"
-    names = _GPT2 if gpt2 else {**_LAYER, **(_GEMMA if config.post_norms else {})}
+    names = {"gpt2": _GPT2, "starcoder2": _STARCODER}.get(config.family, _LAYER)
+    names = {**names, **(_GEMMA if config.post_norms else {})}
     top = _GPT2_TOP if gpt2 else _TOP
     joined = {part for parts in _JOINED.get(config.family, {}).values() for part in parts}
     found = {}

@@ -16,7 +16,7 @@ from needs import LM
 import rlx
 from rlx import lm, quant
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
-from rlx.lm.config import config_of_hugging_face
+from rlx.lm.families import config_of_hugging_face
 from rlx.lm.layers import alibi_slopes, attend
 from rlx.lm.weights import parameters_of_tensors
 
