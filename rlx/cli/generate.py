@@ -11,7 +11,8 @@ from typing import Any
 from rlx.cli.mistakes import FINE, Mistake, told
 from rlx.cli.output import as_json
 from rlx.errors import did_you_mean
-from rlx.lm.generation import Model, load
+from rlx.lm.generation import Model
+from rlx.lm.loading import load
 from rlx.lm.sampling import Sampling
 
 __all__ = ["add_options", "generate"]
@@ -64,7 +65,7 @@ def generate(options: argparse.Namespace) -> int:
 
 def _pieces(model: Model, options: argparse.Namespace, sampling: Sampling) -> Any:
     if options.chat:
-        return model.chat([{"role": "user", "content": options.prompt}], options.max_tokens, sampling)
+        return model.chat([{"role": "user", "content": options.prompt}], options.max_tokens, sampling, options.stop)
     return model.stream(options.prompt, options.max_tokens, sampling, options.stop)
 
 

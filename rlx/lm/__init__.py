@@ -9,8 +9,10 @@ from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
 from rlx.lm.decoder import Steps, forward, readout
 from rlx.lm.encoder import Encoder, encode, load_encoder
-from rlx.lm.generation import Model, load
+from rlx.lm.generation import Likely, Model
 from rlx.lm.layers import balance_loss
+from rlx.lm.loading import load
+from rlx.lm.prompt_cache import PromptCache
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
@@ -23,8 +25,10 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "Experts",
+    "Likely",
     "Model",
     "PagePool",
+    "PromptCache",
     "Rope",
     "Sampling",
     "Steps",

@@ -233,7 +233,7 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
         weight = parameters[name]["weight"]
         if isinstance(weight, QuantizedArray):
             return dequant_ragged_dot(y, weight, sizes)
-        return lax.ragged_dot(y, jnp.swapaxes(weight, 1, 2), sizes)
+        return lax.ragged_dot(y, jnp.swapaxes(weight, 1, 2).astype(y.dtype), sizes)
 
     hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]

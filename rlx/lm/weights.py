@@ -307,7 +307,10 @@ _PREFIXES = ("transformer.", "model.", "bert.")  # which files of a model withou
 
 
 def _floats(value: Any) -> Any:
-    return jnp.asarray(np.ascontiguousarray(value)).astype(np.float32)
+    """A parameter: products keep the precision of the file, and are mapped from it; the rest is float32."""
+    if value.dtype.kind not in "fV" or (value.ndim < 2 or value.dtype.itemsize not in (2, 4)):
+        value = value.astype(np.float32)
+    return jnp.asarray(np.ascontiguousarray(value))
 
 
 # buffers that older files have among their weights, and heads that a model has for training alone
@@ -436,5 +439,5 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
 
 def _of_tensor(tensor: GGUFTensor, rows: slice = slice(None)) -> Any:
     if plain_dtype(tensor.kind) is not None or tensor.ndim < 2:
-        return jnp.asarray(tensor.numpy()[rows]).astype(np.float32)
+        return _floats(tensor.numpy()[rows])
     return QuantizedArray(jnp.asarray(tensor.packed[rows]), None, None, None, scheme_of(tensor.kind))

@@ -9,7 +9,7 @@ import pytest
 from needs import beside
 
 from rlx.lm import Sampling, processed
-from rlx.lm.sampling import choose
+from rlx.lm.sampling import adjusted, choose, level_of, numbers_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
