@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import FileFormatError, UnsupportedError
 from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
 
-__all__ = ["GGUF", "HUGGING_FACE", "config_of_gguf", "config_of_hugging_face", "encoder_config"]
+__all__ = ["GGUF", "HUGGING_FACE", "INTERLEAVED", "config_of_gguf", "config_of_hugging_face", "encoder_config"]
 
 _NEEDED = object()
 _ACTIVATIONS = {
@@ -176,7 +176,7 @@ class Fields:
     """Typed access to the values of a config: an error names the value and what it must be."""
 
     def __init__(self, given: Mapping[str, Any], what: str, renamed: Mapping[str, str] | None = None) -> None:
-        self.given, self.what, self.renamed = given, what, renamed or {}
+        self.given, self.what, self.renamed = given, what, {} if renamed is None else renamed
 
     def __call__(self, key: str, default: Any = None) -> Any:
         """A value as it is; the default where there is none, or null."""
@@ -410,13 +410,13 @@ def config_of_gguf(
         head_dim=head_dim,
         context=fields.size("context_length", 2048),
         norm_eps=fields.number(eps, 1e-5),
-        rope=_gguf_rope(fields, head_dim, family in _INTERLEAVED, factors or {}),
+        rope=_gguf_rope(fields, head_dim, family in INTERLEAVED, factors or {}),
         tied=tied,
     )
     return _checked(fields, replace(found, **_gguf_differing(fields, row, found)))
 
 
-_INTERLEAVED = ("llama", "granite", "smollm3", "arcee")  # rows of queries and keys are in the order of pairs
+INTERLEAVED = ("llama", "granite", "smollm3", "arcee")  # rows of queries and keys are in the order of pairs
 
 
 class _Prefixed(dict[str, str]):

@@ -271,7 +271,7 @@ class Model:
                 processors: Sequence[Processor], prompt_cache: PromptCache | None) -> Iterator[str]:  # fmt: skip
         ends = checked_stops(stop)
         found = self.generate(tokens, max_tokens, sampling, processors=processors, prompt_cache=prompt_cache)
-        return before_stops(_texts(found, Utf8(self.with_texts())), ends)
+        return before_stops(_texts(found, Utf8(self.with_texts(), tokens[-4:])), ends)
 
     def with_texts(self) -> TextTokenizer:
         """The model's tokenizer. Raises InputTypeError if it has none."""

@@ -22,7 +22,7 @@ from rlx.lm.special import (
     stops_of_gguf,
 )
 
-__all__ = ["TextTokenizer", "Utf8"]
+__all__ = ["TextTokenizer", "Utf8", "rule_of"]
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
 _SPACE = "\u2581"  # SentencePiece's
@@ -237,11 +237,40 @@ def _cutter(tokenizers: Any, pre: str) -> Any:
     return parts.Sequence([*cuts, parts.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
+def rule_of(cutter: Mapping[str, Any] | None) -> str:
+    """The name in GGUF files of a pre-tokenizer, as `tokenizer.json` describes it.
+
+    Raises UnsupportedError for one that has no name.
+    """
+    steps = (cutter or {}).get("pretokenizers", [cutter or {}])
+    cuts: list[str] = []
+    for step in steps:
+        if step.get("type") == "Split":
+            cuts.append(step["pattern"].get("Regex", step["pattern"].get("String", "")))
+        elif step.get("type") == "Digits":
+            cuts.append(r"\p{N}")
+        elif step.get("type") == "ByteLevel" and step.get("use_regex", True):
+            cuts.append(_GPT2)
+    # some regular expressions are written with other groups or doubled classes and mean the same
+    for name, rules in _RULES.items():
+        if [_simplified(rule) for rule in rules] == [_simplified(cut) for cut in cuts]:
+            return name
+    raise UnsupportedError(
+        "GGUF files have no name that is known for this tokenizer's rule of words.", "Load the folder itself."
+    )
+
+
+def _simplified(rule: str) -> str:
+    return rule.replace("(?:", "(").replace("?+", "?").replace("++", "+").replace(r"\p{N}{1}|", r"\p{N}|")
+
+
 _LONGEST = 8  # tokens: a character has at most four bytes, and tokens of no text may be between them
 
 
 class Utf8:
     """Text pieces from a stream of tokens; incomplete characters are held back. Each token is decoded a few times.
+
+    before: the tokens in front of the stream, which decide whether its first word has a space before it.
 
     >>> from rlx.gguf import Tokenizer
     >>> from rlx.lm import TextTokenizer
@@ -250,9 +279,9 @@ class Utf8:
     ('', 'é')
     """
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._before, self._held = list[int](), list[int]()  # tokens whose text is out, and those behind them
+        self._before, self._held = list(before), list[int]()  # tokens whose text is out, and those behind them
 
     def add(self, token: int) -> str:
         """The text that a token completes."""
