@@ -3,16 +3,18 @@
 A front over rlx's public functions, which `import rlx` does not load.
 """
 
-from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
+from rlx.lm.adapters import apply_lora, load_lora, merge_lora, new_lora, stack_lora
 from rlx.lm.caches import Cache, PagePool, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.converting import repack_gguf, save_gguf
 from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
-from rlx.lm.decoder import Steps, forward, readout
+from rlx.lm.decoder import Steps, forward, readout, states
 from rlx.lm.encoder import Encoder, encode, load_encoder
 from rlx.lm.generation import Likely, Model
+from rlx.lm.grammar import Grammar
 from rlx.lm.layers import balance_loss
 from rlx.lm.loading import load
+from rlx.lm.measures import embed_texts, perplexity
 from rlx.lm.prompt_cache import PromptCache
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
@@ -26,6 +28,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "Experts",
+    "Grammar",
     "Likely",
     "Model",
     "PagePool",
@@ -38,18 +41,21 @@ __all__ = [
     "apply_lora",
     "balance_loss",
     "chat_text",
+    "embed_texts",
     "encode",
     "forward",
     "gated_delta_rule",
     "gru",
     "load",
     "load_encoder",
+    "load_lora",
     "lookup_draft",
     "lstm",
     "merge_lora",
     "model_draft",
     "new_cache",
     "new_lora",
+    "perplexity",
     "processed",
     "random_parameters",
     "readout",
@@ -60,4 +66,5 @@ __all__ = [
     "speculative_accept",
     "stack_lora",
     "state_space_dual",
+    "states",
 ]

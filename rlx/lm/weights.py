@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlx.quant.schemes import scheme_of
 __all__ = [
     "gguf_names",
     "hugging_face_names",
+    "linear_sources",
     "parameters_of_gguf",
     "parameters_of_tensors",
     "random_parameters",
@@ -244,6 +246,31 @@ def hugging_face_names(config: DecoderConfig | EncoderConfig) -> dict[Path, str]
             continue
         found[path] = f"{prefix}.{names[part]}.{kind}"
     return found
+
+
+def linear_sources(config: DecoderConfig) -> dict[str, list[tuple[Path, int]]]:
+    """The linears that are made of each of Hugging Face's modules: paths without "weight", and their rows, in order.
+
+    >>> from rlx.lm import DecoderConfig
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> linear_sources(config)["model.layers.0.self_attn.k_proj"]
+    [(('layers', 0, 'k'), 4)]
+    """
+    target = replace(config, family=_OTHER_NAMES.get(config.family, config.family))
+    shapes, found = shapes_of(config), {}
+    for path, name in hugging_face_names(target).items():
+        if path[0] == "layers" and len(shapes[path]) == 2:
+            found[name.removesuffix(".weight")] = [(path[:-1], shapes[path][0])]
+    for layer in range(config.layers):
+        for module, parts in _JOINED.get(target.family, {}).items():
+            prefix = f"transformer.h.{layer}" if target.family == "gpt2" else f"model.layers.{layer}"
+            paths = [("layers", layer, part) for part in parts]
+            found[f"{prefix}.{module}"] = [(path, shapes[(*path, "weight")][0]) for path in paths]
+    return found
+
+
+# architectures of GGUF files whose modules have the names of a family
+_OTHER_NAMES = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 
 
 def _encoder_name(path: Path) -> str:
