@@ -18,6 +18,7 @@ from rlx.lm.measures import embed_texts, perplexity
 from rlx.lm.prompt_cache import PromptCache
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
+from rlx.lm.scheduler import Progress, Scheduler
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.tokens import TextTokenizer, Utf8
 from rlx.lm.weights import random_parameters
@@ -32,9 +33,11 @@ __all__ = [
     "Likely",
     "Model",
     "PagePool",
+    "Progress",
     "PromptCache",
     "Rope",
     "Sampling",
+    "Scheduler",
     "Steps",
     "TextTokenizer",
     "Utf8",

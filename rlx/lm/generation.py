@@ -136,6 +136,13 @@ class Model:
             tokens[number, : row.size - known] = row[known:]
         return self._computed(tokens, lengths, known, cache)
 
+    def computed(self, tokens: Any, cache: Cache) -> tuple[Any, Cache]:
+        """The logits behind tokens [1, time], float32 [1, vocabulary], that follow those in a cache, and the cache."""
+        time, known = tokens.shape[1], cache.filled
+        padded = min(_padded(time), cache.capacity - known)
+        rows = np.pad(np.asarray(tokens, np.int32), [(0, 0), (0, max(padded - time, 0))])
+        return self._computed(rows, np.array([known + time], np.int32), known, cache)
+
     def _computed(self, tokens: np.ndarray, lengths: np.ndarray, known: int, cache: Cache) -> tuple[Any, Cache]:
         """The logits behind sequences of these lengths, and their cache, which has the first `known` tokens."""
         logits: Any = None
