@@ -20,6 +20,7 @@ from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_
 from rlx.lm.sampling import Sampling, processed
 from rlx.lm.scheduler import Progress, Scheduler
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
+from rlx.lm.stopping import StopTexts
 from rlx.lm.tokens import TextTokenizer, Utf8
 from rlx.lm.weights import random_parameters
 
@@ -39,6 +40,7 @@ __all__ = [
     "Sampling",
     "Scheduler",
     "Steps",
+    "StopTexts",
     "TextTokenizer",
     "Utf8",
     "apply_lora",

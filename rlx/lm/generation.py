@@ -17,7 +17,7 @@ from rlx.lm.decoder import Steps, longest_before_switch
 from rlx.lm.prompt_cache import PromptCache
 from rlx.lm.rope import fixed_until
 from rlx.lm.sampling import Sampling, bias_of, choose, level_of, likely, numbers_of
-from rlx.lm.stopping import before_stops, checked_stops
+from rlx.lm.stopping import StopTexts, before_stops
 from rlx.lm.tokens import TextTokenizer, Utf8
 
 __all__ = ["GREEDY", "Likely", "Model", "Processor", "prompts_of"]
@@ -276,7 +276,7 @@ class Model:
 
     def _pieces(self, tokens: list[int], max_tokens: int, sampling: Sampling, stop: Sequence[str],
                 processors: Sequence[Processor], prompt_cache: PromptCache | None) -> Iterator[str]:  # fmt: skip
-        ends = checked_stops(stop)
+        ends = StopTexts(stop)
         found = self.generate(tokens, max_tokens, sampling, processors=processors, prompt_cache=prompt_cache)
         return before_stops(_texts(found, Utf8(self.with_texts(), tokens[-4:])), ends)
 

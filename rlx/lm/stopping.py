@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rlx.errors import InputTypeError
 
-__all__ = ["before_stops", "checked_stops"]
+__all__ = ["StopTexts", "before_stops", "checked_stops"]
 
 
 def checked_stops(stop: Sequence[str] | str) -> tuple[str, ...]:
@@ -21,26 +21,51 @@ def checked_stops(stop: Sequence[str] | str) -> tuple[str, ...]:
     return texts
 
 
-def before_stops(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
-    """The pieces before the first of the texts in `stop`.
+class StopTexts:
+    """A stream of text pieces that ends before the first of some texts.
 
-    >>> "".join(before_stops(["Hel", "lo wor", "ld"], ["o w"]))
+    >>> from rlx.lm import StopTexts
+    >>> pieces = StopTexts(["o w"])
+    >>> pieces.add("Hello"), pieces.add(" world"), pieces.ended
+    ('Hell', '', True)
+    """
+
+    def __init__(self, stop: Sequence[str] | str = ()) -> None:
+        self.stop, self.ended, self._held = checked_stops(stop), False, ""
+
+    def add(self, piece: str) -> str:
+        """The text that is certain after a piece."""
+        held = self._held + piece
+        ends = [place for place in map(held.find, self.stop) if place >= 0]
+        if self.ended or ends:
+            found, self._held = "" if self.ended else held[: min(ends)], ""
+            self.ended = True
+            return found
+        keep = max((_overlap(held, text) for text in self.stop), default=0)
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
+
+    def rest(self) -> str:
+        """The text that was held back, at the end of all pieces."""
+        found, self._held = self._held, ""
+        return found
+
+
+def before_stops(pieces: Iterable[str], stop: StopTexts) -> Iterator[str]:
+    """The pieces before the first of the texts.
+
+    >>> "".join(before_stops(["Hel", "lo wor", "ld"], StopTexts(["o w"])))
     'Hell'
     """
-    held = ""
     for piece in pieces:
-        held += piece
-        ends = [place for place in map(held.find, stop) if place >= 0]
-        if ends:
-            held = held[: min(ends)]
-            break
-        keep = max((_overlap(held, text) for text in stop), default=0)
-        ready = held[: len(held) - keep]
+        ready = stop.add(piece)
         if ready:
             yield ready
-            held = held[len(ready) :]
-    if held:
-        yield held
+        if stop.ended:
+            return
+    rest = stop.rest()
+    if rest:
+        yield rest
 
 
 def _overlap(text: str, stop: str) -> int:
