@@ -210,12 +210,6 @@ class Fields:
         )
 
 
-def _checked(fields: Fields, found: DecoderConfig) -> DecoderConfig:
-    if found.heads % found.key_heads:
-        raise fields.wrong("num_key_value_heads", found.key_heads, f"a divisor of the {found.heads} heads")
-    return found
-
-
 # ---------------------------------------------------------------- config.json
 def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
     """The decoder that a `config.json` describes.
@@ -249,7 +243,7 @@ def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
     fields = Fields({**row.defaults, **given}, family, row.renamed)
     found = _plain(fields, family)
     found = replace(found, **_differing(fields, row, found))
-    return _checked(fields, replace(found, experts=_experts(fields, row), plain_layers=_plain_layers(fields, row)))
+    return replace(found, experts=_experts(fields, row), plain_layers=_plain_layers(fields, row))
 
 
 def _plain(fields: Fields, family: str) -> DecoderConfig:
@@ -413,7 +407,7 @@ def config_of_gguf(
         rope=_gguf_rope(fields, head_dim, family in INTERLEAVED, factors or {}),
         tied=tied,
     )
-    return _checked(fields, replace(found, **_gguf_differing(fields, row, found)))
+    return replace(found, **_gguf_differing(fields, row, found))
 
 
 INTERLEAVED = ("llama", "granite", "smollm3", "arcee")  # rows of queries and keys are in the order of pairs

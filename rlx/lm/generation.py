@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.errors import InputTypeError, OptionError
+from rlx.errors import InputTypeError, OptionError, did_you_mean
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig
@@ -25,6 +26,7 @@ __all__ = ["GREEDY", "Likely", "Model", "Processor", "prompts_of"]
 _SMALLEST = 16  # tokens of a prompt that are computed at once: prompts are padded to a power of two
 _LARGEST = 512
 _CAPACITY = 128  # positions of a cache: multiples, so that few programs are made
+_CACHE_OPTIONS = tuple(signature(new_cache).parameters)[3:]
 GREEDY = Sampling()
 
 # the tokens of each sequence so far, and their logits [batch, vocabulary] -> logits
@@ -74,6 +76,12 @@ class Model:
         self.parameters = parameters
         self.tokenizer = tokenizer
         self.cache = dict(cache or {})
+        unknown = self.cache.keys() - _CACHE_OPTIONS
+        if unknown:
+            raise OptionError(
+                f"new_cache has no option {min(unknown)!r}.",
+                did_you_mean(min(unknown), _CACHE_OPTIONS) or f"There are: {', '.join(_CACHE_OPTIONS)}.",
+            )
 
     @cached_property
     def steps(self) -> Steps:
@@ -121,16 +129,19 @@ class Model:
                 f" of {self.config.context}.",
                 "Shorten the prompt, or ask for fewer tokens.",
             )
+
+        def needed(known: int) -> int:
+            """The positions that are written if the first `known` are there."""
+            return max(longest + room, known + _padded(longest - known))
+
         cache = None
         if prompt_cache is not None:
-            wanted = max(longest + room, _padded(longest))  # at most that many positions are written
-            cache = prompt_cache.take(rows[0], wanted, self.config, fixed_until(self.config))
-        known = 0 if cache is None else cache.filled
-        padded = _padded(longest - known)
-        if cache is None or known + padded > cache.capacity:
-            known, padded = 0, _padded(longest)
-            capacity = -(-max(longest + room, padded) // _CAPACITY) * _CAPACITY
+            cache = prompt_cache.take(rows[0], needed, self.config, fixed_until(self.config))
+        if cache is None:
+            capacity = -(-needed(0) // _CAPACITY) * _CAPACITY
             cache = new_cache(self.config, len(rows), capacity, **self.cache)
+        known = cache.filled
+        padded = _padded(longest - known)
         tokens = np.zeros((len(rows), padded), np.int32)
         for number, row in enumerate(rows):
             tokens[number, : row.size - known] = row[known:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,20 +37,24 @@ class PromptCache:
         self.tokens: list[int] = []
         self._cache: Cache | None = None
 
-    def take(self, prompt: np.ndarray, capacity: int, config: DecoderConfig, limit: int | None) -> Cache | None:
-        """The cache with the tokens that a prompt begins with, and room for `capacity`; None if there are none.
+    def take(
+        self, prompt: np.ndarray, needed: Callable[[int], int], config: DecoderConfig, limit: int | None
+    ) -> Cache | None:
+        """The cache with the tokens that a prompt begins with, and with room; None if there are none.
 
-        It is given away until `put`. limit: sequences that become longer than this are computed from their start.
+        It is given away until `put`. needed: the number of known tokens -> positions; limit: sequences that become longer
+        than this are computed from their start.
         """
         cache, told = self._cache, np.array(self.tokens, np.int64)
         self._cache, self.tokens = None, []
-        if cache is None or (limit is not None and capacity > limit):
+        if cache is None or (limit is not None and needed(0) > limit):
             return None
         if rows_of(cache.layers[0][0]).shape[1] != config.key_heads or len(cache.layers) != config.layers:
             raise UnsupportedError("The cache belongs to another model.", "Make one for each: rlx.lm.PromptCache().")
         size = min(len(told), len(prompt) - 1)  # the last token is always computed: its logits are wanted
         differs = np.flatnonzero(told[:size] != prompt[:size])
         known = int(differs[0]) if differs.size else size
+        capacity = needed(known)
         rings = cache.pool is None and any(rows_of(k).shape[2] != cache.capacity for k, _ in cache.layers)
         if known == 0 or (rings and (known < len(told) or capacity > cache.capacity)):
             cache.release()
