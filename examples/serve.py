@@ -64,24 +64,23 @@ class Engine:
                 send(error)
 
         self.jobs.put(job)
-        return checked(await found.get()), found
+        number = await found.get()
+        if isinstance(number, Exception):
+            raise number
+        return number, found
 
     async def steps(self, number, found):
         """The steps of a request; it is cancelled if the client goes away."""
         try:
             finish = None
             while finish is None:
-                step = checked(await found.get())
+                step = await found.get()
+                if isinstance(step, Exception):
+                    raise step
                 finish = step.finish
                 yield step
         finally:
             self.jobs.put(lambda: (self.outputs.pop(number, None), self.scheduler.cancel(number)))
-
-
-def checked(value):
-    if isinstance(value, Exception):
-        raise value
-    return value
 
 
 def options_of(model, body, room):
@@ -118,10 +117,8 @@ async def pieces_of(model, prompt, steps, stop):
 
 
 def logprobs_of(model, tokens):
-    library = model.tokenizer.library
-
     def shown(token, number):
-        return {"token": library.decode([token], skip_special_tokens=False), "logprob": number}
+        return {"token": model.tokenizer.decode([token], special=True), "logprob": number}
 
     found = [t for t in tokens if isinstance(t, lm.Likely)]
     return {"content": [shown(t.token, t.logprob) | {"top_logprobs": [shown(*p) for p in t.top]} for t in found]}
@@ -134,14 +131,12 @@ def answering(engine, name, chat):
         try:
             body = await request.json()
             tokenizer, stop = engine.model.tokenizer, lm.StopTexts(body.get("stop") or ())
-            if chat:
-                prompt = tokenizer.encode_chat(lm.chat_text(body["messages"], tokenizer, tools=body.get("tools")))
-            else:
-                prompt = tokenizer.encode(body["prompt"])
+            text = lm.chat_text(body["messages"], tokenizer, tools=body.get("tools")) if chat else body["prompt"]
+            prompt = tokenizer.encode_chat(text) if chat else tokenizer.encode(text)
             room = engine.scheduler.capacity - len(prompt)
             steps = engine.steps(*await engine.submit(prompt, options_of(engine.model, body, room)))
         except (RlxError, KeyError, TypeError, ValueError) as error:
-            text = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            text = f"{type(error).__name__}: {error}"
             return JSONResponse({"error": {"message": text, "type": "invalid_request_error"}}, 400)
         found = pieces_of(engine.model, prompt, steps, stop)
         head = {"id": f"cmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": name}
@@ -155,9 +150,13 @@ def answering(engine, name, chat):
         async def events():
             async for text, value, end in found:
                 finish, usage = end or (None, None)
-                part = head | {"object": kind + ".chunk" * chat, "choices": choice(text, finish, [value], True), "usage": usage}
+                part = {
+                    "object": kind + ".chunk" * chat,
+                    "choices": choice(text, finish, [value], True),
+                    "usage": usage,
+                }
                 if text or end or body.get("logprobs"):
-                    yield f"data: {json.dumps(part)}\n\n"
+                    yield f"data: {json.dumps(head | part)}\n\n"
             yield "data: [DONE]\n\n"
 
         if body.get("stream"):
@@ -175,10 +174,9 @@ def application(model, name, rows=8):
     engine = Engine(model, rows)
 
     async def embeddings(request):
-        body = await request.json()
-        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        tokens = [model.tokenizer.encode(text) for text in texts]
-        vectors = await asyncio.to_thread(lambda: lm.embed_texts(model, tokens).tolist())
+        texts = (await request.json())["input"]
+        texts = [texts] if isinstance(texts, str) else texts
+        vectors = await asyncio.to_thread(lambda: lm.embed_texts(model, [*map(model.tokenizer.encode, texts)]).tolist())
         data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
         return JSONResponse({"object": "list", "model": name, "data": data})
 
@@ -195,8 +193,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2", help="a GGUF file, a folder, or smollm2")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1, the default, is this machine alone")
     parser.add_argument("--rows", type=int, default=8, help="requests that are generated at once")
     options = parser.parse_args()
     served = application(lm.load(model_path(options.model)), options.model, options.rows)
-    uvicorn.run(served, host=options.host, port=options.port)
+    uvicorn.run(served, host="127.0.0.1", port=options.port)

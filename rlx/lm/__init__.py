@@ -6,8 +6,8 @@ A front over rlx's public functions, which `import rlx` does not load.
 from rlx.lm.adapters import apply_lora, load_lora, merge_lora, new_lora, stack_lora
 from rlx.lm.caches import Cache, PagePool, new_cache
 from rlx.lm.chat import chat_text
-from rlx.lm.converting import repack_gguf, save_gguf
 from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
+from rlx.lm.converting import repack_gguf, save_gguf
 from rlx.lm.decoder import Steps, forward, readout, states
 from rlx.lm.encoder import Encoder, encode, load_encoder
 from rlx.lm.generation import Likely, Model

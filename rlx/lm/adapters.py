@@ -196,7 +196,7 @@ def load_lora(folder: str | os.PathLike[str], config: DecoderConfig) -> dict[str
 
 
 def _in_order(rows: np.ndarray, path: Path, config: DecoderConfig) -> np.ndarray:
-    """Rows of queries and keys in the order of the model's: files of some architectures have pairs beside each other."""
+    """Rows of queries and keys in the order of the model's: some files have pairs beside each other."""
     if config.rope is None or not config.rope.interleaved or path[2] not in ("q", "k"):
         return rows
     heads = config.heads if path[2] == "q" else config.key_heads

@@ -48,7 +48,8 @@ def save_gguf(model: Model, path: str | os.PathLike[str], recipe: str = "q8_0", 
 
     >>> import pathlib, tempfile
     >>> from rlx import lm
-    >>> config = lm.DecoderConfig(vocabulary=9, width=32, layers=1, heads=2, key_heads=1, inner=32, rope=lm.Rope(dims=16))
+    >>> sizes = dict(vocabulary=9, width=32, layers=1, heads=2, key_heads=1, inner=32)
+    >>> config = lm.DecoderConfig(**sizes, rope=lm.Rope(dims=16))
     >>> model = lm.Model(config, lm.random_parameters(config))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lm.save_gguf(model, pathlib.Path(folder) / "m.gguf")
@@ -59,7 +60,9 @@ def save_gguf(model: Model, path: str | os.PathLike[str], recipe: str = "q8_0", 
     config = model.config
     architecture = _ARCHITECTURES.get(config.family, config.family)
     if architecture not in GGUF:
-        raise UnsupportedError(f"There is no architecture of GGUF files for {config.family}.", f"There are: {', '.join(GGUF)}.")
+        raise UnsupportedError(
+            f"There is no architecture of GGUF files for {config.family}.", f"There are: {', '.join(GGUF)}."
+        )
     writer = GGUFWriter(architecture)
     if name:
         writer.add_metadata("general.name", name)
@@ -219,7 +222,9 @@ def _scores(tokens: list[str], types: np.ndarray, merges: list[Any]) -> np.ndarr
 
 
 # ---------------------------------------------------------------- from GGUF
-def repack_gguf(source: str | os.PathLike[str], path: str | os.PathLike[str], recipe: str, config: DecoderConfig) -> None:
+def repack_gguf(
+    source: str | os.PathLike[str], path: str | os.PathLike[str], recipe: str, config: DecoderConfig
+) -> None:
     """Write a GGUF file again with its weights packed by a recipe; its metadata stay as they are."""
     file = GGUFFile(source)
     writer = GGUFWriter().add_all_metadata(file.metadata)

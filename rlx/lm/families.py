@@ -385,9 +385,7 @@ def config_of_gguf(
         )
     row = GGUF[family]
     fields = Fields(metadata, f"{family} file", _Prefixed(family))
-    heads, width, layers = (
-        fields.size(key) for key in ("attention.head_count", "embedding_length", "block_count")
-    )
+    heads, width, layers = (fields.size(key) for key in ("attention.head_count", "embedding_length", "block_count"))
     head_dim = fields.size("attention.key_length", width // heads)
     tokens = len(metadata.get("tokenizer.ggml.tokens", ()))
     inner = int(fields("feed_forward_length", 0))
@@ -461,9 +459,7 @@ def _gguf_experts(fields: Fields, row: GGUFRow, inner: int) -> Experts | None:
     return Experts(count, chosen, size, False, fields.size("expert_shared_feed_forward_length", inner))
 
 
-def _gguf_rope(
-    fields: Fields, head_dim: int, interleaved: bool, factors: Mapping[str, tuple[float, ...]]
-) -> Rope:
+def _gguf_rope(fields: Fields, head_dim: int, interleaved: bool, factors: Mapping[str, tuple[float, ...]]) -> Rope:
     kind = fields("rope.scaling.type")
     kind = kind if kind in ("linear", "yarn") else None
     numbers: dict[str, Any] = {}

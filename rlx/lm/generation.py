@@ -110,7 +110,7 @@ class Model:
 
     # ------------------------------------------------------------- tokens
     def start(
-        self, prompts: Sequence[Sequence[int]], room: int, prompt_cache: PromptCache | None = None
+        self, prompts: Sequence[Sequence[int] | np.ndarray], room: int, prompt_cache: PromptCache | None = None
     ) -> tuple[Any, Cache]:
         """The logits after prompts of any lengths, float32 [batch, vocabulary], and a cache with room for more tokens.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -104,10 +105,10 @@ def _tokens_of(model: Model) -> Any:
 
 def _library() -> Any:
     try:
-        import llguidance
-        import llguidance.numpy
+        importlib.import_module("llguidance.numpy")
+        found = importlib.import_module("llguidance")
     except ImportError:
-        llguidance = None
-    if llguidance is None:
+        found = None
+    if found is None:
         raise UnsupportedError("Grammars need llguidance.", install_command("grammar"))
-    return llguidance
+    return found

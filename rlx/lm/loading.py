@@ -78,7 +78,9 @@ def _cast(parameters: Any, dtype: Any) -> Any:
         return {name: _cast(part, dtype) for name, part in parameters.items()}
     if isinstance(parameters, list):
         return [_cast(part, dtype) for part in parameters]
-    return parameters.astype(dtype) if getattr(parameters, "ndim", 0) > 1 and hasattr(parameters, "astype") else parameters
+    return (
+        parameters.astype(dtype) if getattr(parameters, "ndim", 0) > 1 and hasattr(parameters, "astype") else parameters
+    )
 
 
 def _load_folder(path: Path, tokenizer: TextTokenizer | None) -> Model:

@@ -42,8 +42,8 @@ class PromptCache:
     ) -> Cache | None:
         """The cache with the tokens that a prompt begins with, and with room; None if there are none.
 
-        It is given away until `put`. needed: the number of known tokens -> positions; limit: sequences that become longer
-        than this are computed from their start.
+        It is given away until `put`. needed: the number of known tokens -> positions; limit: sequences that become
+        longer than this are computed from their start.
         """
         cache, told = self._cache, np.array(self.tokens, np.int64)
         self._cache, self.tokens = None, []

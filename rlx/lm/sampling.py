@@ -112,8 +112,9 @@ def level_of(samplings: Sequence[Sampling]) -> str:
 
 def numbers_of(samplings: Sequence[Sampling], rows: Sequence[int]) -> Numbers:
     """The options of sequences as arrays; rows: the number of each within its request."""
-    fields = [np.array([getattr(s, name) for s in samplings], np.float32) for name in Numbers._fields[:-2]]
-    fields[1] = np.array([s.top_k for s in samplings], np.int32)
+    kinds = {"top_k": np.int32}
+    names = Numbers._fields[:-2]
+    fields = [np.array([getattr(s, name) for s in samplings], kinds.get(name, np.float32)) for name in names]
     keys = np.stack([np.asarray(random.key_data(random.key(s.seed))) for s in samplings])
     return Numbers(*fields, keys, np.asarray(rows, np.int32))
 

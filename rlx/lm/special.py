@@ -17,7 +17,15 @@ from rlx.errors import FileFormatError
 from rlx.gguf.tokenizer import Tokenizer
 from rlx.lm.json_files import read_object
 
-__all__ = ["LLAMA3_RULES", "ChatFiles", "control_types", "files_of_folder", "frame_of_gguf", "roles_of_gguf", "stops_of_gguf"]
+__all__ = [
+    "LLAMA3_RULES",
+    "ChatFiles",
+    "control_types",
+    "files_of_folder",
+    "frame_of_gguf",
+    "roles_of_gguf",
+    "stops_of_gguf",
+]
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
 # texts by which llama.cpp recognises tokens that end a turn or a text, whatever the file says of their type

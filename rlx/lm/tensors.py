@@ -29,7 +29,9 @@ def open_tensors(folder: Path) -> Mapping[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for name in names:
         if Path(name).name != name:
-            raise FileFormatError(f"{folder / _INDEX} names {name!r}, which is not in the folder.", "Download it again.")
+            raise FileFormatError(
+                f"{folder / _INDEX} names {name!r}, which is not in the folder.", "Download it again."
+            )
         found |= mapped_tensors(folder / name)
     return found
 

@@ -176,7 +176,9 @@ def _framed(tokenizers: Any, library: Any, begin: tuple[str, int] | None, end: t
     """Let a library put these tokens around texts."""
     pairs = [pair for pair in (begin, end) if pair is not None]
     texts = [*([] if begin is None else [begin[0]]), "$A", *([] if end is None else [end[0]])]
-    library.post_processor = tokenizers.processors.TemplateProcessing(single=texts, special_tokens=[*dict(pairs).items()])
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single=texts, special_tokens=[*dict(pairs).items()]
+    )
 
 
 def _library() -> Any:

@@ -66,19 +66,56 @@ QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SENTENCES = ("<unk>", "<s>", "</s>")
 gemma_says = bos("<bos>", "<eos>", add_bos_token=True, pad_token="<pad>", unk_token="<unk>")
 MODELS = {
-    "llama 2": ChatModel(SENTENCES, INST, None, "</s>", ("</s>",), bos("<s>", "</s>", add_bos_token=True, unk_token="<unk>"), True),
-    "llama 3": ChatModel(LLAMA3, HEADERS, "llama-bpe", "<|end_of_text|>", ("<|end_of_text|>", "<|eot_id|>"),
-                         bos("<|begin_of_text|>", "<|eot_id|>"), True),
+    "llama 2": ChatModel(
+        SENTENCES, INST, None, "</s>", ("</s>",), bos("<s>", "</s>", add_bos_token=True, unk_token="<unk>"), True
+    ),
+    "llama 3": ChatModel(
+        LLAMA3,
+        HEADERS,
+        "llama-bpe",
+        "<|end_of_text|>",
+        ("<|end_of_text|>", "<|eot_id|>"),
+        bos("<|begin_of_text|>", "<|eot_id|>"),
+        True,
+    ),
     "gemma 2": ChatModel(GEMMA, TURNS, None, "<eos>", ("<eos>", "<end_of_turn>"), gemma_says, True, "gemma2", False),
-    "gemma 3": ChatModel(GEMMA, TURNS, None, "<eos>", ("<eos>", "<end_of_turn>"), gemma_says, True, "gemma3_text", False),
-    "phi 3": ChatModel(PHI3, BARS, None, "<|endoftext|>", ("<|endoftext|>", "<|end|>"),
-                       bos("<s>", "<|endoftext|>", add_bos_token=False, unk_token="<unk>"), False, "phi3"),
-    "qwen 2.5": ChatModel(QWEN, IM, "qwen2", "<|im_end|>", ("<|im_end|>", "<|endoftext|>"),
-                          bos(None, "<|im_end|>", add_bos_token=False), False, "qwen2"),
-    "qwen 3": ChatModel(QWEN, IM, "qwen2", "<|im_end|>", ("<|im_end|>", "<|endoftext|>"),
-                        bos(None, "<|im_end|>", add_bos_token=False), False, "qwen3"),
-    "mistral": ChatModel(SENTENCES, INST, None, "</s>", ("</s>",), bos("<s>", "</s>", unk_token="<unk>"), True, "mistral"),
-}  # fmt: skip
+    "gemma 3": ChatModel(
+        GEMMA, TURNS, None, "<eos>", ("<eos>", "<end_of_turn>"), gemma_says, True, "gemma3_text", False
+    ),
+    "phi 3": ChatModel(
+        PHI3,
+        BARS,
+        None,
+        "<|endoftext|>",
+        ("<|endoftext|>", "<|end|>"),
+        bos("<s>", "<|endoftext|>", add_bos_token=False, unk_token="<unk>"),
+        False,
+        "phi3",
+    ),
+    "qwen 2.5": ChatModel(
+        QWEN,
+        IM,
+        "qwen2",
+        "<|im_end|>",
+        ("<|im_end|>", "<|endoftext|>"),
+        bos(None, "<|im_end|>", add_bos_token=False),
+        False,
+        "qwen2",
+    ),
+    "qwen 3": ChatModel(
+        QWEN,
+        IM,
+        "qwen2",
+        "<|im_end|>",
+        ("<|im_end|>", "<|endoftext|>"),
+        bos(None, "<|im_end|>", add_bos_token=False),
+        False,
+        "qwen3",
+    ),
+    "mistral": ChatModel(
+        SENTENCES, INST, None, "</s>", ("</s>",), bos("<s>", "</s>", unk_token="<unk>"), True, "mistral"
+    ),
+}
 
 
 def data_of(model: ChatModel) -> Tokenizer:
@@ -90,8 +127,8 @@ def data_of(model: ChatModel) -> Tokenizer:
         tokens = [*model.special, *(f"<0x{n:02X}>" for n in range(256)), *texts, *words, SPACE + "hello"]
         types = [3] * len(model.special) + [6] * 256 + [1] * (len(texts) + len(words) + 1)
         scores = [0.0] * len(model.special) + [-float(n) for n in range(len(tokens) - len(model.special))]
-        return Tokenizer("llama", None, tokens, np.array(scores, np.float32), np.array(types, np.int32), special=special,
-                         flags={"add_bos_token": False, "add_space_prefix": model.prefix})  # fmt: skip
+        return Tokenizer("llama", None, tokens, np.array(scores, np.float32), np.array(types, np.int32), [], special,
+                         {"add_bos_token": False, "add_space_prefix": model.prefix})  # fmt: skip
     letters = list(byte_alphabet())
     merges = ["h e", "l l", "he ll", "hell o", "w o", "r l", "\u0120 hello"]
     tokens = [*letters, *(m.replace(" ", "") for m in merges), *model.special]
@@ -119,7 +156,8 @@ def write_folder(model: ChatModel, folder: Path) -> None:
     config = {
         "model_type": model.family, "vocab_size": size, "hidden_size": 32, "num_hidden_layers": 2, "head_dim": 16,
         "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32, "max_position_embeddings": 256,
-        "eos_token_id": ids[model.eos], "sliding_window": 64, "query_pre_attn_scalar": 16, "bos_token_id": ids.get(begin),
+        "bos_token_id": ids.get(begin),
+        "eos_token_id": ids[model.eos], "sliding_window": 64, "query_pre_attn_scalar": 16,
         "tie_word_embeddings": model.family.startswith("gemma"), "use_sliding_window": False, "rms_norm_eps": 1e-6,
     }  # fmt: skip
     told = {**model.says, "chat_template": model.template}

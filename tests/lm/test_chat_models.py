@@ -14,7 +14,15 @@ from needs import beside
 
 from rlx import gguf, lm
 
-TEXTS = ["hello", "", " hello world", "x<=y+1 != 12345678", "$100,000.00 ~^", "naïve — “quotes” 漢字 🙂\n\n\tend", "<s>hello"]
+TEXTS = [
+    "hello",
+    "",
+    " hello world",
+    "x<=y+1 != 12345678",
+    "$100,000.00 ~^",
+    "naïve — “quotes” 漢字 🙂\n\n\tend",
+    "<s>hello",
+]
 CHATS = [
     [{"role": "user", "content": "hello"}],
     [
@@ -135,6 +143,7 @@ def test_a_template_that_writes_bos_gets_one(tmp_path: Path) -> None:
     tokenizer = lm.load(tmp_path / "m.gguf").tokenizer
     assert tokenizer is not None
     ids = tokenizer.encode_chat(lm.chat_text(CHATS[0], tokenizer))
-    assert ids.count(tokenizer.special["bos"]) == 1 and gguf.GGUFFile(tmp_path / "m.gguf").metadata[
-        "tokenizer.ggml.add_bos_token"
-    ]
+    assert (
+        ids.count(tokenizer.special["bos"]) == 1
+        and gguf.GGUFFile(tmp_path / "m.gguf").metadata["tokenizer.ggml.add_bos_token"]
+    )

@@ -168,7 +168,9 @@ def test_requests_share_programs(model: lm.Model, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sampling, "adjusted", counted)
     monkeypatch.setattr(generation, "choose", jit(chosen, static_argnums=(2,)))
     for seed in range(5):
-        options = lm.Sampling(temperature=0.5 + seed, top_k=seed + 1, top_p=0.9 - seed / 10, min_p=seed / 100, seed=seed)
+        options = lm.Sampling(
+            temperature=0.5 + seed, top_k=seed + 1, top_p=0.9 - seed / 10, min_p=seed / 100, seed=seed
+        )
         list(model.generate([1, 2, 3], 3, options, stop=()))
     assert traced == ["sorted"]
 
@@ -225,8 +227,10 @@ def test_log_probabilities_are_the_models_own(model: lm.Model) -> None:
     found = list(model.generate(tokens, 5, lm.Sampling(temperature=0.7, top_k=3, seed=1), stop=(), logprobs=4))
     told = tokens + [one.token for one in found]
     logits = np.asarray(model.logits([told]), np.float64)[0, 2:-1]
-    expected = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(
-        -1, keepdims=True
+    expected = (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
     )
     for one, row in zip(found, expected, strict=True):
         assert one.logprob == pytest.approx(row[one.token], abs=1e-4)
@@ -313,7 +317,8 @@ def test_texts_follow_a_grammar(talker: lm.Model) -> None:
     import re
 
     schema = {"type": "object", "properties": {"a": {"enum": [1, 22, "he"]}, "b": {"type": "boolean"}},
-              "required": ["a", "b"], "additionalProperties": False, "x-guidance": {"whitespace_flexible": False}}  # fmt: skip
+              "required": ["a", "b"], "additionalProperties": False,
+              "x-guidance": {"whitespace_flexible": False}}  # fmt: skip
     grammars = {
         "schema": lm.Grammar.of_schema(talker, schema),
         "gbnf": lm.Grammar(talker, 'root ::= ("yes" | "no") " " [0-9] [0-9]'),

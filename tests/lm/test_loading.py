@@ -241,4 +241,6 @@ def test_dequantised_numbers_are_what_files_have(tmp_path: Path) -> None:
     model = lm.load(folder, quantize="q8_0")
     lm.save_gguf(model, tmp_path / "m.gguf", "f32")  # of packed weights: their numbers
     weight = model.parameters["layers"][1]["down"]["weight"]
-    np.testing.assert_array_equal(gguf.GGUFFile(tmp_path / "m.gguf")["blk.1.ffn_down.weight"].numpy(), dequantize(weight))
+    np.testing.assert_array_equal(
+        gguf.GGUFFile(tmp_path / "m.gguf")["blk.1.ffn_down.weight"].numpy(), dequantize(weight)
+    )

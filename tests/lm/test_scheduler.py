@@ -81,4 +81,6 @@ def test_ends_have_their_reasons(model: lm.Model) -> None:
     first, second = scheduler.submit([1, 2], 3, stop=[token]), scheduler.submit([1, 2], 1, stop=(), logprobs=2)
     ends = {progress.request: progress for progress in scheduler.step()}
     assert ends[first].finish == "stop" and ends[first].token is None
-    assert ends[second].finish == "length" and ends[second].token == next(model.generate([1, 2], 1, stop=(), logprobs=2))
+    assert ends[second].finish == "length" and ends[second].token == next(
+        model.generate([1, 2], 1, stop=(), logprobs=2)
+    )
