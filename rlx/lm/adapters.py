@@ -160,6 +160,19 @@ def load_lora(folder: str | os.PathLike[str], config: DecoderConfig) -> dict[str
 
     Raises UnsupportedError for adapters that are more than low-rank updates of linear layers, FileFormatError for
     tensors that do not fit the model, all of them by name.
+
+    >>> import json, pathlib, tempfile
+    >>> import numpy as np, rlx
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> module = "base_model.model.model.layers.0.self_attn.q_proj"
+    >>> weights = {f"{module}.lora_A.weight": np.ones((2, 8)), f"{module}.lora_B.weight": np.ones((8, 2))}
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     folder = pathlib.Path(name)
+    ...     said = (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 4}))
+    ...     rlx.save(folder / "adapter_model.safetensors", weights)
+    ...     list(lm.load_lora(folder, config))
+    ['layers.0.q']
     """
     folder = FilePath(folder)
     told = read_object(folder / "adapter_config.json")

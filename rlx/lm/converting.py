@@ -225,7 +225,20 @@ def _scores(tokens: list[str], types: np.ndarray, merges: list[Any]) -> np.ndarr
 def repack_gguf(
     source: str | os.PathLike[str], path: str | os.PathLike[str], recipe: str, config: DecoderConfig
 ) -> None:
-    """Write a GGUF file again with its weights packed by a recipe; its metadata stay as they are."""
+    """Write a GGUF file again with its weights packed by a recipe; its metadata stay as they are.
+
+    config: of the model in the file, as `rlx.lm.load(source).config`.
+
+    >>> import pathlib, tempfile
+    >>> from rlx import gguf, lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=32, layers=1, heads=2, key_heads=1, inner=32)
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     source, target = pathlib.Path(name) / "f32.gguf", pathlib.Path(name) / "q4.gguf"
+    ...     lm.save_gguf(lm.Model(config, lm.random_parameters(config)), source, "f32")
+    ...     lm.repack_gguf(source, target, "q4_0", lm.load(source).config)
+    ...     gguf.GGUFFile(target)["blk.0.ffn_up.weight"].kind.name
+    'Q4_0'
+    """
     file = GGUFFile(source)
     writer = GGUFWriter().add_all_metadata(file.metadata)
     kinds: Mapping[str, StorageType] = {

@@ -31,6 +31,11 @@ class Grammar:
 
     `model.stream(prompt, processors=[grammar.processor()])` generates a text of the grammar; each call of `generate`
     takes a processor of its own. The text ends where the grammar ends, or with max_tokens before it.
+
+    >>> from rlx import lm
+    >>> def answer(model, question):
+    ...     grammar = lm.Grammar(model, 'root ::= "yes" | "no"')
+    ...     return "".join(model.stream(question, 8, processors=[grammar.processor()]))
     """
 
     def __init__(self, model: Model, text: str, form: str = "gbnf") -> None:

@@ -23,6 +23,10 @@ class Progress(NamedTuple):
     """A step of a request: its number, its next token (an int, a Likely, or None), and why it ended.
 
     finish: None while it goes on; "stop" after a token that ends texts; "length" with the last of max_tokens.
+
+    >>> from rlx import lm
+    >>> lm.Progress(request=0, token=5, finish=None).token
+    5
     """
 
     request: int
