@@ -14,7 +14,7 @@ from rlx.errors import OptionError, UnsupportedError
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.generation import GREEDY, Likely, Model, Processor, prompts_of
 from rlx.lm.rope import fixed_until
-from rlx.lm.sampling import Sampling, bias_of, choose, level_of, likely, numbers_of
+from rlx.lm.sampling import Numbers, Sampling, bias_of, choose, level_of, likely, numbers_of
 
 __all__ = ["Progress", "Scheduler"]
 
@@ -52,6 +52,7 @@ class _Running:
         assert cache.table is not None
         self.request, self.pages, self.length = request, cache.table[0], len(request.prompt)
         self.told, self.logits, self.drawn = request.prompt.tolist(), logits, 0
+        self.numbers = numbers_of([request.sampling], [0])
 
 
 class Scheduler:
@@ -89,7 +90,7 @@ class Scheduler:
         self._spare = [self._pool.take() for _ in range(rows)]  # written by rows that no request has
         self._waiting: deque[_Request] = deque()
         self._running: list[_Running] = []
-        self._numbers = count()
+        self._numbers, self._idle = count(), numbers_of([GREEDY], [0])
 
     def submit(
         self,
@@ -192,7 +193,8 @@ class Scheduler:
             for row, one in zip(seen, self._running, strict=False):
                 row[one.told] = True
         steps = np.array([one.drawn for one in self._running] + [0] * (rows - len(requests)), np.int32)
-        numbers = numbers_of(samplings, [0] * rows)
+        given = [one.numbers for one in self._running] + [self._idle] * (rows - len(requests))
+        numbers = Numbers(*(np.concatenate(field) for field in zip(*given, strict=True)))
         bias = bias_of(samplings, logits.shape[1])
         tokens = np.asarray(choose(logits, numbers, level_of(samplings), seen, bias, steps))
         return [
