@@ -122,9 +122,7 @@ class Header(NamedTuple):
 
 
 def mapped(path: Path) -> memoryview:
-    """The bytes of a file, read on access. Raises FileFormatError for an empty file, and for a pipe or a device."""
-    if not path.is_file() and path.exists():
-        raise FileFormatError(f"{path} is not a file that can be mapped.", "Write its contents to a file first.")
+    """The bytes of a file, read on access. Raises FileFormatError for an empty file."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise FileFormatError(f"{path} is not a GGUF file: it is empty.", "Download or write the file again.")

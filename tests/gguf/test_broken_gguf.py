@@ -274,12 +274,3 @@ def test_mutations_take_little_memory(tmp_path: Path) -> None:
             assert tracemalloc.get_traced_memory()[1] - before < MEMORY
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_pipes_and_folders_are_refused(tmp_path: Path) -> None:
-    """A pipe would wait for a writer for ever."""
-    os.mkfifo(tmp_path / "pipe.gguf")
-    for path in (tmp_path / "pipe.gguf", tmp_path):
-        with pytest.raises(FileFormatError, match="cannot|can be mapped"):
-            gguf.GGUFFile(path)
