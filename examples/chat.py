@@ -2,7 +2,7 @@
 
 `make chat` installs it. Type a line, and the answer appears word by word; an empty line ends the conversation.
 `python examples/chat.py --say "..."` asks a single question. Weights are mapped from the file and never expanded:
-products read the packed bytes. Each answer computes the whole conversation again, which is fast at this model size.
+products read the packed bytes. The conversation keeps its cache: each turn computes its own tokens only.
 """
 
 import argparse
@@ -13,10 +13,10 @@ from rlx import lm
 from rlx.cli.generate import model_path
 
 
-def answer(model, messages, tokens, sampling):
+def answer(model, messages, tokens, sampling, memory):
     """Print the answer to a conversation as it is generated; -> its text, and tokens per second."""
     begun, pieces = time.perf_counter(), []
-    for piece in model.chat(messages, max_tokens=tokens, sampling=sampling):
+    for piece in model.chat(messages, max_tokens=tokens, sampling=sampling, prompt_cache=memory):
         print(piece, end="", flush=True)
         pieces.append(piece)
     print()
@@ -27,10 +27,10 @@ def main(say=("What is the capital of France?",), path="smollm2", tokens=200, te
     """Answer each message in one conversation; -> tokens per second of the last answer."""
     model = lm.load(model_path(path))
     sampling = lm.Sampling(temperature=temperature, top_p=0.9, repetition_penalty=1.1)
-    messages, speed = [], 0.0
+    messages, memory, speed = [], lm.PromptCache(), 0.0
     for text in say:
         messages.append({"role": "user", "content": text})
-        text, speed = answer(model, messages, tokens, sampling)
+        text, speed = answer(model, messages, tokens, sampling, memory)
         messages.append({"role": "assistant", "content": text})
     return speed
 

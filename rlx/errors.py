@@ -96,13 +96,20 @@ def user_frame(skip: int = 1) -> FrameType | None:
     True
     """
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or _is_numerical(frame)):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE) or _is_numerical(frame) or _is_generated(frame)
+    ):
         frame = frame.f_back
     return frame
 
 
 def _is_numerical(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(("numpy.", "scipy."))
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether a frame belongs to a method that a dataclass of rlx has by itself."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("rlx.")
 
 
 def is_ours(file: str) -> bool:

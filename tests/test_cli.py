@@ -22,7 +22,7 @@ from rlx.backends.cpu.runtime.store import user_folder
 from rlx.bench import parity, percentile
 from rlx.cli import main
 from rlx.cli.doctor import SETTINGS, Check, checks
-from rlx.cli.mistakes import Mistake
+from rlx.cli.mistakes import Mistake, told
 from rlx.cli.output import as_json, duration, short_path, show_source, status_word
 from rlx.cli.requirements import Requirement, allows, requirements
 from rlx.cli.type_text import DTYPES, arguments_of
@@ -197,7 +197,10 @@ def test_types_that_cannot_be_read(text: str, what: str) -> None:
     ("words", "what"),
     [
         ("inspct model.py:normalise", "There is no command inspct.\nDid you mean inspect?"),
-        ("frobnicate", "There are: bench, cache, doctor, explain, export, generate, gguf, info, inspect, launch."),
+        (
+            "frobnicate",
+            "There are: bench, cache, doctor, explain, export, generate, gguf, info, inspect, launch, perplexity",
+        ),
         ("--json", "rlx has no option --json."),
         ("--vers", "Did you mean --version?"),
         ("inspect", "required: FILE:FUNCTION"),
@@ -645,3 +648,8 @@ def test_examples_of_the_documents(command: Rlx, tmp_path: Path, page: Path) -> 
     for words, expected in found:
         code, printed, said = command(*shlex.split(words))
         assert doctest.OutputChecker().check_output(expected, printed + said, flags), (words, code, printed + said)
+
+
+def test_a_reader_that_has_read_enough_is_no_mistake() -> None:
+    with pytest.raises(BrokenPipeError), told("x"):
+        raise BrokenPipeError

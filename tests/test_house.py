@@ -88,7 +88,7 @@ LAYERS: dict[str, set[str]] = {
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
-    "lm": FRONTS | {"gguf", "quant", "call"},
+    "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
     "standalone": ARRAYS | {"ops", "backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},

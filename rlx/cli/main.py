@@ -31,6 +31,8 @@ COMMANDS = {
     "explain": "explain an error and its remedy",
     "export": "save a function as a file that runs without its source",
     "generate": "generate text with a language model",
+    "quantize": "pack a language model into a GGUF file",
+    "perplexity": "measure how well a language model predicts a text",
     "gguf": "show the contents of a GGUF file",
     "launch": "run a program as several processes that compute together",
     "cache": "the files that rlx keeps: ls, size, clear",

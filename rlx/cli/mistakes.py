@@ -35,7 +35,7 @@ def told(where: str) -> Generator[None]:
     """
     try:
         yield
-    except Mistake:
+    except (Mistake, BrokenPipeError):  # a reader that has read enough is not a mistake
         raise
     except (Exception, SystemExit) as error:
         if os.environ.get("RLX_TRACEBACK") == "full":

@@ -14,7 +14,9 @@ from rlx.gguf.header import Metadata
 __all__ = ["TOKEN_TYPES", "Tokenizer", "byte_alphabet", "tokenizer_of"]
 
 TOKEN_TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "user", 5: "unused", 6: "byte"}
-_SPECIAL = "bos eos eot eom unknown seperator separator padding cls mask".split()  # "seperator": sic, in the format
+_SPECIAL = (
+    "bos eos eot eom unknown seperator separator padding cls mask fim_pre fim_suf fim_mid fim_pad fim_rep fim_sep"
+).split()  # "seperator": sic, in the format
 _FLAGS = "add_bos_token add_eos_token add_sep_token add_space_prefix remove_extra_whitespaces".split()
 _SPACE = "\u2581"  # the space of SentencePiece models
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.errors import OptionError, ShapeError
+from rlx.errors import FileFormatError, OptionError, ShapeError, UnsupportedError, did_you_mean
+from rlx.lm.config import DecoderConfig
+from rlx.lm.json_files import read_object
+from rlx.lm.tensors import mapped_tensors
+from rlx.lm.weights import linear_sources
 from rlx.quant.arrays import QuantizedArray
 
-__all__ = ["apply_lora", "merge_lora", "new_lora", "stack_lora"]
+__all__ = ["apply_lora", "load_lora", "merge_lora", "new_lora", "stack_lora"]
 
 Path = tuple[Any, ...]
 
@@ -132,7 +139,96 @@ def stack_lora(several: Sequence[dict[str, Any]], chosen: Any) -> dict[str, Any]
 
 def _with(parameters: Any, changes: dict[str, Any]) -> dict[str, Any]:
     layers = [dict(layer) for layer in parameters["layers"]]
+    known = {".".join(map(str, path)) for path in _linears(parameters, [*{name for layer in layers for name in layer}])}
     for path, change in changes.items():
+        if path not in known:
+            raise OptionError(
+                f"The parameters have no linear layer {path!r}.", did_you_mean(path, known) or "Such as layers.0.q."
+            )
         _, number, name = path.split(".")
         layers[int(number)][name] = change(layers[int(number)][name])
     return {**parameters, "layers": layers}
+
+
+# ---------------------------------------------------------------- folders of peft
+def load_lora(folder: str | os.PathLike[str], config: DecoderConfig) -> dict[str, Any]:
+    """The updates in a folder that peft wrote, for `apply_lora`: also beside packed weights and GGUF files.
+
+    Args:
+      folder: with `adapter_config.json` and `adapter_model.safetensors`.
+      config: of the model that they belong to.
+
+    Raises UnsupportedError for adapters that are more than low-rank updates of linear layers, FileFormatError for
+    tensors that do not fit the model, all of them by name.
+
+    >>> import json, pathlib, tempfile
+    >>> import numpy as np, rlx
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> module = "base_model.model.model.layers.0.self_attn.q_proj"
+    >>> weights = {f"{module}.lora_A.weight": np.ones((2, 8)), f"{module}.lora_B.weight": np.ones((8, 2))}
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     folder = pathlib.Path(name)
+    ...     said = (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 4}))
+    ...     rlx.save(folder / "adapter_model.safetensors", weights)
+    ...     list(lm.load_lora(folder, config))
+    ['layers.0.q']
+    """
+    folder = FilePath(folder)
+    told = read_object(folder / "adapter_config.json")
+    _refuse_others(told)
+    tensors = mapped_tensors(folder / "adapter_model.safetensors")
+    sources = linear_sources(config)
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name in sorted(tensors):
+        match = re.fullmatch(r"(?:base_model\.model\.)?(.+)\.lora_A(?:\.default)?\.weight", name)
+        if match is None:
+            wrong += [] if ".lora_B" in name else [name]
+            continue
+        module, other = match[1], name.replace(".lora_A", ".lora_B")
+        if module not in sources or other not in tensors:
+            wrong.append(name)
+            continue
+        a, b = (np.asarray(tensors[n]).astype(np.float32) for n in (name, other))
+        parts = sources[module]
+        if sum(size for _, size in parts) != b.shape[0] or a.shape[0] != b.shape[1]:
+            wrong.append(f"{name} {list(a.shape)} and {other} {list(b.shape)}")
+            continue
+        scale = jnp.asarray(np.float32(_scale(told, module, a.shape[0])))
+        starts = np.cumsum([0, *(size for _, size in parts)])
+        for (path, size), start in zip(parts, starts, strict=False):
+            rows = _in_order(b[start : start + size], path, config)
+            found[".".join(map(str, path))] = {"a": jnp.asarray(a), "b": jnp.asarray(rows), "scale": scale}
+    if wrong or not found:
+        raise FileFormatError(
+            f"{folder}: these do not fit a {config.family}: {', '.join(wrong) or 'there are no updates'}.",
+            "Use the adapter with the model that it was trained for.",
+        )
+    return found
+
+
+def _in_order(rows: np.ndarray, path: Path, config: DecoderConfig) -> np.ndarray:
+    """Rows of queries and keys in the order of the model's: some files have pairs beside each other."""
+    if config.rope is None or not config.rope.interleaved or path[2] not in ("q", "k"):
+        return rows
+    heads = config.heads if path[2] == "q" else config.key_heads
+    return rows.reshape(heads, 2, -1, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def _scale(told: Mapping[str, Any], module: str, rank: int) -> float:
+    alpha = told.get("lora_alpha", rank)
+    for pattern, value in (told.get("alpha_pattern") or {}).items():
+        alpha = value if re.search(rf"(^|\.){pattern}$", module) else alpha
+    return alpha / math.sqrt(rank) if told.get("use_rslora") else alpha / rank
+
+
+def _refuse_others(told: Mapping[str, Any]) -> None:
+    kind = told.get("peft_type")
+    if kind != "LORA":
+        raise UnsupportedError(f"rlx reads adapters of the type LORA; this is {kind}.", "Merge it with peft.")
+    for name, plain in (("use_dora", False), ("modules_to_save", None), ("bias", "none")):
+        if told.get(name, plain) not in (plain, [], None):
+            raise UnsupportedError(
+                f"The adapter has {name} = {told[name]!r}, which rlx does not read.", "Merge it with peft."
+            )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar
 
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.installation import install_command
@@ -19,7 +20,7 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
 
     Args:
       messages: dicts of "role" ("system", "user", "assistant") and "content".
-      tokenizer: whose template and special tokens are used.
+      tokenizer: whose template and special tokens are used; of several templates, "tool_use" where tools are given.
       answer: end the text with the start of the model's answer.
       more: other variables of the template, such as tools.
 
@@ -31,18 +32,20 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
     >>> chat_text([{"role": "user", "content": "Hi"}], TextTokenizer(None, chat_template=template))
     '[user] Hi '
     """
-    if tokenizer.chat_template is None:
+    template = tokenizer.templates.get("tool_use") if more.get("tools") else None
+    template = template or tokenizer.chat_template
+    if template is None:
         raise UnsupportedError("The model has no chat template.", "Write the prompt as one text.")
     if not all(isinstance(m, dict) and "role" in m for m in messages):
         raise InputTypeError("A message must be a dict with a role.", 'Write {"role": "user", "content": "..."}.')
-    given = {"messages": list(messages), "add_generation_prompt": answer, **more}
+    given = {"messages": list(messages), "add_generation_prompt": answer, "tools": None, "documents": None, **more}
     for role in ("bos", "eos", "unknown", "padding"):
         given.setdefault(
             {"unknown": "unk_token", "padding": "pad_token"}.get(role, f"{role}_token"), tokenizer.token(role)
         )
     errors, failed = _errors(), None
     try:
-        return _compiled(tokenizer.chat_template).render(**given)
+        return _compiled(template).render(**given)
     except errors as error:
         failed = error
     raise OptionError(
@@ -60,6 +63,7 @@ def _errors() -> tuple[type[BaseException], ...]:
 def _jinja() -> Any:
     try:
         import jinja2
+        import jinja2.ext
         import jinja2.sandbox
     except ImportError:
         jinja2 = None
@@ -68,14 +72,29 @@ def _jinja() -> Any:
     return jinja2
 
 
+@lru_cache(maxsize=16)
 def _compiled(template: str) -> Any:
     jinja2 = _jinja()
+
+    class Generation(jinja2.ext.Extension):  # marks the parts that a model wrote, which matters to training alone
+        tags: ClassVar[set[str]] = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(["name:endgeneration"], drop_needle=True)
 
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    sandbox = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    sandbox.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    sandbox = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+    )
+    sandbox.filters["tojson"] = _as_json
     sandbox.globals["raise_exception"] = refuse
     sandbox.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return sandbox.from_string(template)
+
+
+def _as_json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
+             sort_keys: bool = False) -> str:  # fmt: skip
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -18,7 +18,7 @@ from rlx.transforms.checkpoint import checkpoint_name
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Steps", "forward", "longest_before_switch", "readout"]
+__all__ = ["Steps", "forward", "longest_before_switch", "readout", "states"]
 
 
 # ---------------------------------------------------------------- parts
@@ -44,6 +44,8 @@ def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -
 
 def _rope_of(config: DecoderConfig, layer: int) -> tuple[Rope | None, int]:
     """The rope of a layer, and its index in the config."""
+    if layer in config.ropeless:
+        return None, 0
     local = config.local_rope is not None and config.window(layer) is not None
     return (config.local_rope, 1) if local else (config.rope, 0)
 
@@ -66,8 +68,13 @@ def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
     >>> lm.readout(lm.random_parameters(config), np.ones((2, 8), np.float32), config).shape
     (2, 9)
     """
-    head = parameters["embedding"] if config.tied else parameters["head"]
-    found = linear(normalise(jnp.asarray(x), parameters["norm"], config), head)
+    return _logits(parameters, normalise(jnp.asarray(x), parameters["norm"], config), config)
+
+
+def _logits(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
+    """The product of normalised states with the vocabulary."""
+    found = linear(x, parameters["embedding"] if config.tied else parameters["head"])
+    found = found if config.logit_scale == 1 else found * np.float32(config.logit_scale)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 
@@ -91,6 +98,18 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
     >>> lm.forward(lm.random_parameters(config, seed=0), np.array([[1, 2, 3]]), config).shape
     (1, 3, 9)
     """
+    return _logits(parameters, states(parameters, tokens, config), config)
+
+
+def states(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
+    """The normalised output of the last layer, float32 [batch, time, width]; arguments and names as `forward`.
+
+    >>> import numpy as np
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8, rope=lm.Rope(dims=4))
+    >>> lm.states(lm.random_parameters(config), np.array([[1, 2, 3]]), config).shape
+    (1, 3, 8)
+    """
     tokens = jnp.asarray(tokens)
     b, time = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(time), (b, time))
@@ -101,7 +120,7 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
         turns = _turns(rope, tables[which] if rope else None, positions, time)
         place = Place(rope, turns, config.window(number), f"layers.{number}")
         x, _ = decoder_layer(x, layer, config, place, lambda k, v: Remembered(k, v, jnp.arange(time), positions))
-    return readout(parameters, x, config)
+    return normalise(x, parameters["norm"], config)
 
 
 # ---------------------------------------------------------------- step by step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,9 @@ from rlx import nn
 from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
-from rlx.lm.config import EncoderConfig, encoder_config
+from rlx.lm.config import EncoderConfig
+from rlx.lm.families import encoder_config
+from rlx.lm.json_files import read_object
 from rlx.lm.layers import Parameters, activate, linear
 from rlx.lm.tensors import open_tensors
 from rlx.lm.weights import parameters_of_tensors
@@ -119,6 +120,6 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
         raise FileFormatError(f"{path} is not a folder with config.json.", "Check the path.")
     tensors = open_tensors(path)
     pooled = any(name.endswith("pooler.dense.weight") for name in tensors)
-    given = json.loads((path / "config.json").read_text())
+    given = read_object(path / "config.json")
     config = encoder_config(given, pooled, "cls.predictions.bias" in tensors)
     return Encoder(config, parameters_of_tensors(config, tensors))

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from inspect import signature
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.errors import FileFormatError, InputTypeError, OptionError
-from rlx.gguf.file import GGUFFile
+from rlx.errors import InputTypeError, OptionError, did_you_mean
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
-from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
+from rlx.lm.config import DecoderConfig
 from rlx.lm.decoder import Steps, longest_before_switch
-from rlx.lm.sampling import Sampling, choose
-from rlx.lm.tensors import open_tensors
+from rlx.lm.prompt_cache import PromptCache
+from rlx.lm.rope import fixed_until
+from rlx.lm.sampling import Sampling, bias_of, choose, level_of, likely, numbers_of
+from rlx.lm.stopping import StopTexts, before_stops
 from rlx.lm.tokens import TextTokenizer, Utf8
-from rlx.lm.weights import parameters_of_gguf, parameters_of_tensors
 
-__all__ = ["Model", "load"]
+__all__ = ["GREEDY", "Likely", "Model", "Processor", "prompts_of"]
 
 _SMALLEST = 16  # tokens of a prompt that are computed at once: prompts are padded to a power of two
 _LARGEST = 512
 _CAPACITY = 128  # positions of a cache: multiples, so that few programs are made
+_CACHE_OPTIONS = tuple(signature(new_cache).parameters)[3:]
 GREEDY = Sampling()
+
+# the tokens of each sequence so far, and their logits [batch, vocabulary] -> logits
+Processor = Callable[[Sequence[Sequence[int]], Any], Any]
+
+
+class Likely(NamedTuple):
+    """A token with its log-probability, and the likeliest tokens in its place with theirs.
+
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> model = lm.Model(config, lm.random_parameters(config))
+    >>> first = next(model.generate([1, 2], 1, logprobs=2))
+    >>> first.top[0] == (first.token, first.logprob)
+    True
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 class Model:
@@ -58,6 +76,12 @@ class Model:
         self.parameters = parameters
         self.tokenizer = tokenizer
         self.cache = dict(cache or {})
+        unknown = self.cache.keys() - _CACHE_OPTIONS
+        if unknown:
+            raise OptionError(
+                f"new_cache has no option {min(unknown)!r}.",
+                did_you_mean(min(unknown), _CACHE_OPTIONS) or f"There are: {', '.join(_CACHE_OPTIONS)}.",
+            )
 
     @cached_property
     def steps(self) -> Steps:
@@ -69,23 +93,35 @@ class Model:
         return f"Model({c.family}, {c.layers} layers of {c.width}, {c.vocabulary} tokens)"
 
     def logits(self, tokens: Any) -> Any:
-        """Logits at every position of sequences [batch, time]: float32 [batch, time, vocabulary]."""
+        """Logits at every position of sequences [batch, time] of one length: float32 [batch, time, vocabulary].
+
+        Raises OptionError for sequences without tokens or longer than the context.
+        """
         rows = _checked(np.asarray(tokens), self.config)
+        if rows.ndim != 2 or not rows.size or rows.shape[1] > self.config.context:
+            raise OptionError(
+                f"Tokens of shape {list(rows.shape)} for a context of {self.config.context}.",
+                "Give a batch [batch, time]: model.logits([tokens]).",
+            )
         padded = np.pad(rows, [(0, 0), (0, _padded(rows.shape[1]) - rows.shape[1])])
         cache = new_cache(self.config, len(rows), padded.shape[1])
         least = np.full(len(rows), rows.shape[1])
         return self.steps.advance(padded, cache, every=True, least=least)[0][:, : rows.shape[1]]
 
     # ------------------------------------------------------------- tokens
-    def start(self, prompts: Sequence[Sequence[int]], room: int) -> tuple[Any, Cache]:
+    def start(
+        self, prompts: Sequence[Sequence[int] | np.ndarray], room: int, prompt_cache: PromptCache | None = None
+    ) -> tuple[Any, Cache]:
         """The logits after prompts of any lengths, float32 [batch, vocabulary], and a cache with room for more tokens.
+
+        prompt_cache: for one prompt, whose first tokens are not computed again.
 
         Raises OptionError for an empty prompt and for sequences longer than the model's context.
         """
-        rows = [_checked(np.asarray(prompt, np.int64).reshape(-1), self.config) for prompt in prompts]
-        if not rows or not all(row.size for row in rows):
-            raise OptionError("A prompt is empty.", "Begin with at least one token.")
+        rows = [_checked(np.asarray(prompt), self.config).reshape(-1) for prompt in prompts]
         lengths = np.array([row.size for row in rows], np.int32)
+        if not rows or not lengths.all():
+            raise OptionError("A prompt is empty.", "Begin with at least one token.")
         longest = int(lengths.max())
         if longest + room > self.config.context:
             raise OptionError(
@@ -93,68 +129,122 @@ class Model:
                 f" of {self.config.context}.",
                 "Shorten the prompt, or ask for fewer tokens.",
             )
-        padded = _padded(longest)
-        capacity = -(-max(longest + room, padded) // _CAPACITY) * _CAPACITY
-        cache = new_cache(self.config, len(rows), capacity, **self.cache)
+
+        def needed(known: int) -> int:
+            """The positions that are written if the first `known` are there."""
+            return max(longest + room, known + _padded(longest - known))
+
+        cache = None
+        if prompt_cache is not None:
+            cache = prompt_cache.take(rows[0], needed, self.config, fixed_until(self.config))
+        if cache is None:
+            capacity = -(-needed(0) // _CAPACITY) * _CAPACITY
+            cache = new_cache(self.config, len(rows), capacity, **self.cache)
+        known = cache.filled
+        padded = _padded(longest - known)
         tokens = np.zeros((len(rows), padded), np.int32)
         for number, row in enumerate(rows):
-            tokens[number, : row.size] = row
+            tokens[number, : row.size - known] = row[known:]
+        return self._computed(tokens, lengths, known, cache)
+
+    def computed(self, tokens: Any, cache: Cache) -> tuple[Any, Cache]:
+        """The logits behind tokens [1, time], float32 [1, vocabulary], that follow those in a cache, and the cache."""
+        time, known = tokens.shape[1], cache.filled
+        padded = min(_padded(time), cache.capacity - known)
+        rows = np.pad(np.asarray(tokens, np.int32), [(0, 0), (0, max(padded - time, 0))])
+        return self._computed(rows, np.array([known + time], np.int32), known, cache)
+
+    def _computed(self, tokens: np.ndarray, lengths: np.ndarray, known: int, cache: Cache) -> tuple[Any, Cache]:
+        """The logits behind sequences of these lengths, and their cache, which has the first `known` tokens."""
         logits: Any = None
-        for first in range(0, padded, _LARGEST):
+        for first in range(0, tokens.shape[1], _LARGEST):
             part = tokens[:, first : first + _LARGEST]
-            counts = np.clip(lengths - first, 0, part.shape[1]).astype(np.int32)
-            least = np.where(counts > 0, lengths, capacity)  # positions after the end of a sequence are truncated
+            counts = np.clip(lengths - known - first, 0, part.shape[1]).astype(np.int32)
+            # positions after the end of a sequence are truncated
+            least = np.where(counts > 0, lengths, cache.capacity)
             found, cache = self.steps.advance(part, cache, np.maximum(counts, 1), least=least)
             filled = cache.filled
-            cache = cache.truncate(np.minimum(lengths, first + part.shape[1]))._replace(filled=filled)
+            cache = cache.truncate(np.minimum(lengths, known + first + part.shape[1]))._replace(filled=filled)
             logits = found if logits is None else jnp.where(jnp.asarray(counts > 0)[:, None], found, logits)
         return logits, cache.truncate(lengths)
 
     def generate(
         self,
-        tokens: Sequence[int] | Sequence[Sequence[int]],
+        tokens: Any,
         max_tokens: int = 128,
         sampling: Sampling = GREEDY,
         stop: Iterable[int] | None = None,
+        *,
+        processors: Sequence[Processor] = (),
+        logprobs: int | None = None,
+        prompt_cache: PromptCache | None = None,
     ) -> Iterator[Any]:
         """The tokens after a prompt, or after each prompt of a batch, one by one.
 
         Args:
-          tokens: ids, or a list of lists of them of any lengths.
+          tokens: ids, a list or an array [time]; or a list of such of any lengths, or an array [batch, time].
           max_tokens: the maximum number.
           sampling: how they are chosen; greedily unless it says otherwise.
           stop: ids that end a sequence, which are not given themselves; None: the model's own.
+          processors: functions between logits and choice: each gets the tokens of every sequence so far, lists of ids,
+            and logits, float32 [batch, vocabulary], and returns logits. `rlx.lm.Grammar` makes some.
+          logprobs: yield each token with its log-probability, and with this number of the likeliest tokens.
+          prompt_cache: for one prompt: what it has is not computed again, and it has all tokens afterwards.
 
-        Yields an int; for a batch a list, with None for sequences that have ended.
+        Yields an int, or a Likely; for a batch a list, with None for sequences that have ended.
 
-        Raises OptionError for an empty prompt, ids outside the vocabulary, and sequences longer than the context.
+        Raises OptionError for an empty prompt, ids outside the vocabulary, and sequences longer than the context;
+        InputTypeError for tokens that are not integers.
+
+        >>> import numpy as np
+        >>> from rlx import lm
+        >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+        >>> model = lm.Model(config, lm.random_parameters(config))
+        >>> never = lambda tokens, logits: logits.at[:, 4].set(-np.inf)
+        >>> 4 in list(model.generate([1, 2, 3], 20, processors=[never]))
+        False
         """
-        batch = len(tokens) > 0 and not isinstance(tokens[0], (int, np.integer))
-        prompts: Any = tokens if batch else [tokens]
-        ends = set(self.config.stop if stop is None else stop)
-        logits, cache = self.start(prompts, max_tokens)
+        batch, prompts = prompts_of(tokens, self.config)
+        _check_count(max_tokens)
+        if batch and prompt_cache is not None:
+            raise OptionError("A prompt cache belongs to one sequence.", "Pass one prompt, or leave the cache out.")
+        ends = set(self.config.stop) if stop is None else _ids(stop)
+        samplings = [sampling] * len(prompts)
+        numbers, level = numbers_of(samplings, range(len(prompts))), level_of(samplings)
+        bias = bias_of(samplings, self.config.vocabulary)
+        logits, cache = self.start(prompts, max_tokens, prompt_cache)
         seen = _seen(prompts, self.config.vocabulary) if sampling.repetition_penalty != 1 else None
         over = [False] * len(prompts)
         switch = longest_before_switch(self.config)
-        told = None if switch is None else [list(prompt) for prompt in prompts]
+        told = [row.tolist() for row in prompts]
+        if prompt_cache is not None:
+            prompt_cache.put(list(told[0]), cache)
         for step in range(max_tokens):
-            chosen = choose(logits, sampling, seen, np.int32(step))
+            raw = logits
+            for processor in processors:
+                logits = processor(told, logits)
+            steps = np.full(len(prompts), step, np.int32)
+            chosen = choose(logits, numbers, level, seen, bias, steps)
             found = np.asarray(chosen)
             over = [done or int(token) in ends for done, token in zip(over, found, strict=True)]
             if all(over):
                 return
-            given = [None if done else int(token) for done, token in zip(over, found, strict=True)]
+            values: list[Any] = found.tolist() if logprobs is None else _likely(raw, chosen, logprobs)
+            given = [None if done else value for done, value in zip(over, values, strict=True)]
             yield given if batch else given[0]
-            if seen is not None:
-                seen = seen.at[np.arange(len(found)), chosen].set(True)
             if step + 1 == max_tokens:
                 return
-            if told is not None:
-                told = [[*row, int(token)] for row, token in zip(told, found, strict=True)]
-                if any(len(row) - 1 == switch for row in told):  # all of its keys are turned otherwise from here on
-                    logits, cache = self.start(told, max_tokens - step - 1)
-                    continue
-            logits, cache = self.steps.advance(chosen[:, None], cache)
+            if seen is not None:
+                seen = seen.at[np.arange(len(found)), chosen].set(True)
+            for row, token in zip(told, found.tolist(), strict=True):
+                row.append(token)
+            # from here on all keys of a sequence are turned otherwise
+            if switch is not None and any(len(row) - 1 == switch for row in told):
+                logits, cache = self.start(told, max_tokens - step - 1)
+            else:
+                logits, cache = self.steps.advance(chosen[:, None], cache)
+            if prompt_cache is not None:
+                prompt_cache.put(list(told[0]), cache)
 
     # ------------------------------------------------------------- texts
     def stream(
@@ -163,61 +253,99 @@ class Model:
         max_tokens: int = 128,
         sampling: Sampling = GREEDY,
         stop: Sequence[str] = (),
+        *,
+        processors: Sequence[Processor] = (),
+        prompt_cache: PromptCache | None = None,
     ) -> Iterator[str]:
-        """The text after a prompt, piece by piece; it ends before any of the strings in `stop`.
+        """The text after a prompt, piece by piece; it ends before any of the texts in `stop`. Others as `generate`.
 
         Raises InputTypeError where the model has no tokenizer.
         """
-        tokenizer = self._texts()
-        pieces, held = Utf8(tokenizer), ""
-        for token in self.generate(tokenizer.encode(prompt), max_tokens, sampling):
-            held += pieces.add(token)
-            ends = [place for place in map(held.find, stop) if place >= 0]
-            if ends:
-                yield held[: min(ends)]
-                return
-            keep = max((_overlap(held, text) for text in stop), default=0)
-            ready = held[: len(held) - keep]
-            if ready:
-                yield ready
-                held = held[len(ready) :]
-        held += pieces.rest()
-        ends = [place for place in map(held.find, stop) if place >= 0]
-        held = held[: min(ends)] if ends else held
-        if held:
-            yield held
+        tokens = self.with_texts().encode(prompt)
+        return self._pieces(tokens, max_tokens, sampling, stop, processors, prompt_cache)
 
-    def chat(self, messages: Sequence[dict[str, Any]], max_tokens: int = 512, sampling: Sampling = GREEDY,
-             **more: Any) -> Iterator[str]:  # fmt: skip
-        """The answer to a conversation, piece by piece: messages are dicts of "role" and "content"."""
-        return self.stream(chat_text(messages, self._texts(), **more), max_tokens, sampling)
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        max_tokens: int = 512,
+        sampling: Sampling = GREEDY,
+        stop: Sequence[str] = (),
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        template: Mapping[str, Any] | None = None,
+        processors: Sequence[Processor] = (),
+        prompt_cache: PromptCache | None = None,
+    ) -> Iterator[str]:
+        """The answer to a conversation, piece by piece: messages are dicts of "role" and "content".
 
-    def _texts(self) -> TextTokenizer:
+        Args: tools: descriptions of functions, for templates that know them; template: values of other variables of the
+        template; prompt_cache: so that each turn computes its own tokens only; others as `stream`.
+        """
+        tokenizer = self.with_texts()
+        text = chat_text(messages, tokenizer, tools=tools, **(template or {}))
+        return self._pieces(tokenizer.encode_chat(text), max_tokens, sampling, stop, processors, prompt_cache)
+
+    def _pieces(self, tokens: list[int], max_tokens: int, sampling: Sampling, stop: Sequence[str],
+                processors: Sequence[Processor], prompt_cache: PromptCache | None) -> Iterator[str]:  # fmt: skip
+        ends = StopTexts(stop)
+        found = self.generate(tokens, max_tokens, sampling, processors=processors, prompt_cache=prompt_cache)
+        return before_stops(_texts(found, Utf8(self.with_texts(), tokens[-4:])), ends)
+
+    def with_texts(self) -> TextTokenizer:
+        """The model's tokenizer. Raises InputTypeError if it has none."""
         if self.tokenizer is None:
             raise InputTypeError("The model has no tokenizer.", "Give one to rlx.lm.load, or use generate with ids.")
         return self.tokenizer
 
 
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of a text may begin a stop text."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
+def _texts(tokens: Iterator[int], pieces: Utf8) -> Iterator[str]:
+    for token in tokens:
+        yield pieces.add(token)
+    yield pieces.rest()
 
 
 def _padded(length: int) -> int:
     """How many tokens are computed for a prompt."""
     if length > _LARGEST:
         return -(-length // _LARGEST) * _LARGEST
-    return max(_SMALLEST, 1 << (length - 1).bit_length())
+    return 1 if length == 1 else max(_SMALLEST, 1 << (length - 1).bit_length())
 
 
-def _seen(prompts: Sequence[Sequence[int]], vocabulary: int) -> Any:
+def _seen(prompts: Sequence[np.ndarray], vocabulary: int) -> Any:
     seen = np.zeros((len(prompts), vocabulary), bool)
     for row, prompt in zip(seen, prompts, strict=True):
-        row[np.asarray(prompt)] = True
+        row[prompt] = True
     return jnp.asarray(seen)
 
 
+def _likely(logits: Any, chosen: Any, count: int) -> list[Likely]:
+    told, tokens, best = map(np.asarray, likely(logits, chosen, min(count, logits.shape[-1])))
+    rows = zip(np.asarray(chosen).tolist(), told.tolist(), tokens.tolist(), best.tolist(), strict=True)
+    return [Likely(token, own, tuple(zip(others, numbers, strict=True))) for token, own, others, numbers in rows]
+
+
+# ---------------------------------------------------------------- checks
+def prompts_of(tokens: Any, config: DecoderConfig) -> tuple[bool, list[np.ndarray]]:
+    """Whether tokens are a batch, and the ids of each prompt, int32 [time].
+
+    Raises InputTypeError for other things than integers, OptionError for ids outside the vocabulary.
+    """
+    if isinstance(tokens, str):
+        raise InputTypeError("A text is not a list of token ids.", "Write model.stream(text), or encode it first.")
+    if hasattr(tokens, "ndim"):
+        batch = tokens.ndim > 1
+    else:
+        tokens = list(tokens)
+        batch = any(isinstance(one, (str, Sequence)) or getattr(one, "ndim", 0) for one in tokens)
+    rows = [_checked(np.asarray(row), config) for row in (tokens if batch else [tokens])]
+    if any(row.ndim != 1 for row in rows):
+        raise InputTypeError("Each prompt must be one list of token ids.", "Write [1, 2, 3], or [[1, 2, 3], [4]].")
+    return batch, rows
+
+
 def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
+    if not tokens.size and tokens.dtype.kind == "f":  # NumPy's dtype of an empty list
+        return tokens.astype(np.int32)
     if tokens.dtype.kind not in "iu":
         raise InputTypeError(
             f"Token ids must be integers, got {tokens.dtype}.", "Encode text first: model.tokenizer.encode(text)."
@@ -228,58 +356,15 @@ def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
     return tokens.astype(np.int32)
 
 
-# ---------------------------------------------------------------- loading
-def load(path: str | os.PathLike[str], tokenizer: TextTokenizer | None = None) -> Model:
-    """A model from a GGUF file, or from a folder with `config.json` and safetensors, sharded or not.
-
-    Packed weights of a GGUF file stay packed and mapped: only used parts take memory.
-
-    Raises UnsupportedError for an architecture that is not known, FileFormatError for weights that are missing or have
-    other shapes, all of them by name.
-
-    >>> import rlx.lm
-    >>> rlx.lm.load("no-such-folder")
-    Traceback (most recent call last):
-        ...
-    rlx.errors.FileFormatError: no-such-folder is neither a GGUF file nor a folder with config.json...
-    """
-    path = Path(path)
-    if path.is_file():
-        return _load_gguf(GGUFFile(path), tokenizer)
-    if not (path / "config.json").is_file():
-        raise FileFormatError(f"{path} is neither a GGUF file nor a folder with config.json.", "Check the path.")
-    config = config_of_hugging_face(json.loads((path / "config.json").read_text()))
-    parameters = parameters_of_tensors(config, open_tensors(path))
-    if tokenizer is None and (path / "tokenizer.json").is_file():
-        tokenizer = _tokenizer_of_folder(path)
-    return Model(config, parameters, tokenizer)
+def _check_count(max_tokens: Any) -> None:
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, (int, np.integer)) or max_tokens < 0:
+        raise OptionError(f"generate got max_tokens={max_tokens!r}.", "It is an integer, 0 or more.")
 
 
-def _load_gguf(file: GGUFFile, tokenizer: TextTokenizer | None) -> Model:
-    factors = {
-        name: tuple(float(f) for f in file[f"rope_{name}.weight"].numpy())
-        for name in ("freqs", "factors_long", "factors_short")
-        if f"rope_{name}.weight" in file
-    }
-    rows = file["token_embd.weight"].shape[0] if "token_embd.weight" in file else None
-    config = config_of_gguf(file.metadata, factors, "output.weight" not in file, rows)
-    if tokenizer is None and "tokenizer.ggml.model" in file.metadata:
-        tokenizer = TextTokenizer.of_gguf(file.tokenizer)
-    return Model(config, parameters_of_gguf(config, file), tokenizer)
-
-
-def _tokenizer_of_folder(path: Path) -> TextTokenizer:
-    """tokenizer.json, with the names of special tokens and the template of tokenizer_config.json."""
-    found = TextTokenizer.of_file(path / "tokenizer.json")
-    told = path / "tokenizer_config.json"
-    given = json.loads(told.read_text()) if told.is_file() else {}
-    for role, name in (("bos", "bos_token"), ("eos", "eos_token"), ("unknown", "unk_token"), ("padding", "pad_token")):
-        token = given.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
-        number = None if token is None else found.library.token_to_id(token)
-        if number is not None:
-            found.special[role] = number
-    template = path / "chat_template.jinja"
-    found.chat_template = template.read_text() if template.is_file() else given.get("chat_template")
-    found.begins = bool(given.get("add_bos_token")) and "bos" in found.special
-    return found
+def _ids(stop: Any) -> set[int]:
+    found = list(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else [stop]
+    if not isinstance(stop, Iterable) or not all(isinstance(n, (int, np.integer)) for n in found):
+        raise InputTypeError(
+            f"generate got stop={stop!r}.", "It is a list of token ids; texts are for model.stream(..., stop=[...])."
+        )
+    return {int(n) for n in found}

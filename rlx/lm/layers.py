@@ -198,6 +198,8 @@ def attention(
 # ---------------------------------------------------------------- feed-forward
 def activate(x: Any, name: str) -> Any:
     """The activation function named by DecoderConfig.activation."""
+    if name == "relu2":
+        return jnp.square(nn.relu(x))
     return nn.silu(x) if name == "silu" else nn.gelu(x, approximate=name == "gelu_tanh")
 
 
@@ -231,7 +233,7 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
         weight = parameters[name]["weight"]
         if isinstance(weight, QuantizedArray):
             return dequant_ragged_dot(y, weight, sizes)
-        return lax.ragged_dot(y, jnp.swapaxes(weight, 1, 2), sizes)
+        return lax.ragged_dot(y, jnp.swapaxes(weight, 1, 2).astype(y.dtype), sizes)
 
     hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]
@@ -268,12 +270,16 @@ def decoder_layer(
     x: Any, parameters: Parameters, config: DecoderConfig, place: Place, remember: Callable[[Any, Any], Remembered]
 ) -> tuple[Any, Any]:
     """A layer: attention, then feed-forward, each after a norm and added to its input."""
+
+    def scaled(update: Any) -> Any:
+        return update if config.residual_scale == 1 else update * np.float32(config.residual_scale)
+
     given, handed = attention(normalise(x, parameters["attention_norm"], config), parameters, config, place, remember)
-    x = x + (normalise(given, parameters["post_attention_norm"], config) if config.post_norms else given)
+    x = x + scaled(normalise(given, parameters["post_attention_norm"], config) if config.post_norms else given)
     inner = normalise(x, parameters["ffn_norm"], config)
     if config.experts is not None and "router" in parameters:
         given = mixture(inner, parameters, config, config.experts, place.name and f"{place.name}.router")
     else:
         given = feed_forward(inner, parameters, config)
-    found = x + (normalise(given, parameters["post_ffn_norm"], config) if config.post_norms else given)
+    found = x + scaled(normalise(given, parameters["post_ffn_norm"], config) if config.post_norms else given)
     return checkpoint_name(found, place.name) if place.name else found, handed

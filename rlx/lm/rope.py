@@ -9,10 +9,19 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx.errors import UnsupportedError
-from rlx.lm.config import Rope
+from rlx.lm.config import DecoderConfig, Rope
 from rlx.trace.replay import block
 
-__all__ = ["Turns", "angles", "changes_with_length", "frequencies", "rotate", "rotate_pairs", "switch_length"]
+__all__ = [
+    "Turns",
+    "angles",
+    "changes_with_length",
+    "fixed_until",
+    "frequencies",
+    "rotate",
+    "rotate_pairs",
+    "switch_length",
+]
 
 
 class Turns(NamedTuple):
@@ -88,6 +97,17 @@ def switch_length(rope: Rope) -> int | None:
     4096
     """
     return dict(rope.factors)["original_max_position_embeddings"] if rope.scaling == "longrope" else None
+
+
+def fixed_until(config: DecoderConfig) -> int | None:
+    """The longest sequence whose positions have the angles of shorter ones; None if that is always so.
+
+    >>> from rlx import lm
+    >>> fixed_until(lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))
+    """
+    key = {"longrope": "original_max_position_embeddings", "dynamic": "max_position_embeddings"}
+    ropes = [rope for rope in (config.rope, config.local_rope) if rope is not None]
+    return min((dict(r.factors)[key[r.scaling]] for r in ropes if r.scaling in key), default=None)
 
 
 def _dynamic(rope: Rope, numbers: dict[str, Any], factor: float, length: Any) -> Any:

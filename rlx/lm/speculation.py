@@ -13,7 +13,8 @@ from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.decoder import longest_before_switch
-from rlx.lm.generation import GREEDY, Model
+from rlx.lm.generation import GREEDY, Model, prompts_of
+from rlx.lm.prompt_cache import PromptCache
 from rlx.lm.sampling import Sampling, processed
 
 __all__ = ["lookup_draft", "model_draft", "speculate", "speculative_accept"]
@@ -27,7 +28,7 @@ def speculative_accept(proposed: Sequence[int], drawn_from: Any, wanted: Any, ke
 
     Args:
       proposed: n tokens.
-      drawn_from: float32 [n, vocabulary]: the draft's probabilities.
+      drawn_from: float32 [n, vocabulary]: the draft's probabilities; None: it was sure of each token.
       wanted: float32 [n + 1, vocabulary]: the model's probabilities.
       key: of rlx.random.
 
@@ -40,10 +41,18 @@ def speculative_accept(proposed: Sequence[int], drawn_from: Any, wanted: Any, ke
     (1, 0)
     """
     u, v = map(np.asarray, _draws(key, len(proposed)))
-    q, p = np.asarray(drawn_from, np.float64), np.asarray(wanted, np.float64)
-    kept = next((n for n, t in enumerate(proposed) if not u[n] * q[n, t] < p[n, t]), len(proposed))
-    rest = p[kept] - q[kept] if kept < len(proposed) else p[kept]
-    rest = np.maximum(rest, 0)
+    p = np.asarray(wanted, np.float64)
+
+    def chance(n: int) -> np.ndarray:
+        """The draft's probabilities of its n-th token."""
+        if drawn_from is not None:
+            return np.asarray(drawn_from[n], np.float64)
+        sure = np.zeros(p.shape[1])
+        sure[proposed[n]] = 1
+        return sure
+
+    kept = next((n for n, t in enumerate(proposed) if not u[n] * chance(n)[t] < p[n, t]), len(proposed))
+    rest = np.maximum(p[kept] - chance(kept), 0) if kept < len(proposed) else p[kept]
     rest = rest if rest.sum() > 0 else p[kept]
     at = np.searchsorted(np.cumsum(rest), float(v) * rest.sum(), side="right")
     return kept, int(min(at, np.flatnonzero(rest)[-1]))
@@ -76,7 +85,7 @@ def lookup_draft(count: int = 4, longest: int = 3) -> Draft:
 
 
 def model_draft(model: Model, count: int = 4) -> Draft:
-    """Proposes the tokens of a smaller model with the same vocabulary.
+    """Proposes the tokens of a smaller model with the same vocabulary. It computes only tokens that are new to it.
 
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
@@ -84,8 +93,11 @@ def model_draft(model: Model, count: int = 4) -> Draft:
     3
     """
 
+    memory = PromptCache()
+
     def propose(tokens: Sequence[int]) -> tuple[list[int], None]:
-        return list(model.generate(tokens, count, stop=())), None
+        most = min(count, model.config.context - len(tokens))
+        return list(model.generate(tokens, most, stop=(), prompt_cache=memory)) if most > 0 else [], None
 
     return propose
 
@@ -112,8 +124,11 @@ def speculate(
         raise OptionError("speculate has no repetition penalty: it would differ from place to place.", "Leave it out.")
     ends = set(model.config.stop if stop is None else stop)
     room = 8
-    logits, cache = model.start([tokens], max_tokens + room)
-    told, known = list(tokens), len(tokens)  # the cache contains the first `known` tokens
+    _, prompts = prompts_of(tokens, model.config)
+    if len(prompts) != 1:
+        raise OptionError("speculate continues one prompt.", "Call it for each prompt.")
+    logits, cache = model.start(prompts, max_tokens)
+    told, known = prompts[0].tolist(), len(prompts[0])  # the cache contains the first `known` tokens
     key = random.key(sampling.seed)
     given = 0
     upcoming = np.asarray(logits)  # [1, vocabulary] after the known tokens
@@ -122,7 +137,7 @@ def speculate(
     while given < max_tokens:
         most = min(room - 1, max_tokens - given - 1)
         if switch is not None and known == switch and pending:  # from here on all keys are turned otherwise
-            logits, cache = model.start([told], max_tokens - given + room)
+            logits, cache = model.start([told], max_tokens - given)
             upcoming, known, pending = np.asarray(logits), len(told), []
         elif switch is not None and known <= switch:
             most = min(most, switch - len(told))
@@ -142,8 +157,7 @@ def speculate(
         else:
             key, own = random.split(key)
             wanted = np.asarray(nn.softmax(processed(places, sampling), axis=-1))
-            drawn_from = np.eye(model.config.vocabulary)[proposed] if drawn is None else drawn[: len(proposed)]
-            kept, behind_kept = speculative_accept(proposed, drawn_from, wanted, own)
+            kept, behind_kept = speculative_accept(proposed, drawn, wanted, own)
             new = [*proposed[:kept], behind_kept]
         for token in new:
             if token in ends:

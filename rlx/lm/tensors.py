@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import mmap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from rlx.errors import FileFormatError, UnsupportedError
-from rlx.installation import install_command
+from rlx.errors import FileFormatError
+from rlx.lm.json_files import read_object
+from rlx.serialization.contents import Broken
+from rlx.serialization.safetensors import read
 
-__all__ = ["open_tensors"]
+__all__ = ["mapped_tensors", "open_tensors"]
 
 _INDEX = "model.safetensors.index.json"
 
 
-class _Tensors(Mapping[str, np.ndarray]):
-    """Tensors by name, read when they are asked for."""
-
-    def __init__(self, places: dict[str, Any]) -> None:
-        self._places = places
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._places[name].get_tensor(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-
 def open_tensors(folder: Path) -> Mapping[str, np.ndarray]:
-    """The tensors of a model's folder. Raises FileFormatError where files are missing or broken."""
-    safetensors = _library()
-    index = folder / _INDEX
-    names = (
-        sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
-    )
-    places: dict[str, Any] = {}
+    """The tensors of a model's folder, over the mapped files. Raises FileFormatError where one is missing or broken."""
+    names = ["model.safetensors"]
+    if (folder / _INDEX).is_file():
+        shards = read_object(folder / _INDEX).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise FileFormatError(f"{folder / _INDEX} has no map of tensors to files.", "Download it again.")
+        names = sorted(set(shards.values()))
+    found: dict[str, np.ndarray] = {}
     for name in names:
-        if not (folder / name).is_file():
-            raise FileFormatError(f"{folder / name} is not there.", "Put all files of the model into one folder.")
+        if Path(name).name != name:
+            raise FileFormatError(
+                f"{folder / _INDEX} names {name!r}, which is not in the folder.", "Download it again."
+            )
+        found |= mapped_tensors(folder / name)
+    return found
+
+
+def mapped_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file. Raises FileFormatError if it is missing or broken."""
+    if not path.is_file():
+        raise FileFormatError(f"{path} is not there.", "Put all files of the model into one folder.")
+    failed = "it is empty"
+    if path.stat().st_size:
+        with path.open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         try:
-            file, why = safetensors.safe_open(folder / name, "numpy"), ""
-        except safetensors.SafetensorError as error:
-            file, why = None, str(error)
-        if file is None:
-            raise FileFormatError(f"{folder / name} is not a safetensors file: {why}.", "Download it again.")
-        places |= dict.fromkeys(file.keys(), file)
-    return _Tensors(places)
-
-
-def _library() -> Any:
-    try:
-        import safetensors
-    except ImportError:
-        safetensors = None
-    if safetensors is None:
-        raise UnsupportedError("Models in folders need the safetensors library.", install_command("lm"))
-    return safetensors
+            return read(data).arrays
+        except Broken as error:
+            failed = str(error)
+    raise FileFormatError(f"{path} is not a safetensors file: {failed}.", "Download it again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlx.quant.schemes import scheme_of
 __all__ = [
     "gguf_names",
     "hugging_face_names",
+    "linear_sources",
     "parameters_of_gguf",
     "parameters_of_tensors",
     "random_parameters",
@@ -59,10 +61,10 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
-            if biased or config.family in ("qwen2", "qwen2_moe", "qwen2moe"):
+            if biased or name in config.biases:
                 found[at(name, "bias")] = (size,)
         found[at("o", "weight")] = (width, config.heads * dim)
-        if biased:
+        if biased or "o" in config.biases:
             found[at("o", "bias")] = (width,)
         parts = ("gate", "up", "down") if config.gated else ("up", "down")
         experts = None if layer in config.plain_layers else config.experts
@@ -76,7 +78,7 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             inner = config.inner if experts is None else experts.size
             shape = (width, inner) if name == "down" else (inner, width)
             found[at(name, "weight")] = shape if experts is None else (experts.count, *shape)
-            if biased:
+            if biased or name in config.biases:
                 found[at(name, "bias")] = shape[:1]
     found["norm", "weight"] = (width,)
     if biased:
@@ -173,6 +175,7 @@ _GEMMA = {
     "post_ffn_norm": "post_feedforward_layernorm",
 }
 _EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
+_STARCODER = {**_LAYER, "up": "mlp.c_fc", "down": "mlp.c_proj"}
 _GPT2 = {
     "attention_norm": "ln_1",
     "ffn_norm": "ln_2",
@@ -226,7 +229,8 @@ def hugging_face_names(config: DecoderConfig | EncoderConfig) -> dict[Path, str]
     if isinstance(config, EncoderConfig):
         return {path: _encoder_name(path) for path in shapes_of(config)}
     gpt2 = config.family == "gpt2"
-    names = _GPT2 if gpt2 else {**_LAYER, **(_GEMMA if config.post_norms else {})}
+    names = {"gpt2": _GPT2, "starcoder2": _STARCODER}.get(config.family, _LAYER)
+    names = {**names, **(_GEMMA if config.post_norms else {})}
     top = _GPT2_TOP if gpt2 else _TOP
     joined = {part for parts in _JOINED.get(config.family, {}).values() for part in parts}
     found = {}
@@ -242,6 +246,31 @@ def hugging_face_names(config: DecoderConfig | EncoderConfig) -> dict[Path, str]
             continue
         found[path] = f"{prefix}.{names[part]}.{kind}"
     return found
+
+
+def linear_sources(config: DecoderConfig) -> dict[str, list[tuple[Path, int]]]:
+    """The linears that are made of each of Hugging Face's modules: paths without "weight", and their rows, in order.
+
+    >>> from rlx.lm import DecoderConfig
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> linear_sources(config)["model.layers.0.self_attn.k_proj"]
+    [(('layers', 0, 'k'), 4)]
+    """
+    target = replace(config, family=_OTHER_NAMES.get(config.family, config.family))
+    shapes, found = shapes_of(config), {}
+    for path, name in hugging_face_names(target).items():
+        if path[0] == "layers" and len(shapes[path]) == 2:
+            found[name.removesuffix(".weight")] = [(path[:-1], shapes[path][0])]
+    for layer in range(config.layers):
+        for module, parts in _JOINED.get(target.family, {}).items():
+            prefix = f"transformer.h.{layer}" if target.family == "gpt2" else f"model.layers.{layer}"
+            paths = [("layers", layer, part) for part in parts]
+            found[f"{prefix}.{module}"] = [(path, shapes[(*path, "weight")][0]) for path in paths]
+    return found
+
+
+# architectures of GGUF files whose modules have the names of a family
+_OTHER_NAMES = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 
 
 def _encoder_name(path: Path) -> str:
@@ -305,7 +334,10 @@ _PREFIXES = ("transformer.", "model.", "bert.")  # which files of a model withou
 
 
 def _floats(value: Any) -> Any:
-    return jnp.asarray(np.ascontiguousarray(value)).astype(np.float32)
+    """A parameter: products keep the precision of the file, and are mapped from it; the rest is float32."""
+    if value.dtype.kind not in "fV" or (value.ndim < 2 or value.dtype.itemsize not in (2, 4)):
+        value = value.astype(np.float32)
+    return jnp.asarray(np.ascontiguousarray(value))
 
 
 # buffers that older files have among their weights, and heads that a model has for training alone
@@ -434,5 +466,5 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
 
 def _of_tensor(tensor: GGUFTensor, rows: slice = slice(None)) -> Any:
     if plain_dtype(tensor.kind) is not None or tensor.ndim < 2:
-        return jnp.asarray(tensor.numpy()[rows]).astype(np.float32)
+        return _floats(tensor.numpy()[rows])
     return QuantizedArray(jnp.asarray(tensor.packed[rows]), None, None, None, scheme_of(tensor.kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
-from rlx.errors import FileFormatError, InputTypeError, TreeMismatchError, describe
+from rlx.errors import FileFormatError, InputTypeError, OptionError, TreeMismatchError, describe
 from rlx.offered_names import offer_names
 from rlx.serialization import npz, safetensors, shard_writing, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
-from rlx.serialization.trees import arrays_of, contents_of, name_of, tree_of
+from rlx.serialization.trees import arrays_of, contents_of, name_of, only, tree_of
 from rlx.sharding.arrays import make_array_from_callback
 from rlx.trace.flat import shared_array
 from rlx.trees import tree
@@ -29,7 +30,7 @@ class _Format(NamedTuple):
 
     title: str
     write: Callable[[BinaryIO, Contents], None]
-    read: Callable[[bytes], Contents]
+    read: Callable[[Any], Contents]
 
 
 _FORMATS = {
@@ -81,13 +82,15 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     replace(target, lambda file: write(file, contents))
 
 
-def load(path: str | os.PathLike[str], like: Any = None) -> Any:
+def load(path: str | os.PathLike[str], like: Any = None, *, names: Iterable[str] | None = None) -> Any:
     """Read a tree of arrays from a file, or a folder of shards.
 
     Args:
       path: a safetensors or .npz file, written by rlx or another program; or a folder that `save` has written.
       like: a tree of arrays (or ShapeDtypeStructs) with the structure of the result. Arrays of a folder get the
         shardings of its leaves, whichever processes wrote them: each process reads its parts. Others are whole.
+      names: read these arrays alone, such as "layers.0.weight", and return a dict of them. Of a safetensors file and a
+        folder, the bytes of the others are not read; a .npz file is read as a whole.
 
     Returns the tree; without `like` the saved tree, or a dict of arrays by name if the file has no structure.
     Nothing in the file is executed, and its headers are checked before memory is allocated: for each array at most
@@ -105,6 +108,10 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     [0.0, 0.0]
     """
     source = Path(path)
+    if names is not None:
+        if like is not None:
+            raise OptionError("load got both like and names.", "names= gives a dict of arrays by name.")
+        return _of_names(source, [names] if isinstance(names, str) else list(names))
     if source.suffix == _FOLDER:
         return _of_folder(source, like)
     title, _, read = _format(source)
@@ -116,6 +123,31 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     except Broken as broken:
         raise FileFormatError(f"{source} is not a {title}: {broken}.") from None
     return saved if like is None else _matched(arrays, like)
+
+
+def _of_names(source: Path, names: list[str]) -> dict[str, Array]:
+    """Some of the arrays of a file or folder, by name."""
+    kind = "folder of shards" if source.suffix == _FOLDER else _format(source).title
+    try:
+        if source.suffix == _FOLDER:
+            found = shards.Shards(source)
+            known, texts, part = set(found.entries), found.texts, found.part
+        else:
+            contents = _format(source).read(_mapped(source) if source.suffix == ".safetensors" else source.read_bytes())
+            known, texts, part = set(contents.arrays), contents.texts, lambda name: contents.arrays[name].copy()
+        if unknown := sorted(set(names) - known):
+            raise TreeMismatchError(f"The file has no array called {unknown[0]!r}.", _known(known))
+        return arrays_of(only(Contents({name: part(name) for name in names}, texts)))
+    except Broken as broken:
+        raise FileFormatError(f"{source} is not a {kind}: {broken}.") from None
+
+
+def _mapped(source: Path) -> memoryview:
+    """The bytes of a file, read on access; empty if it is."""
+    with source.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _of_folder(folder: Path, like: Any) -> Any:

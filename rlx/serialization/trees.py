@@ -20,7 +20,7 @@ from rlx.trace.flat import shared_array
 from rlx.trees import tree
 from rlx.trees.keys import keystr
 
-__all__ = ["arrays_of", "contents_of", "name_of", "tree_of"]
+__all__ = ["arrays_of", "contents_of", "name_of", "only", "tree_of"]
 
 STRUCTURE = "rlx.tree"  # the string with the tree's structure
 KEYS = "rlx.keys"  # the string that says which arrays are the words of random keys, and of which generator
@@ -81,6 +81,13 @@ def arrays_of(contents: Contents) -> dict[str, Array]:
     if not generators.keys() <= contents.arrays.keys():
         raise Broken(f"its {KEYS} entry names arrays that it does not have")
     return {name: _array_or_keys(name, array, generators.get(name)) for name, array in contents.arrays.items()}
+
+
+def only(contents: Contents) -> Contents:
+    """Contents whose strings describe some of a file's arrays: those that are there."""
+    generators = parsed_object(contents.texts.get(KEYS, "{}"), f"{KEYS} entry")
+    kept = {name: generator for name, generator in generators.items() if name in contents.arrays}
+    return Contents(contents.arrays, {KEYS: json.dumps(kept)})
 
 
 def _array_or_keys(name: str, array: np.ndarray, generator: Any) -> Array:

@@ -17,7 +17,7 @@ from rlx import gguf, lm, quant
 from rlx.cli import main
 from rlx.errors import FileFormatError, InputTypeError, OptionError, UnsupportedError
 from rlx.lm.layers import attend, normalise
-from rlx.lm.sampling import choose
+from rlx.lm.sampling import choose, level_of, numbers_of
 
 CONFIG = lm.DecoderConfig(
     vocabulary=40,
@@ -101,11 +101,16 @@ def test_draws_depend_on_the_seed_and_the_row(model: lm.Model) -> None:
     assert first != list(model.generate([[1], [1], [1]], 12, lm.Sampling(temperature=1.0, seed=2), stop=()))
 
 
+def _drawn(logits: np.ndarray, sampling: lm.Sampling) -> np.ndarray:
+    numbers = numbers_of([sampling] * len(logits), range(len(logits)))
+    return np.asarray(choose(logits, numbers, level_of([sampling]), None, None, np.zeros(len(logits), np.int32)))
+
+
 def test_draws_follow_their_probabilities() -> None:
     """100,000 draws of eight tokens: chi-squared with 7 degrees of freedom, p > 0.001."""
     chances = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.05, 0.02])
     logits = np.tile(np.log(chances).astype(np.float32), (100_000, 1))
-    counts = np.bincount(choose(logits, lm.Sampling(temperature=1.0, seed=7), None, np.int32(0)), minlength=8)
+    counts = np.bincount(_drawn(logits, lm.Sampling(temperature=1.0, seed=7)), minlength=8)
     assert ((counts - 1e5 * chances) ** 2 / (1e5 * chances)).sum() < 24.3
 
 

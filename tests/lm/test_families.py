@@ -16,7 +16,7 @@ from needs import LM
 import rlx
 from rlx import lm, quant
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
-from rlx.lm.config import config_of_hugging_face
+from rlx.lm.families import config_of_hugging_face
 from rlx.lm.layers import alibi_slopes, attend
 from rlx.lm.weights import parameters_of_tensors
 
@@ -84,6 +84,12 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", {}),
     "phi3-partial": ("Phi3", {"partial_rotary_factor": 0.5}),
     "phi3-longrope": ("Phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 256}),
+    "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.1,
+                "logits_scaling": 2.0}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 4, "no_rope_layer_interval": 4}),
+    "starcoder2": ("Starcoder2", {"sliding_window": 7, "use_bias": True}),
+    "arcee": ("Arcee", {}),
+    "llama-biased": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from needs import beside
 
 from rlx.lm import Sampling, processed
-from rlx.lm.sampling import choose
+from rlx.lm.sampling import choose, level_of, numbers_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -95,7 +95,8 @@ def test_how_many_tokens_are_kept(given: dict[str, Any], logits: np.ndarray, kep
 
 
 def test_what_is_drawn_is_kept() -> None:
-    drawn = choose(EQUAL[None], Sampling(temperature=1.0, top_p=1e-9), np.zeros((1, len(EQUAL)), bool), 0)
+    sampling = Sampling(temperature=1.0, top_p=1e-9)
+    drawn = choose(EQUAL[None], numbers_of([sampling], [0]), level_of([sampling]), None, None, np.zeros(1, np.int32))
     assert np.isfinite(processed(EQUAL, Sampling(temperature=1.0, top_p=1e-9))[int(drawn[0])])
 
 

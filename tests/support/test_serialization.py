@@ -178,3 +178,20 @@ def test_files_of_others(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rlx.load(tmp_path / "t.safetensors")["a"], [0, 0])
     np.savez(tmp_path / "t.npz", a=np.arange(3))
     np.testing.assert_array_equal(rlx.load(tmp_path / "t.npz")["a"], [0, 1, 2])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.npz", "model.shards"])
+def test_some_arrays_are_read_without_the_rest(name: str, tmp_path: Path) -> None:
+    """Keys among them."""
+    tree = {"a": [np.arange(3.0), np.ones((2, 2), np.float32)], "key": rlx.random.key(3), "big": np.zeros(1000)}
+    rlx.save(tmp_path / name, tree)
+    found = rlx.load(tmp_path / name, names=["a.1", "key"])
+    assert list(found) == ["a.1", "key"]
+    assert np.array_equal(found["a.1"], tree["a"][1])
+    assert np.array_equal(rlx.random.uniform(found["key"]), rlx.random.uniform(tree["key"]))
+    assert np.array_equal(rlx.load(tmp_path / name, names="a.0")["a.0"], tree["a"][0])
+    assert rlx.load(tmp_path / name, names=[]) == {}
+    with pytest.raises(rlx.errors.TreeMismatchError, match="no array called 'b'"):
+        rlx.load(tmp_path / name, names=["b"])
+    with pytest.raises(rlx.errors.OptionError, match="both like and names"):
+        rlx.load(tmp_path / name, like=tree, names=["key"])
