@@ -69,13 +69,15 @@ LAYERS: dict[str, set[str]] = {
     "typing": {"offered_names", "array"},
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
+    # shows what the compiler did; only fronts read it
+    "explain": ARRAYS | {"backends", "lowering", "planning", "passes", "call"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call", "distributed"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # ways to divide a model over a mesh, and what they cost
     "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
-    "bench": ARRAYS | {"numpy", "call", "testing"},
+    "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
     "__main__": {"cli"},
@@ -89,7 +91,7 @@ LAYERS: dict[str, set[str]] = {
     "lm": FRONTS | {"gguf", "quant", "call"},
     "standalone": ARRAYS | {"ops", "backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
-    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
+    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
     "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", "export", ""},
 }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rlx.call.jit import Jitted, make_program
 from rlx.errors import RlxError
+from rlx.explain.spills import Spill, SpillReason, first_line, spills_of
 from rlx.graph.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
@@ -26,7 +27,6 @@ from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
 from rlx.offered_names import offer_names
 from rlx.passes.pipeline import lower_to_plan
-from rlx.planning.spills import Spill, SpillReason, first_line, spills_of
 
 __all__ = [
     "Chain",

@@ -15,6 +15,7 @@ import numpy as np
 
 from rlx.config import config
 from rlx.errors import RlxError
+from rlx.explain.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
 from rlx.graph import legalize as legalization
 from rlx.graph import protocol
 from rlx.graph.autodiff import (
@@ -78,7 +79,6 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.offered_names import offer_names
 from rlx.passes.pipeline import lower_to_plan
-from rlx.planning.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
 from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
 from rlx.trace.primitive import registry
 
