@@ -273,3 +273,16 @@ def test_passes_and_backends_name_no_primitive() -> None:
             for module, line, _ in imports_of(path):
                 assert not module.startswith("rlx.ops"), f"{path}:{line}"
     assert len(registry) > 80
+
+
+def test_passes_holds_only_passes_of_the_pipeline() -> None:
+    """Every module of rlx/passes is imported by the pipeline, directly or through other passes."""
+    passes = {name for name in MODULES if name.startswith("rlx.passes.")}
+    reached: set[str] = set()
+    waiting = ["rlx.passes.pipeline"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting.extend(edges_of(MODULES[name]) & passes)
+    assert passes == reached, f"the pipeline does not run {sorted(passes - reached)}"
