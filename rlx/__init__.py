@@ -105,7 +105,6 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.call.device import host_ids as host_ids
     from rlx.call.device import process_indices as process_indices
     from rlx.call.forward_backward import fwd_and_bwd as fwd_and_bwd
-    from rlx.call.inspection import inspect as inspect
     from rlx.call.model import model as model
     from rlx.call.parallel import pmap as pmap
     from rlx.call.switches import allow_f16_reductions as allow_f16_reductions
@@ -131,6 +130,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.call.switches import transfer_guard_device_to_device as transfer_guard_device_to_device
     from rlx.call.switches import transfer_guard_device_to_host as transfer_guard_device_to_host
     from rlx.call.switches import transfer_guard_host_to_device as transfer_guard_host_to_device
+    from rlx.explain.inspection import inspect as inspect
     from rlx.export import load_exported as load_exported
     from rlx.graph import CompiledGraph as CompiledGraph
     from rlx.graph import DType as DType
@@ -243,7 +243,7 @@ _SUBMODULES = (
     "tree_util",
     "typing",
 )
-_ELSEWHERE = {"inspect": "rlx.call.inspection"}
+_ELSEWHERE = {"inspect": "rlx.explain.inspection"}
 _ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}

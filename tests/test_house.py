@@ -71,13 +71,15 @@ LAYERS: dict[str, set[str]] = {
     "typing": {"offered_names", "array"},
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
+    # shows what the compiler did; only fronts read it
+    "explain": ARRAYS | {"backends", "lowering", "planning", "passes", "call"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call", "distributed", "sparse"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # ways to divide a model over a mesh, and what they cost
     "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
-    "bench": ARRAYS | {"numpy", "call", "testing"},
+    "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
     "__main__": {"cli"},
@@ -91,7 +93,7 @@ LAYERS: dict[str, set[str]] = {
     "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
     "standalone": ARRAYS | {"ops", "backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
-    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
+    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
     "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", "export", ""},
 }
@@ -273,3 +275,16 @@ def test_passes_and_backends_name_no_primitive() -> None:
             for module, line, _ in imports_of(path):
                 assert not module.startswith("rlx.ops"), f"{path}:{line}"
     assert len(registry) > 80
+
+
+def test_passes_holds_only_passes_of_the_pipeline() -> None:
+    """Every module of rlx/passes is imported by the pipeline, directly or through other passes."""
+    passes = {name for name in MODULES if name.startswith("rlx.passes.")}
+    reached: set[str] = set()
+    waiting = ["rlx.passes.pipeline"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting.extend(edges_of(MODULES[name]) & passes)
+    assert passes == reached, f"the pipeline does not run {sorted(passes - reached)}"

@@ -14,8 +14,8 @@ import pytest
 
 import rlx
 import rlx.numpy as jnp
-from rlx.call.page import frame, page
-from rlx.call.page.layout import layered
+from rlx.explain.page import frame, page
+from rlx.explain.page.layout import layered
 
 X = np.ones((64, 32), np.float32)
 

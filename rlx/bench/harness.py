@@ -14,9 +14,9 @@ from rlx.array import Array
 from rlx.bench.parity import Parity, parity
 from rlx.bench.timing import percentile, times_in_turn
 from rlx.call.device import block_until_ready
-from rlx.call.inspection import inspect
 from rlx.call.jit import jit
 from rlx.errors import OptionError
+from rlx.explain.inspection import inspect
 from rlx.ir.work import Work
 from rlx.numpy import asarray
 from rlx.trees import tree

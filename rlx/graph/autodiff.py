@@ -13,13 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 from rlx import numpy as jnp
 from rlx.call.jit import Jitted, ShapeDtypeStruct, make_program
 from rlx.errors import RlxError
+from rlx.graph.elementwise_regions import MarkElementwiseRegions
 from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.types import TensorType, is_inexact
 from rlx.offered_names import offer_names
 from rlx.passes.cse import eliminate_common
-from rlx.passes.elementwise_regions import MarkElementwiseRegions
 from rlx.passes.pipeline import everywhere
 from rlx.passes.rebuild import bound, rebuilt, walk
 from rlx.passes.simplify import simplify

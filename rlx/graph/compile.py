@@ -12,16 +12,16 @@ from rlx.config import config
 from rlx.errors import RlxError
 from rlx.graph.fusion import FusionOptions, FusionReport, FusionTarget, assert_fusion_clean
 from rlx.graph.graph import Graph, node_label
+from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.graph.module import GraphModule, GraphStage, WrongStageError
+from rlx.graph.protocol import PassStep
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
 from rlx.offered_names import offer_names
 from rlx.passes.dump import dump
-from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.passes.pipeline import lower_stages, passes, stages
-from rlx.passes.protocol import PassStep
 
 __all__ = [
     "CompilePipeline",

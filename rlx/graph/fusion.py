@@ -9,15 +9,11 @@ from typing import Any, NamedTuple
 
 from rlx.call.jit import Jitted, make_program
 from rlx.errors import RlxError
+from rlx.explain.spills import Spill, SpillReason, first_line, spills_of
+from rlx.graph.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Contract, Loops, Plan, RowTiles, members, nested_plans
-from rlx.ir.options import FusionLimits, LoweringOptions
-from rlx.ir.program import Program
-from rlx.offered_names import offer_names
-from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
-from rlx.passes.pipeline import lower_to_plan
-from rlx.passes.protocol import (
+from rlx.graph.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,
     ConstantFolding,
@@ -25,8 +21,12 @@ from rlx.passes.protocol import (
     Inline,
     Pass,
 )
-from rlx.passes.shared_products import FuseSharedInputMatMul
-from rlx.planning.spills import Spill, SpillReason, first_line, spills_of
+from rlx.graph.shared_products import FuseSharedInputMatMul
+from rlx.ir.kernels import Contract, Loops, Plan, RowTiles, members, nested_plans
+from rlx.ir.options import FusionLimits, LoweringOptions
+from rlx.ir.program import Program
+from rlx.offered_names import offer_names
+from rlx.passes.pipeline import lower_to_plan
 
 __all__ = [
     "Chain",

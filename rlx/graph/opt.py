@@ -15,6 +15,9 @@ import numpy as np
 
 from rlx.config import config
 from rlx.errors import RlxError
+from rlx.explain.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
+from rlx.graph import legalize as legalization
+from rlx.graph import protocol
 from rlx.graph.autodiff import (
     AutodiffError,
     ForceEnergyLossWeights,
@@ -34,6 +37,8 @@ from rlx.graph.autodiff import (
     prepare_graph_for_ad,
     vmap,
 )
+from rlx.graph.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
+from rlx.graph.control_lowering import LowerControlFlow
 from rlx.graph.fusion import (
     FusionLimits,
     FusionOptions,
@@ -48,15 +53,7 @@ from rlx.graph.fusion import (
     fusion_report,
 )
 from rlx.graph.graph import Graph, Node
-from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Plan
-from rlx.ir.program import Program
-from rlx.offered_names import offer_names
-from rlx.passes import legalize as legalization
-from rlx.passes import protocol
-from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
-from rlx.passes.control_lowering import LowerControlFlow
-from rlx.passes.legalize import (
+from rlx.graph.legalize import (
     DispatchPath,
     KernelDispatchConfig,
     KernelDispatchPolicy,
@@ -66,8 +63,8 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
-from rlx.passes.pipeline import lower_to_plan
-from rlx.passes.protocol import (
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.graph.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,
     ConstantFolding,
@@ -77,8 +74,11 @@ from rlx.passes.protocol import (
     PassStep,
     SpecializeParams,
 )
-from rlx.passes.specialize import specialize
-from rlx.planning.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
+from rlx.graph.specialize import specialize
+from rlx.ir.kernels import Plan
+from rlx.ir.program import Program
+from rlx.offered_names import offer_names
+from rlx.passes.pipeline import lower_to_plan
 from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
 from rlx.trace.primitive import registry
 
@@ -198,7 +198,7 @@ def run_passes(
     dump: str | Path | None = None,
     watch: Callable[[PassStep], Any] | None = None,
 ) -> Subject:
-    """Run passes in order, your own among them; see rlx.passes.protocol.run_passes.
+    """Run passes in order, your own among them; see rlx.graph.protocol.run_passes.
 
     >>> import rlx
     >>> g = rlx.Graph.trace(lambda x: (x * 1.0 + x * 1.0), 2.0)

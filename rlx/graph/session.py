@@ -14,10 +14,10 @@ from rlx.call.device import Device
 from rlx.config import config
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph, fit
+from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.graph.module import GraphModule
 from rlx.ir.kernels import Plan
 from rlx.ir.types import TensorType, dtype_kind
-from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.passes.pipeline import lower_program, optimize
 
 __all__ = ["CompiledGraph", "Session"]

@@ -13,9 +13,9 @@ import rlx
 import rlx.numpy as jnp
 from rlx import lax, opt
 from rlx.graph import Graph, Session
+from rlx.graph.common_forms import COMMON_FORMS
 from rlx.ir.program import Program
 from rlx.ir.types import bits_of, is_float
-from rlx.passes.common_forms import COMMON_FORMS
 from rlx.testing import assert_close
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import registry

@@ -17,8 +17,8 @@ from rlx import lax, opt
 from rlx.errors import RlxError, UnsupportedError, VerificationError
 from rlx.fusion import FuseSharedInputMatMul
 from rlx.graph import Graph
+from rlx.graph.elementwise_regions import is_region
 from rlx.ir.program import Equation, Program
-from rlx.passes.elementwise_regions import is_region
 from rlx.testing import assert_close
 from rlx.trace.interpret import interpret
 

@@ -12,9 +12,9 @@ import rlx
 import rlx.numpy as jnp
 from rlx import errors, export, fusion, lax, opt
 from rlx.backends.cuda import CudaBackend
+from rlx.graph.common_forms import COMMON_FORMS
 from rlx.ir.kernels import Contract
 from rlx.ir.program import Equation, Program
-from rlx.passes.common_forms import COMMON_FORMS
 from rlx.passes.pipeline import lower_to_plan
 
 PRODUCTS = ("dot_general", "conv_general_dilated")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rlx
 import rlx.numpy as jnp
 from rlx.errors import RlxError
-from rlx.planning.memory_report import MemoryPlan, MemoryPlanOptions
+from rlx.explain.memory_report import MemoryPlan, MemoryPlanOptions
 
 X = np.eye(24, dtype="f4")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,6 @@ NUMBERS = {
     "planning/row_tiles.py: _MOST_PASSED": "time of planning",
     "planning/fuse.py: _CANDIDATES": "time of planning",
     "planning/fuse.py: _SIBLINGS": "time of planning",
-    "planning/memory_report.py: _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM": "a picture",
     "planning/rematerialize.py: _MOST_ROUNDS": "time of planning",
     "planning/rematerialize.py: _LONGEST_CHAIN": "time of planning",
     "planning/rematerialize.py: _SHORTEST_GAP": "equations between uses, before there are kernels",

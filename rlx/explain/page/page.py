@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).resolve().parent
 def page(title: str, contents: dict[str, Any]) -> str:
     """A whole document; the contents are read by its script, and nothing is fetched.
 
-    >>> from rlx.call.page import page
+    >>> from rlx.explain.page import page
     >>> page("f", {}).startswith("<!doctype html>")
     True
     """

@@ -16,8 +16,10 @@ from rlx.backends.claims import Claims
 from rlx.call.attribution import Attributed, attributed, lines_of, merged, numbered, removed
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted, named_leaves
-from rlx.call.page import frame, page
-from rlx.call.page.contents import graph_of, kernels_of, memory_of, sources_of
+from rlx.explain.memory_report import MemoryPlan
+from rlx.explain.page import frame, page
+from rlx.explain.page.contents import graph_of, kernels_of, memory_of, sources_of
+from rlx.explain.spills import spills_of
 from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort
 from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_lines
@@ -28,8 +30,6 @@ from rlx.passes.pipeline import Context, Stage, compile_stages, steps
 from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
-from rlx.planning.memory_report import MemoryPlan
-from rlx.planning.spills import spills_of
 
 __all__ = ["Dispatch", "DispatchReport", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 

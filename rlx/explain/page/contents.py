@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.call.attribution import parts_of
-from rlx.call.page.layout import layered
 from rlx.errors import short_name
+from rlx.explain.memory_report import MemoryPlan
+from rlx.explain.page.layout import layered
 from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles
 from rlx.ir.program import Origin, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.show_plan import kernel_name
 from rlx.ir.work import kernel_work
-from rlx.planning.memory_report import MemoryPlan
 
 __all__ = ["functions_of", "graph_of", "kernels_of", "memory_of", "sources_of"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rlx.call.page.page import frame, page
+from rlx.explain.page.page import frame, page
 
 __all__ = ["frame", "page"]

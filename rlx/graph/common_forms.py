@@ -29,7 +29,7 @@ def common_form(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     >>> @opt.common_form("twice")
     ... def _twice(x):
     ...     return rlx.ops.arithmetic.add(x, x)
-    >>> rlx.passes.common_forms.COMMON_FORMS.pop("twice") is _twice
+    >>> rlx.graph.common_forms.COMMON_FORMS.pop("twice") is _twice
     True
     """
 

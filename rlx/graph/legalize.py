@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from rlx.errors import RlxError
+from rlx.graph.common_forms import COMMON_FORMS
+from rlx.graph.control_lowering import CONTROL_KINDS, LowerControlFlow
 from rlx.ir.program import Equation, Origin, Program
-from rlx.passes.common_forms import COMMON_FORMS
-from rlx.passes.control_lowering import CONTROL_KINDS, LowerControlFlow
 from rlx.passes.rebuild import bound, rebuilt, walk
 from rlx.trace.lower import inline_calls, map_regions
 from rlx.trace.primitive import type_of
@@ -157,7 +157,7 @@ class LegalizeError(RlxError, NotImplementedError):
     >>> rlx.opt.legalize_or_rewrite_for_backend(rlx.Graph.trace(jnp.tanh, 1.0), {"add"})
     Traceback (most recent call last):
         ...
-    rlx.passes.legalize.LegalizeError: The backend backend does not support 1 kinds of operations:...
+    rlx.graph.legalize.LegalizeError: The backend backend does not support 1 kinds of operations:...
     """
 
     def __init__(self, backend: str, unsupported: Sequence[UnsupportedKind]) -> None:

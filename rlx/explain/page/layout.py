@@ -13,7 +13,7 @@ def layered(reads: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     A node's layer is one below the lowest layer that it reads. Within its layer it is as close to the middle of its
     operands as its neighbours allow. Each edge is visited once.
 
-    >>> from rlx.call.page.layout import layered
+    >>> from rlx.explain.page.layout import layered
     >>> layered([[], [], [0, 1], [2]])
     [(0.0, 0), (1.0, 0), (0.5, 1), (0.5, 2)]
     """

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from rlx.errors import RlxError, VerificationError
+from rlx.graph.specialize import fold_arrays, specialize
 from rlx.ir.program import Program, dead_code
 from rlx.ir.show import show_lines, show_program
 from rlx.ir.verify import verify_program
 from rlx.passes.cse import eliminate_common
 from rlx.passes.pipeline import Context, Step, everywhere, take
 from rlx.passes.simplify import simplify
-from rlx.passes.specialize import fold_arrays, specialize
 from rlx.trace.lower import inline_calls
 
 __all__ = [
