@@ -13,7 +13,7 @@ from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.reference.kernels import Memory, RunPlan, run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.code.running import run_code
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Buffer, Kernel, Plan
 from rlx.ir.types import element_dtype
 
 
@@ -37,7 +37,7 @@ class InterpretedProgram:
             self.ran[f"reference: {type(kernel).__name__}"] += 1
             run_kernel(kernel, memory, run)
             return
-        scratch = {b: np.zeros(b.size, b.dtype) for step in steps for b in step.arrays if b not in memory}
+        scratch = {b: _own_memory(b) for step in steps for b in step.arrays if b not in memory}
         for step in steps:
             self.ran[step.strategy] += 1
             arrays = {
@@ -46,6 +46,11 @@ class InterpretedProgram:
             }
             if step.groups:
                 run_code(step.code, arrays, step.groups, step.items)
+
+
+def _own_memory(buffer: Buffer) -> np.ndarray:
+    """Scratch memory of a kernel, or its table."""
+    return buffer.elements if buffer.role == "constant" else np.zeros(buffer.size, buffer.dtype)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -72,6 +72,11 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "fragments": (
         lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),
     ),
+    "transforms": (jnp.fft.fft, numbers(7, 30) + 1j * numbers(7, 30)),
+    "transforms of real rows": (
+        lambda x: (jnp.fft.rfftn(x), jnp.fft.irfft2(x * (1 + 2j), (3, 12))), numbers(3, 5, 7),
+    ),
+    "transforms along the first axis": (lambda x: jnp.fft.ifft(x, axis=0), numbers(13, 3, dtype="float64")),
     "sum of parts": (lambda x, y: x @ y, numbers(17, 700), numbers(700, 18)),
 }
 
