@@ -14,6 +14,7 @@ from primitive_cases import cases
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
@@ -51,6 +52,7 @@ def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
 
 
 PLACES = (np.arange(130) % 11).astype("int32")
+POSITIVE = np.einsum("bij,bkj->bik", *[numbers(3, 6, 9)] * 2)
 # strategy -> a program that it serves, and its arguments
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "vectors": (lambda v: jnp.sin(v) * 2, numbers(130)),
@@ -77,6 +79,12 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         lambda x: (jnp.fft.rfftn(x), jnp.fft.irfft2(x * (1 + 2j), (3, 12))), numbers(3, 5, 7),
     ),
     "transforms along the first axis": (lambda x: jnp.fft.ifft(x, axis=0), numbers(13, 3, dtype="float64")),
+    "Cholesky factors": (jnp.linalg.cholesky, POSITIVE),
+    "factors with pivots, and solutions": (lambda x, b: jnp.linalg.solve(x, b), numbers(3, 7, 7), numbers(3, 7, 20)),
+    "triangular systems": (
+        lambda x, b: lax.linalg.triangular_solve(x, b, left_side=True, conjugate_a=True, transpose_a=True),
+        POSITIVE + 1j * np.triu(POSITIVE, 1), numbers(3, 6, 18) + 2j,
+    ),
     "sum of parts": (lambda x, y: x @ y, numbers(17, 700), numbers(700, 18)),
 }
 
