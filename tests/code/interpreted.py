@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import Memory, RunPlan, run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.code.running import run_code
@@ -45,7 +46,11 @@ class InterpretedProgram:
                 for parameter, buffer in zip(step.parameters, step.arrays, strict=True)
             }
             if step.groups:
-                run_code(step.code, arrays, step.groups, step.items)
+                self.launch(step, arrays)
+
+    def launch(self, step: Step, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run one launch."""
+        run_code(step.code, arrays, step.groups, step.items)
 
 
 def _own_memory(buffer: Buffer) -> np.ndarray:

@@ -45,7 +45,6 @@ class DeviceDialect(CDialect):
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
         self.shuffles = shuffles
-        self.wide = True
         self.turn = ""
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
@@ -210,13 +209,6 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ positions
     @contextmanager
-    def positions(self, wide: bool) -> Generator[None]:
-        """Within this context, positions have 64 bits, or 32."""
-        before, self.wide = self.wide, wide
-        yield
-        self.wide = before
-
-    @contextmanager
     def turns(self, number: str) -> Generator[None]:
         """Within this context, launched groups process several groups in a loop; `number` is the current group's index.
 
@@ -231,7 +223,7 @@ class DeviceDialect(CDialect):
     @property
     def position_type(self) -> str:
         """The type of positions and indices."""
-        return "int64_t" if self.wide else "int32_t"
+        return "int64_t"
 
     @property
     def number_type(self) -> str:
@@ -288,11 +280,6 @@ class DeviceDialect(CDialect):
     def number(self, name: str, expression: str) -> str:
         """A number that indices are computed from by division."""
         return f"const {self.number_type} {name} = {expression};"
-
-    def strided_loop(self, index: str, start: str, stop: str, first: str, step: int) -> str:
-        """The head of a loop over every `step`-th index, starting at start + first."""
-        begin = first if start == "0" else f"{start} + {first}"
-        return f"for ({self.position_type} {index} = {begin}; {index} < {stop}; {index} += {step}) {{"
 
     # ------------------------------------------------------------------ groups
     def combine_group(

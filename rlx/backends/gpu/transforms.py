@@ -126,12 +126,11 @@ def _step(
         points = code.declare("points", minimum(axis.rows - first, together) * n, _UINT32)
     with code.loop(_POINT, ITEM, points, items):
         held.write(code, _POINT, _loaded(code, axis, number, first))
-    code.add(Barrier())
     done = 1
     for radix in _radices(n) or []:
+        code.add(Barrier())
         with code.loop(_POINT, ITEM, points, items):
             following.write(code, _POINT, _combined(code, n, radix, done, held, factors))
-        code.add(Barrier())
         held, following, done = following, held, done * radix
     with code.loop(_POINT, ITEM, points, items):
         _store(code, axis, number, first, held[_POINT])
