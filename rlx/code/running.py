@@ -382,8 +382,9 @@ class _Launch:
                 item = lanes[at] % self.items
                 by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
                 which = "the same group" if near[at] or other[at] < 0 else "another group"
+                place = where[1][at] * memory.grain // memory.array.dtype.itemsize
                 raise CodeFault(
-                    f"{memory.array.name}[{where[1][at] * memory.grain // memory.array.dtype.itemsize}]: {by} {did} what item {item} of {which} {does}, "
+                    f"{memory.array.name}[{place}]: {by} {did} what item {item} of {which} {does}, "
                     "without a barrier in between"
                 )
 

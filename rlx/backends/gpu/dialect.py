@@ -45,6 +45,7 @@ class DeviceDialect(CDialect):
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
         self.shuffles = shuffles
+        self.wide = True
         self.turn = ""
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
@@ -209,6 +210,13 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ positions
     @contextmanager
+    def positions(self, wide: bool) -> Generator[None]:
+        """Within this context, positions have 64 bits, or 32."""
+        before, self.wide = self.wide, wide
+        yield
+        self.wide = before
+
+    @contextmanager
     def turns(self, number: str) -> Generator[None]:
         """Within this context, launched groups process several groups in a loop; `number` is the current group's index.
 
@@ -223,7 +231,7 @@ class DeviceDialect(CDialect):
     @property
     def position_type(self) -> str:
         """The type of positions and indices."""
-        return "int64_t"
+        return "int64_t" if self.wide else "int32_t"
 
     @property
     def number_type(self) -> str:
