@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -12,6 +13,8 @@ import pytest
 from faulty import (
     Launch,
     Matches,
+    barriers_removed,
+    indices_moved,
     launches_of,
     moved,
     with_array,
@@ -253,3 +256,32 @@ def test_more_memory_than_a_group_has_is_found() -> None:
     assert launch.run(launch.step.code, 8 * 9 * 4)
     with pytest.raises(CodeFault, match="a group needs 288 bytes of shared memory; the device has 287"):
         launch.run(launch.step.code, 8 * 9 * 4 - 1)
+
+
+# ------------------------------------------------------------------ mechanical faults
+# barriers without an effect, by strategy: the last one of a reduction whose memory is not used again; the one after a
+# result is set to 0, which the barriers of the reduction follow; one between an item's own accesses
+HARMLESS = {
+    "chunks": 1, "groups": 2, "groups, in registers": 2, "scans of parts": 1, "triangular systems": 1, "warps": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["opencl", "sm_90"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.selected("all")
+def test_every_barrier_that_has_an_effect_is_missed(program: str, device: str) -> None:
+    verdicts = [
+        launch.verdict(code) for launch in launches(program, device) for code in barriers_removed(launch.step.code)
+    ]
+    assert "results" not in verdicts
+    assert verdicts.count("") <= HARMLESS.get(program, 0), verdicts
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_index_that_is_off_by_one_is_noticed(program: str) -> None:
+    """As a fault, or in the results; at least two thirds are faults."""
+    verdicts = [launch.verdict(code) for launch in launches(program) for code in indices_moved(launch.step.code)]
+    found = Counter("results" if verdict == "results" else "fault" if verdict else "" for verdict in verdicts)
+    assert not found[""], verdicts
+    assert found["fault"] >= 2 * found["results"], verdicts
