@@ -81,20 +81,39 @@ def run_code(
 
 @dataclass
 class _Memory:
-    """An array's elements by owner (the device, a group, an item), and who touched each since when."""
+    """An array's elements by owner (the device, a group, an item), and who touched each since when.
+
+    grain: the bytes of the parts that are watched: an element, or less if code reads or writes less of it.
+    """
 
     array: Array
     elements: np.ndarray  # owners x elements
-    defined: np.ndarray
+    defined: np.ndarray  # owners x parts, as all that follow
+    grain: int = field(init=False)
     writer: np.ndarray = field(init=False)
     written: np.ndarray = field(init=False)
     reader: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = self.elements.shape
+        shape, self.grain = self.elements.shape, self.array.dtype.itemsize
         self.writer, self.reader = np.full(shape, _NOBODY), np.full(shape, _NOBODY)
         self.written, self.read = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+    def parts(
+        self, array: Array, owner: np.ndarray, place: np.ndarray, lanes: np.ndarray
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """The parts of elements in an array's dtype, and the items that touch them."""
+        size = array.dtype.itemsize
+        if size < self.grain:
+            for name in ("defined", "writer", "written", "reader", "read"):
+                setattr(self, name, np.repeat(getattr(self, name), self.grain // size, axis=1))
+            self.grain = size
+        count = size // self.grain
+        if count == 1:
+            return (owner, place), lanes
+        places = place[:, None] * count + np.arange(count)
+        return (np.repeat(owner, count), places.reshape(-1)), np.repeat(lanes, count)
 
 
 class _Launch:
@@ -325,26 +344,21 @@ class _Launch:
     def _read(self, array: Array, place: np.ndarray, mask: np.ndarray) -> np.ndarray:
         memory, elements = self._found(array)
         owner = self._owner(array)
-        if array.words is None:
-            where = owner[mask], place[mask]
-            if not memory.defined[where].all():
-                raise CodeFault(f"{array.name} is read before it is written")
-            self._check(memory, where, self.lanes[mask], "reads")
-            self._note_read(memory, where, self.lanes[mask])
+        where, lanes = memory.parts(array, owner[mask], place[mask], self.lanes[mask])
+        if not memory.defined[where].all():
+            raise CodeFault(f"{array.name} is read before it is written")
+        self._check(memory, where, lanes, "reads")
+        self._note_read(memory, where, lanes)
         return elements[owner, np.where(mask, place, 0)]
 
     def _write(self, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
         memory, elements = self._found(array)
-        owner = self._owner(array)
-        where, lanes = (owner[mask], place[mask]), self.lanes[mask]
+        at = self._owner(array)[mask], place[mask]
+        where, lanes = memory.parts(array, *at, self.lanes[mask])
         value = cast(np.broadcast_to(value, self.lanes.shape)[mask], array.dtype)
-        if array.words is not None:
-            elements[where] = value
-            memory.defined[owner[mask], place[mask] * array.dtype.itemsize // array.words.itemsize] = True
-            return
         self._check(memory, where, lanes, "writes")
-        elements[where] = value
-        if array.space != "item" and not np.array_equal(_bits(elements[where]), _bits(value)):
+        elements[at] = value
+        if array.space != "item" and not np.array_equal(_bits(elements[at]), _bits(value)):
             raise CodeFault(f"{array.name}: several items write different values to one element")
         memory.defined[where] = True
         memory.writer[where] = lanes
@@ -368,8 +382,9 @@ class _Launch:
                 item = lanes[at] % self.items
                 by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
                 which = "the same group" if near[at] or other[at] < 0 else "another group"
+                place = where[1][at] * memory.grain // memory.array.dtype.itemsize
                 raise CodeFault(
-                    f"{memory.array.name}[{where[1][at]}]: {by} {did} what item {item} of {which} {does}, "
+                    f"{memory.array.name}[{place}]: {by} {did} what item {item} of {which} {does}, "
                     "without a barrier in between"
                 )
 
@@ -394,7 +409,7 @@ class _Launch:
         """Combine elements, item by item; other plain accesses of the same elements are races."""
         memory, elements = self._found(array)
         where = self._owner(array)[mask], place[mask]
-        self._check(memory, where, self.lanes[mask], "reads")
+        self._check(memory, *memory.parts(array, *where, self.lanes[mask]), "reads")
         combine, wide = reducer_function(reducer), compute_dtype(array.dtype)
         given = np.broadcast_to(value, self.lanes.shape)[mask]
         for owner, position, number in zip(*where, given, strict=True):

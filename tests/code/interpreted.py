@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import Memory, RunPlan, run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.code.running import run_code
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Buffer, Kernel, Plan
 from rlx.ir.types import element_dtype
 
 
@@ -37,7 +38,7 @@ class InterpretedProgram:
             self.ran[f"reference: {type(kernel).__name__}"] += 1
             run_kernel(kernel, memory, run)
             return
-        scratch = {b: np.zeros(b.size, b.dtype) for step in steps for b in step.arrays if b not in memory}
+        scratch = {b: _own_memory(b) for step in steps for b in step.arrays if b not in memory}
         for step in steps:
             self.ran[step.strategy] += 1
             arrays = {
@@ -45,7 +46,16 @@ class InterpretedProgram:
                 for parameter, buffer in zip(step.parameters, step.arrays, strict=True)
             }
             if step.groups:
-                run_code(step.code, arrays, step.groups, step.items)
+                self.launch(step, arrays)
+
+    def launch(self, step: Step, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run one launch."""
+        run_code(step.code, arrays, step.groups, step.items)
+
+
+def _own_memory(buffer: Buffer) -> np.ndarray:
+    """Scratch memory of a kernel, or its table."""
+    return buffer.elements if buffer.role == "constant" else np.zeros(buffer.size, buffer.dtype)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from primitive_cases import cases
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
@@ -51,6 +52,7 @@ def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
 
 
 PLACES = (np.arange(130) % 11).astype("int32")
+POSITIVE = np.einsum("bij,bkj->bik", *[numbers(3, 6, 9)] * 2).astype("float32")
 # strategy -> a program that it serves, and its arguments
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "vectors": (lambda v: jnp.sin(v) * 2, numbers(130)),
@@ -75,6 +77,17 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "fragments": (
         lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),
+    ),
+    "transforms": (jnp.fft.fft, numbers(7, 30) + 1j * numbers(7, 30)),
+    "transforms of real rows": (
+        lambda x: (jnp.fft.rfftn(x), jnp.fft.irfft2(x * (1 + 2j), (3, 12))), numbers(3, 5, 7),
+    ),
+    "transforms along the first axis": (lambda x: jnp.fft.ifft(x, axis=0), numbers(13, 3, dtype="float64")),
+    "Cholesky factors": (jnp.linalg.cholesky, POSITIVE * np.float32([[[1]], [[-1]], [[1]]])),
+    "factors with pivots, and solutions": (lambda x, b: jnp.linalg.solve(x, b), numbers(3, 7, 7), numbers(3, 7, 20)),
+    "triangular systems": (
+        lambda x, b: lax.linalg.triangular_solve(x, b, left_side=True, conjugate_a=True, transpose_a=True),
+        (POSITIVE + np.triu(POSITIVE) * (np.arange(6) % 2 * 2j)).astype("complex64"), numbers(3, 6, 18) + 2j,
     ),
     "sum of parts": (lambda x, y: x @ y, numbers(17, 700), numbers(700, 18)),
 }

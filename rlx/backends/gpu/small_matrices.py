@@ -5,17 +5,21 @@ Columns are processed in order, and the group's items share the columns to the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 
 import numpy as np
 
-from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, step_of
+from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
-from rlx.ir.kernels import Library, Operand
+from rlx.code.split_numbers import SplitArray, SplitNumber
+from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Number, Register
+from rlx.code.writing import CodeWriter
+from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import element_dtype
 
 __all__ = ["SMALL", "small_matrix_steps"]
@@ -23,296 +27,287 @@ __all__ = ["SMALL", "small_matrix_steps"]
 _MEMORY = 1 << 15  # bytes of group memory available on every device
 _SIDES = 16  # right-hand sides that a group solves together
 _WIDE = 1 << 29  # numbers: with more, positions have 64 bits
-_INT32 = np.dtype(np.int32)
+_BOOL, _INT32, _UINT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.uint32)
+_T = Register(_UINT32, "t")  # an element of what the items share
+_J = Register(_INT32, "j")  # the column in turn
 
 
-class _Numbers:
-    """Statements over real numbers, or over complex numbers in two arrays each: `a` holds a_re, and a_im."""
+class _Group:
+    """The code of a group that processes the matrices of some operands, one after the other within each operand."""
 
-    def __init__(self, dtype: np.dtype) -> None:
-        self.number = element_dtype(dtype)
-        self.complex = dtype.kind == "c"
-        self.kind = register_type(self.number)
-        self.parts = ("re", "im") if self.complex else ("re",)
+    def __init__(self, limits: Limits, position: np.dtype, work: int) -> None:
+        self.items = min(limits.group, 1 << max(work - 1, 1).bit_length())
+        self.code = CodeWriter()
+        self.position = position
+        self.number: Expression = Coordinate(unsigned(position), "group")
+        self.parameters: list[Parameter] = []
+        self.buffers: list[Buffer] = []
 
-    def declared(self, name: str, size: int, dialect: DeviceDialect) -> list[str]:
-        """Declare arrays of a group."""
-        return [f"{dialect.group_space} {self.kind} {name}_{part}[{size}];" for part in self.parts]
+    def operand(
+        self, name: str, operand: Operand, each: int, written: bool = False, matrix: Expression | None = None
+    ) -> tuple[SplitArray, Register]:
+        """A parameter, and where the `each` numbers of the group's matrix begin in it."""
+        self.parameters.append(Parameter(name, element_dtype(operand.buffer.dtype), written))
+        self.buffers.append(operand.buffer)
+        number = self.number if matrix is None else matrix
+        start = self.code.declare(f"{name}_at", number * each + operand.offset, self.position)
+        return SplitArray.of_device(name, operand.buffer.dtype), start
 
-    def at(self, position: str, part: str) -> str:
-        """The position of a part in memory, where both parts of a number are adjacent."""
-        return f"2u * ({position}) + {int(part == 'im')}u" if self.complex else position
+    def every(self, count: Expression | int, index: Register = _T) -> AbstractContextManager[None]:
+        """A loop that the items share."""
+        return self.code.loop(index, ITEM, count, self.items)
 
-    def loaded(self, name: str, place: str, source: str, position: str) -> str:
-        """Load from memory."""
-        return " ".join(f"{name}_{p}[{place}] = {source}[{self.at(position, p)}];" for p in self.parts)
+    def meet(self) -> None:
+        """A barrier."""
+        self.code.add(Barrier())
 
-    def stored(self, target: str, position: str, value: Callable[[str], str]) -> str:
-        """Store to memory: a value for each part."""
-        return " ".join(f"{target}[{self.at(position, p)}] = {value(p)};" for p in self.parts)
-
-    def read(self, name: str, source: str, position: str, conjugated: bool = False) -> str:
-        """Load constants from memory."""
-        signs = {"re": "", "im": "-" if conjugated else ""}
-        return " ".join(
-            f"const {self.kind} {name}_{p} = {signs[p]}{source}[{self.at(position, p)}];" for p in self.parts
-        )
-
-    def held(self, name: str, array: str, place: str, conjugated: bool = False) -> str:
-        """Load constants from an array."""
-        signs = {"re": "", "im": "-" if conjugated else ""}
-        return " ".join(f"const {self.kind} {name}_{p} = {signs[p]}{array}_{p}[{place}];" for p in self.parts)
-
-    def less_product(self, array: str, place: str, a: str, b: str) -> str:
-        """An element minus a product of constants."""
-        if not self.complex:
-            return f"{array}_re[{place}] -= {a}_re * {b}_re;"
-        return (
-            f"{array}_re[{place}] -= {a}_re * {b}_re - {a}_im * {b}_im;"
-            f" {array}_im[{place}] -= {a}_re * {b}_im + {a}_im * {b}_re;"
-        )
-
-    def divided(self, array: str, place: str, d: str) -> list[str]:
-        """An element divided by a constant; complex numbers are scaled by the larger part, to avoid overflow."""
-        if not self.complex:
-            return [f"{array}_re[{place}] /= {d}_re;"]
-        re, im = f"{array}_re[{place}]", f"{array}_im[{place}]"
+    def step(self, label: str, strategy: str, dialect: DeviceDialect, groups: int) -> list[Step]:
+        """The launch."""
         return [
-            f"{{ const {self.kind} u = {re}, v = {im};",
-            f"  if (({d}_re < 0 ? -{d}_re : {d}_re) >= ({d}_im < 0 ? -{d}_im : {d}_im)) {{",
-            f"      const {self.kind} q = {d}_im / {d}_re, w = {d}_re + {d}_im * q;",
-            f"      {re} = (u + v * q) / w; {im} = (v - u * q) / w;",
-            "  } else {",
-            f"      const {self.kind} q = {d}_re / {d}_im, w = {d}_re * q + {d}_im;",
-            f"      {re} = (u * q + v) / w; {im} = (v * q - u) / w;",
-            "  } }",
-        ]
+            code_step(
+                label, strategy, dialect, self.parameters, self.buffers, self.code.block, groups, self.items
+            )
+        ]  # fmt: skip
 
 
 def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
     """The launches of a routine of `SMALL`; None if a matrix does not fit in a group's memory."""
-    sizes = [operand.buffer.size for operand in (*kernel.inputs, *kernel.outputs)]
-    if 0 in [size for operand in (*kernel.inputs, *kernel.outputs) for size in operand.shape]:
+    operands = (*kernel.inputs, *kernel.outputs)
+    if 0 in [size for operand in operands for size in operand.shape]:
         return None
-    with dialect.positions(limits.wide or max(sizes) >= _WIDE):
-        step = SMALL[kernel.routine](kernel, limits, dialect)
-    return None if step is None else [step]
-
-
-def _items(limits: Limits, work: int) -> int:
-    return min(limits.group, 1 << max(work - 1, 1).bit_length())
-
-
-def _every(items: int, count: int | str, dialect: DeviceDialect, name: str = "t") -> str:
-    return f"for (uint32_t {name} = {dialect.number_in_group()}; {name} < {count}; {name} += {items}u) {{"
-
-
-def _parameters(pairs: Iterable[tuple[str, Operand, bool]]) -> tuple[list[Parameter], list]:
-    parameters, arrays = [], []
-    for name, operand, written in pairs:
-        parameters.append(Parameter(name, element_dtype(operand.buffer.dtype), written))
-        arrays.append(operand.buffer)
-    return parameters, arrays
-
-
-def _begin(name: str, operand: Operand, each: int, group: str, dialect: DeviceDialect) -> str:
-    """The beginning of a group's part of an operand."""
-    start = f" + {operand.offset}u" if operand.offset else ""
-    return dialect.number(name, f"({dialect.number_type}){group} * {each}u{start}")
+    position = position_dtype(limits.wide or max(operand.buffer.size for operand in operands) >= _WIDE)
+    return SMALL[kernel.routine](kernel, limits, position, dialect)
 
 
 # ------------------------------------------------------------------ factorisations
-def _cholesky(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _cholesky(
+    kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
+) -> list[Step] | None:
     """The lower factor; all NaN if a pivot is not positive."""
     (given,), (result,) = kernel.inputs, kernel.outputs
-    n, x = given.shape[-1], _Numbers(given.buffer.dtype)
-    if n * n * given.buffer.dtype.itemsize > _MEMORY - 16:
+    n, dtype = given.shape[-1], given.buffer.dtype
+    if n * n * dtype.itemsize > _MEMORY - 16:
         return None
-    items, first = _items(limits, n * n), f"{dialect.number_in_group()} == 0"
-    barrier = dialect.barrier()
-    imaginary = [f"        if (r == j) m_im[r * {n}u + j] = 0;"] if x.complex else []
-    scaled = " ".join(f"m_{p}[r * {n}u + j] /= root;" for p in x.parts)
-    root = f"{'sqrtf' if x.kind == 'float' else 'sqrt'}(pivot)"
-    body = [
-        *x.declared("m", n * n, dialect), f"{dialect.group_space} int32_t failed[1];",
-        _begin("source_at", given, n * n, dialect.group_number(), dialect),
-        _begin("target_at", result, n * n, dialect.group_number(), dialect),
-        _every(items, f"{n * n}u", dialect), f"    {x.loaded('m', 't', 'source', 'source_at + t')}", "}",
-        f"if ({first}) failed[0] = 0;", barrier,
-        f"for (uint32_t j = 0; j < {n}u; ++j) {{",
-        f"    const {x.kind} pivot = m_re[j * {n}u + j], root = {root};",
-        f"    if ({first} && !(pivot > 0)) failed[0] = 1;", f"    {barrier}",
-        f"    {_every(items, f'{n}u', dialect, 'r')}",
-        f"        if (r > j) {{ {scaled} }}", f"        if (r == j) m_re[r * {n}u + j] = root;", *imaginary, "    }",
-        f"    {barrier}",
-        f"    const uint32_t rest = {n - 1}u - j;",
-        f"    {_every(items, 'rest * rest', dialect)}",
-        "        const uint32_t r = j + 1 + t / rest, c = j + 1 + t % rest;",
-        "        if (c <= r) {",
-        f"            {x.held('a', 'm', f'r * {n}u + j')} {x.held('b', 'm', f'c * {n}u + j', conjugated=True)}",
-        f"            {x.less_product('m', f'r * {n}u + c', 'a', 'b')}",
-        "        }", "    }", f"    {barrier}", "}",
-        _every(items, f"{n * n}u", dialect), f"    const bool below = t % {n}u <= t / {n}u;",
-        f"    {x.stored('target', 'target_at + t', lambda p: f'!below ? 0 : failed[0] ? {_nan(p)} : m_{p}[t]')}", "}",
-    ]  # fmt: skip
-    parameters, arrays = _parameters([("source", given, False), ("target", result, True)])
-    return step_of(
-        kernel.label or "cholesky", "a group for each matrix", dialect, parameters, arrays, body,
-        prod(given.shape[:-2]), items,
-    )  # fmt: skip
+    group = _Group(limits, position, n * n)
+    code = group.code
+    m, failed = SplitArray.of_group(code, "m", dtype, n * n), code.allocate(Array("failed", _INT32, "group", (1,)))
+    source, first = group.operand("source", given, n * n)
+    target, start = group.operand("target", result, n * n, written=True)
+    with group.every(n * n):
+        m.write(code, _T, source[first + _T])
+    with code.when(ITEM.equals(0)):
+        code.write(failed[0], Number(_INT32, 0))
+    group.meet()
+    with code.loop(_J, 0, n):
+        _cholesky_column(group, n, m, failed)
+    with group.every(n * n):
+        real, *imaginary = (_or_zero(_T % n <= _T // n, part) for part in m[_T].parts)
+        broken = Number(real.dtype, float("nan"))
+        whole = Apply(real.dtype, "select", (failed[0].equals(0), m[_T].parts[0], broken))
+        target.write(code, start + _T, SplitNumber((_or_zero(_T % n <= _T // n, whole), *imaginary)))
+    return group.step(kernel.label or "cholesky", "a group for each matrix", dialect, prod(given.shape[:-2]))
 
 
-def _nan(part: str) -> str:
-    return "NAN" if part == "re" else "0"
+def _or_zero(condition: Expression, value: Expression) -> Apply:
+    return Apply(value.dtype, "select", (condition, value, Number(value.dtype, 0)))
 
 
-def _lu(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _cholesky_column(group: _Group, n: int, m: SplitArray, failed: Array) -> None:
+    """Scale a column, and subtract its products from the columns to the right."""
+    code, r = group.code, Register(_INT32, "r")
+    pivot = code.declare("pivot", m[_J * (n + 1)].parts[0])
+    with code.when(Both(_BOOL, ITEM.equals(0), Apply(_BOOL, "not", (pivot > 0,)))):
+        code.write(failed[0], Number(_INT32, 1))
+    root = code.declare("root", Apply(pivot.dtype, "sqrt", (pivot,)))
+    group.meet()
+    with group.every(n, r):
+        with code.when(r > _J):
+            parts = (Apply(root.dtype, "div", (part, root)) for part in m[r * n + _J].parts)
+            m.write(code, r * n + _J, SplitNumber(tuple(parts)))
+        with code.when(r.equals(_J)):
+            m.write(code, r * n + _J, SplitNumber((root, *m.zero().parts[1:])))
+    group.meet()
+    with group.every((n - 1 - _J) * n):
+        row, column = code.declare("r", _J + 1 + _T // n, _INT32), code.declare("c", _T % n, _INT32)
+        with code.when(Both(_BOOL, column > _J, column <= row)):
+            right = m[column * n + _J].conjugate().declared(code, "right")
+            _subtract(code, m, row * n + column, m[row * n + _J].declared(code, "left") * right)
+    group.meet()
+
+
+def _subtract(code: CodeWriter, array: SplitArray, place: Expression, value: SplitNumber) -> None:
+    array.write(code, place, array[place] - value)
+
+
+def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect) -> list[Step] | None:
     """Partial pivoting; the first item finds the pivot."""
     (given,), (packed, pivots, permutation) = kernel.inputs, kernel.outputs
-    (rows, columns), x = given.shape[-2:], _Numbers(given.buffer.dtype)
+    (rows, columns), dtype = given.shape[-2:], given.buffer.dtype
     size, short = rows * columns, min(rows, columns)
-    if size * given.buffer.dtype.itemsize + 4 * rows > _MEMORY - 16:
+    if size * dtype.itemsize + 4 * rows > _MEMORY - 16:
         return None
-    items, item, barrier = _items(limits, size), dialect.number_in_group(), dialect.barrier()
-    group = dialect.group_number()
-    magnitude = [f"(m_{p}[r * {columns}u + j] < 0 ? -m_{p}[r * {columns}u + j] : m_{p}[r * {columns}u + j])"
-                 for p in x.parts]  # fmt: skip
-    swapped = [
-        f"const {x.kind} kept_{p} = m_{p}[j * {columns}u + c]; m_{p}[j * {columns}u + c] = m_{p}[p * {columns}u + c];"
-        f" m_{p}[p * {columns}u + c] = kept_{p};"
-        for p in x.parts
-    ]
-    nonzero = " || ".join(f"d_{p} != 0" for p in x.parts)
-    body = [
-        *x.declared("m", size, dialect), f"{dialect.group_space} int32_t order[{rows}], chosen[1];",
-        _begin("source_at", given, size, group, dialect), _begin("packed_at", packed, size, group, dialect),
-        _begin("pivots_at", pivots, short, group, dialect), _begin("order_at", permutation, rows, group, dialect),
-        _every(items, f"{size}u", dialect), f"    {x.loaded('m', 't', 'source', 'source_at + t')}", "}",
-        _every(items, f"{rows}u", dialect), "    order[t] = (int32_t)t;", "}", barrier,
-        f"for (uint32_t j = 0; j < {short}u; ++j) {{",
-        f"    if ({item} == 0) {{",
-        f"        {x.kind} best = -1; uint32_t p = j;",
-        f"        for (uint32_t r = j; r < {rows}u; ++r) {{",
-        f"            const {x.kind} size = {' + '.join(magnitude)};",
-        "            if (size > best) { best = size; p = r; }",
-        "        }",
-        "        const int32_t moved = order[p]; order[p] = order[j]; order[j] = moved;",
-        "        chosen[0] = (int32_t)p; pivots[pivots_at + j] = (int32_t)p;",
-        "    }",
-        f"    {barrier}",
-        "    const uint32_t p = (uint32_t)chosen[0];",
-        f"    if (p != j) {_every(items, f'{columns}u', dialect, 'c')} {' '.join(swapped)} }}",
-        f"    {barrier}",
-        f"    {x.held('d', 'm', f'j * {columns}u + j')}",
-        f"    {_every(items, f'{rows}u', dialect, 'r')} if (r > j && ({nonzero})) {{",
-        *(f"        {line}" for line in x.divided("m", f"r * {columns}u + j", "d")),
-        "    } }", f"    {barrier}",
-        f"    const uint32_t right = {columns - 1}u - j;",
-        f"    {_every(items, f'({rows - 1}u - j) * right', dialect)}",
-        "        const uint32_t r = j + 1 + t / right, c = j + 1 + t % right;",
-        f"        {x.held('a', 'm', f'r * {columns}u + j')} {x.held('b', 'm', f'j * {columns}u + c')}",
-        f"        {x.less_product('m', f'r * {columns}u + c', 'a', 'b')}", "    }", f"    {barrier}", "}",
-        _every(items, f"{size}u", dialect), f"    {x.stored('packed', 'packed_at + t', lambda p: f'm_{p}[t]')}", "}",
-        _every(items, f"{rows}u", dialect), "    permutation[order_at + t] = order[t];", "}",
-    ]  # fmt: skip
-    written = [("packed", packed, True), ("pivots", pivots, True), ("permutation", permutation, True)]
-    parameters, arrays = _parameters([("source", given, False), *written])
-    return step_of(
-        kernel.label or "lu", "a group for each matrix", dialect, parameters, arrays, body,
-        prod(given.shape[:-2]), items,
-    )  # fmt: skip
+    group = _Group(limits, position, size)
+    code = group.code
+    m, order = SplitArray.of_group(code, "m", dtype, size), SplitArray.of_group(code, "order", _INT32, rows)
+    chosen = code.allocate(Array("chosen", _INT32, "group", (1,)))
+    source, first = group.operand("source", given, size)
+    target, start = group.operand("packed", packed, size, written=True)
+    exchanged = group.operand("pivots", pivots, short, written=True)
+    moved, moved_start = group.operand("permutation", permutation, rows, written=True)
+    with group.every(size):
+        m.write(code, _T, source[first + _T])
+    with group.every(rows):
+        order.write(code, _T, SplitNumber((Apply(_INT32, "cast", (_T,)),)))
+    group.meet()
+    with code.loop(_J, 0, short):
+        with code.when(ITEM.equals(0)):
+            pivot = _largest(code, m, rows, columns)
+            _exchange(code, order, pivot, _J)
+            code.write(chosen[0], pivot)
+            code.write(exchanged[0].arrays[0][exchanged[1] + _J], pivot)
+        group.meet()
+        _lu_column(group, m, rows, columns, chosen)
+    with group.every(size):
+        target.write(code, start + _T, m[_T])
+    with group.every(rows):
+        moved.write(code, moved_start + _T, order[_T])
+    return group.step(kernel.label or "lu", "a group for each matrix", dialect, prod(given.shape[:-2]))
+
+
+def _largest(code: CodeWriter, m: SplitArray, rows: int, columns: int) -> Register:
+    """The row of the largest element of a column, from the diagonal."""
+    r = Register(_INT32, "r")
+    best = code.declare("best", Number(m.arrays[0].dtype, -1), changes=True)
+    pivot = code.declare("pivot", _J, changes=True)
+    with code.loop(r, _J, rows):
+        size = code.declare("size", m[r * columns + _J].magnitude())
+        with code.when(size > best):
+            code.assign(best, size)
+            code.assign(pivot, r)
+    return pivot
+
+
+def _exchange(code: CodeWriter, array: SplitArray, left: Expression, right: Expression) -> None:
+    """Exchange two elements."""
+    kept = array[left].declared(code, "kept")
+    array.write(code, left, array[right])
+    array.write(code, right, kept)
+
+
+def _lu_column(group: _Group, m: SplitArray, rows: int, columns: int, chosen: Array) -> None:
+    """Exchange two rows, scale a column, and subtract its products from the columns to the right."""
+    code, r, c = group.code, Register(_INT32, "r"), Register(_INT32, "c")
+    other = code.declare("other", chosen[0])
+    with code.when(other.differs(_J)), group.every(columns, c):
+        _exchange(code, m, other * columns + c, _J * columns + c)
+    group.meet()
+    divisor = m[_J * (columns + 1)].declared(code, "divisor")
+    nonzero: Expression = divisor.parts[0].differs(0)
+    for part in divisor.parts[1:]:
+        nonzero = Either(_BOOL, nonzero, part.differs(0))
+    with group.every(rows, r), code.when(Both(_BOOL, r > _J, nonzero)):
+        place = r * columns + _J
+        m.write(code, place, m[place].divided(divisor, code))
+    group.meet()
+    with group.every((rows - 1 - _J) * columns):
+        row, column = code.declare("r", _J + 1 + _T // columns, _INT32), code.declare("c", _T % columns, _INT32)
+        with code.when(column > _J):
+            left, right = m[row * columns + _J].declared(code, "left"), m[_J * columns + column].declared(code, "right")
+            _subtract(code, m, row * columns + column, left * right)
+    group.meet()
 
 
 # ------------------------------------------------------------------ systems
-def _triangular_solve(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    a, b = kernel.inputs
+def _triangular_solve(
+    kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
+) -> list[Step] | None:
     how = kernel.attributes
     left, turned = how.get("left_side", True), how.get("transpose_a", False)
     phase = (how.get("lower", True), turned == left, how.get("unit_diagonal", False))
-    return _solved(kernel, a, b, [phase], left, None, False, limits, dialect)
+    return _solved(kernel, [phase], left, None, False, limits, position, dialect)
 
 
-def _lu_solve(kernel: Library, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _lu_solve(
+    kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
+) -> list[Step] | None:
     """Rows are permuted before both systems, or, if these are transposed, after them."""
-    factors, permutation, b = kernel.inputs
     turned = kernel.attributes.get("transpose_a", False)
     phases = [(True, turned, True), (False, turned, False)]
-    order = reversed(phases) if turned else phases
-    return _solved(kernel, factors, b, order, True, permutation, turned, limits, dialect)
+    order = phases[::-1] if turned else phases
+    return _solved(kernel, order, True, kernel.inputs[1], turned, limits, position, dialect)
 
 
 def _solved(
-    kernel: Library, a: Operand, b: Operand, phases: Iterable[tuple[bool, bool, bool]], left: bool,
-    permutation: Operand | None, ordered_last: bool, limits: Limits, dialect: DeviceDialect,
-) -> Step | None:  # fmt: skip
+    kernel: Library, phases: Sequence[tuple[bool, bool, bool]], left: bool, permutation: Operand | None,
+    ordered_last: bool, limits: Limits, position: np.dtype, dialect: DeviceDialect,
+) -> list[Step] | None:  # fmt: skip
     """Systems one after the other, as (lower, transposed, unit diagonal), for some right-hand sides of a matrix."""
-    n, x, (result,) = a.shape[-1], _Numbers(a.buffer.dtype), kernel.outputs
+    a, b, (result,) = kernel.inputs[0], kernel.inputs[-1], kernel.outputs
+    n, dtype = a.shape[-1], a.buffer.dtype
     sides = b.shape[-1] if left else b.shape[-2]
-    together = min(sides, _SIDES, _MEMORY // 2 // (n * a.buffer.dtype.itemsize))
+    together = min(sides, _SIDES, _MEMORY // 2 // (n * dtype.itemsize))
     if not together:
         return None
-    tiles, items, barrier = ceiling(sides, together), _items(limits, n * together), dialect.barrier()
-    group = dialect.group_number()
-    matrix = f"({group} / {tiles}u)"
-    rows = {True: "r", False: "r"}
-    if permutation is not None:
-        rows[ordered_last] = "(uint32_t)permutation[order_at + r]"
-    at = {
-        last: f"{row} * {sides}u + side" if left else f"side * {n}u + {row}" for last, row in rows.items()
-    }
-    every = [
-        _every(items, f"{n * together}u", dialect), f"    const uint32_t r = t / {together}u,",
-        f"        side = {group} % {tiles}u * {together}u + t % {together}u;",
-    ]  # fmt: skip
-    body = [
-        *x.declared("x", n * together, dialect), _begin("a_at", a, n * n, matrix, dialect),
-        _begin("b_at", b, n * sides, matrix, dialect), _begin("result_at", result, n * sides, matrix, dialect),
-        *([_begin("order_at", permutation, n, matrix, dialect)] if permutation is not None else []),
-        *every, f"    if (side < {sides}u) {{ {x.loaded('x', 't', 'b', f'b_at + {at[False]}')} }}", "}", barrier,
-    ]  # fmt: skip
+    tiles, group = ceiling(sides, together), _Group(limits, position, n * together)
+    code, matrix = group.code, group.number // tiles
+    x = SplitArray.of_group(code, "x", dtype, n * together)
+    coefficients = group.operand("a", a, n * n, matrix=matrix)
+    given, given_start = group.operand("b", b, n * sides, matrix=matrix)
+    target, start = group.operand("result", result, n * sides, True, matrix)
+    order = None if permutation is None else group.operand("permutation", permutation, n, matrix=matrix)
+    first = code.declare("first", group.number % tiles * together, position) if tiles > 1 else 0
+
+    def place(last: bool) -> tuple[Expression, Expression]:
+        """Whether there is the item's right-hand side, and the place of its element."""
+        row: Expression = code.declare("row", _T // together, position)
+        side = code.declare("side", _T % together + first, position)
+        if order is not None and last == ordered_last:
+            row = code.declare("chosen", order[0][order[1] + row].parts[0], position)
+        return side < sides, row * sides + side if left else side * n + row
+
+    with group.every(n * together):
+        inside, at = place(last=False)
+        x.write(code, _T, SplitNumber(tuple(_or_zero(inside, part) for part in given[given_start + at].parts)))
+    group.meet()
     for phase in phases:
-        body += _substituted(x, n, together, items, phase, kernel.attributes.get("conjugate_a", False), dialect)
-    body += [
-        *every,
-        f"    if (side < {sides}u) {{ {x.stored('result', f'result_at + {at[True]}', lambda p: f'x_{p}[t]')} }}", "}",
-    ]  # fmt: skip
-    given = [("a", a, False), ("b", b, False), ("result", result, True)]
-    if permutation is not None:
-        given.append(("permutation", permutation, False))
-    parameters, arrays = _parameters(given)
+        _substitute(group, x, coefficients, n, together, phase, kernel.attributes.get("conjugate_a", False))
+    with group.every(n * together):
+        inside, at = place(last=True)
+        with code.when(inside):
+            target.write(code, start + at, x[_T])
     strategy = f"a group for {together} right side{'s' * (together > 1)}"
-    groups = prod(a.shape[:-2]) * tiles
-    return step_of(kernel.label or "solve", strategy, dialect, parameters, arrays, body, groups, items)
+    return group.step(kernel.label or "solve", strategy, dialect, prod(a.shape[:-2]) * tiles)
 
 
-def _substituted(
-    x: _Numbers, n: int, together: int, items: int, phase: tuple[bool, bool, bool], conjugate: bool,
-    dialect: DeviceDialect,
-) -> list[str]:  # fmt: skip
+def _substitute(
+    group: _Group, x: SplitArray, coefficients: tuple[SplitArray, Register], n: int, together: int,
+    phase: tuple[bool, bool, bool], conjugate: bool,
+) -> None:  # fmt: skip
     """Substitution row by row; the solved row is subtracted from the rows that remain."""
-    lower, transposed, unit = phase
-    forward = lower != transposed
-    element = f"a_at + i * {n}u + r" if transposed else f"a_at + r * {n}u + i"
-    row = "s" if forward else f"{n - 1}u - s"
-    lines = [f"for (uint32_t s = 0; s < {n}u; ++s) {{", f"    const uint32_t i = {row};"]
-    if not unit:
-        lines += [
-            f"    {{ {x.read('d', 'a', f'a_at + i * {n + 1}u', conjugate)}",
-            f"    {_every(items, f'{together}u', dialect)}",
-            *(f"        {line}" for line in x.divided("x", f"i * {together}u + t", "d")),
-            "    } }", f"    {dialect.barrier()}",
-        ]  # fmt: skip
-    return [
-        *lines,
-        f"    {_every(items, f'{n * together}u', dialect)}", f"        const uint32_t r = t / {together}u;",
-        f"        if (r {'>' if forward else '<'} i) {{",
-        f"            {x.read('c', 'a', element, conjugate)} {x.held('y', 'x', f'i * {together}u + t % {together}u')}",
-        f"            {x.less_product('x', 't', 'c', 'y')}",
-        "        }", "    }", f"    {dialect.barrier()}", "}",
-    ]  # fmt: skip
+    (lower, transposed, unit), code = phase, group.code
+    a, start = coefficients
+    forward, i = lower != transposed, Register(_INT32, "i")
+
+    def coefficient(name: str, place: Expression) -> SplitNumber:
+        found = a[start + place]
+        return (found.conjugate() if conjugate else found).declared(code, name)
+
+    with code.loop(i, 0, n, backward=not forward):
+        if not unit:
+            divisor = coefficient("divisor", i * (n + 1))
+            with group.every(together):
+                solved = i * together + _T
+                x.write(code, solved, x[solved].divided(divisor, code))
+            group.meet()
+        with group.every(n * together):
+            r = code.declare("r", _T // together, _INT32)
+            with code.when(r > i if forward else r < i):
+                factor = coefficient("factor", i * n + r if transposed else r * n + i)
+                _subtract(code, x, _T, factor * x[i * together + _T % together].declared(code, "known"))
+        group.meet()
 
 
-SMALL: dict[str, Callable[[Library, Limits, DeviceDialect], Step | None]] = {
+SMALL: dict[str, Callable[[Library, Limits, np.dtype, DeviceDialect], list[Step] | None]] = {
     "cholesky": _cholesky,
     "lu": _lu,
     "lu_solve": _lu_solve,

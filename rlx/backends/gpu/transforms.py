@@ -6,18 +6,21 @@ over several axes are a launch for each axis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, step_of
+from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
+from rlx.code.split_numbers import SplitArray, SplitNumber
+from rlx.code.tree import Apply, Array, Barrier, Coordinate, Either, Expression, Number, Register, minimum
+from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import element_dtype
 
@@ -26,6 +29,8 @@ __all__ = ["transform_steps"]
 _MEMORY = 1 << 15  # bytes of group memory available on every device
 _RADICES = (4, 2, 3, 5, 7, 11, 13)
 _WIDE = 1 << 29  # numbers: with more, positions have 64 bits
+_BOOL, _UINT32 = np.dtype(bool), np.dtype(np.uint32)
+_POINT = Register(_UINT32, "i")  # an element of a group's rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +55,8 @@ def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     number = element_dtype(result.buffer.dtype)
     if not given.buffer.size or any(_radices(n) is None or n > _longest(number) for n in lengths):
         return None
-    wide = limits.wide or max(given.buffer.size, result.buffer.size) >= _WIDE
-    with dialect.positions(wide):
-        return [_step(axis, kernel.label, number, limits, dialect) for axis in _axes(kernel, given, result)]
+    position = position_dtype(limits.wide or max(given.buffer.size, result.buffer.size) >= _WIDE)
+    return [_step(axis, kernel.label, number, position, limits, dialect) for axis in _axes(kernel, given, result)]
 
 
 def _longest(number: np.dtype) -> int:
@@ -105,117 +109,106 @@ def _table(length: int, number: str, inverse: bool) -> Buffer:
     return Buffer(np.dtype(number), 2 * length, "constant", values, "factors")
 
 
-def _step(axis: _Axis, label: str, number: np.dtype, limits: Limits, dialect: DeviceDialect) -> Step:
+def _step(
+    axis: _Axis, label: str, number: np.dtype, position: np.dtype, limits: Limits, dialect: DeviceDialect
+) -> Step:
     """One launch: each group has enough rows to keep its items busy."""
-    n, inverse = axis.length, axis.kind in ("ifft", "irfft")
+    n, spectrum = axis.length, np.result_type(number, np.complex64)
     together = max(1, min(axis.rows, limits.group // n))
-    points = together * n
-    items = min(limits.group, 1 << max(points - 1, 1).bit_length())
-    kind, item = register_type(number), dialect.number_in_group()
-    names = ("real", "imaginary", "next_real", "next_imaginary")
-    every = f"for (uint32_t i = {item}; i < {points}u; i += {items}u) {{"
-    body = [
-        *(f"{dialect.group_space} {kind} {name}[{points}];" for name in names),
-        dialect.number("first", f"({dialect.number_type}){dialect.group_number()} * {together}u"),
-        every, *_load(axis, dialect), "}", dialect.barrier(),
-    ]  # fmt: skip
+    items = min(limits.group, 1 << max(together * n - 1, 1).bit_length())
+    code = CodeWriter()
+    held, following = (SplitArray.of_group(code, name, spectrum, together * n) for name in ("held", "following"))
+    factors = SplitArray.of_device("factors", spectrum)
+    group = Coordinate(unsigned(position), "group")
+    first = code.declare("first", group * together)
+    points: Expression | int = together * n
+    if axis.rows % together:
+        points = code.declare("points", minimum(axis.rows - first, together) * n, _UINT32)
+    with code.loop(_POINT, ITEM, points, items):
+        held.write(code, _POINT, _loaded(code, axis, number, first))
     done = 1
     for radix in _radices(n) or []:
-        body += [every, *_combine(n, radix, done, names, kind), "}", dialect.barrier()]
-        names, done = (*names[2:], *names[:2]), done * radix
-    body += [every, *_store(axis, number, names, dialect), "}"]
-    table = _table(n, number.name, inverse)
+        code.add(Barrier())
+        with code.loop(_POINT, ITEM, points, items):
+            following.write(code, _POINT, _combined(code, n, radix, done, held, factors))
+        held, following, done = following, held, done * radix
+    with code.loop(_POINT, ITEM, points, items):
+        _store(code, axis, number, first, held[_POINT])
+    table = _table(n, number.name, axis.kind in ("ifft", "irfft"))
     parameters = [Parameter("source", number, axis.source == axis.target), Parameter("factors", number, False)]
     arrays = [axis.source[0], table]
     if axis.source != axis.target:
         parameters.append(Parameter("target", number, True))
         arrays.append(axis.target[0])
-    return step_of(
-        label or "fft", f"transforms of {together} row{'s' * (together > 1)}", dialect, parameters, arrays, body,
-        ceiling(axis.rows, together), items,
+    return code_step(
+        label or "fft", f"transforms of {together} row{'s' * (together > 1)}", dialect, parameters, arrays,
+        code.block, ceiling(axis.rows, together), items,
     )  # fmt: skip
 
 
-def _place(size: int, apart: int, start: int, numbers: int, element: str) -> str:
-    """The position of an element of a row whose axis has `size` elements there."""
-    before = f"row / {apart}u * {size * apart}u + row % {apart}u" if apart > 1 else f"row * {size}u"
-    moved = f"({before} + {element}{f' * {apart}u' if apart > 1 else ''}"
-    return f"{moved} + {start}u) * {numbers}u" if start else f"{moved}) * {numbers}u"
+def _place(code: CodeWriter, axis: _Axis, size: int, start: int, first: Register, element: Expression) -> Register:
+    """The position of a number of an item's row; the axis has `size` elements there."""
+    row = code.declare("row", first + _POINT // axis.length)
+    before = row // axis.apart * (axis.apart * size)
+    if axis.apart > 1:
+        before = before + row % axis.apart
+    return code.declare("place", before + element * axis.apart + start)
 
 
-def _rows(axis: _Axis, dialect: DeviceDialect) -> list[str]:
-    return [
-        f"    const uint32_t element = i % {axis.length}u;",
-        f"    {dialect.number('row', f'first + i / {axis.length}u')}",
-        f"    if (row < {axis.rows}u) {{",
-    ]
-
-
-def _load(axis: _Axis, dialect: DeviceDialect) -> list[str]:
-    """Load a row's elements; for half a spectrum also the other half, ignoring imaginary parts that have to be zero."""
-    n, start = axis.length, axis.source[1]
-    lines = _rows(axis, dialect)
+def _loaded(code: CodeWriter, axis: _Axis, number: np.dtype, first: Register) -> SplitNumber:
+    """A row's element; of half a spectrum also one of the other half, ignoring imaginary parts that have to be zero."""
+    n, start, zero = axis.length, axis.source[1], Number(number, 0)
+    element = code.declare("element", _POINT % n)
+    spectrum = SplitArray.of_device("source", np.result_type(number, np.complex64))
     if axis.kind == "rfft":
-        at = _place(n, axis.apart, start, 1, "element")
-        lines += [f"        real[i] = source[{at}];", "        imaginary[i] = 0;"]
-    elif axis.kind == "irfft":
-        half = n // 2 + 1
-        at = _place(half, axis.apart, start, 2, f"(element < {half}u ? element : {n}u - element)")
-        lone = f"element == 0{f' || element == {n // 2}u' if n % 2 == 0 else ''}"
-        lines += [
-            f"        {dialect.number('at', at)}",
-            "        real[i] = source[at];",
-            f"        imaginary[i] = {lone} ? 0 : element < {half}u ? source[at + 1] : -source[at + 1];",
-        ]
-    else:
-        at = _place(n, axis.apart, start, 2, "element")
-        lines += [
-            f"        {dialect.number('at', at)}", "        real[i] = source[at];",
-            "        imaginary[i] = source[at + 1];",
-        ]  # fmt: skip
-    return [*lines, "    }"]
+        return SplitNumber((Array("source", number)[_place(code, axis, n, start, first, element)], zero))
+    if axis.kind != "irfft":
+        return spectrum[_place(code, axis, n, start, first, element)]
+    half = n // 2 + 1
+    mirrored = Apply(_UINT32, "select", (element < half, element, n - element))
+    found = spectrum[_place(code, axis, half, start, first, mirrored)]
+    real, imaginary = found.parts
+    signed = Apply(number, "select", (element < half, imaginary, found.conjugate().parts[1]))
+    alone = element.equals(0) if n % 2 else Either(_BOOL, element.equals(0), element.equals(n // 2))
+    return SplitNumber((real, Apply(number, "select", (alone, zero, signed))))
 
 
-def _combine(n: int, radix: int, done: int, names: Sequence[str], kind: str) -> list[str]:
+def _combined(
+    code: CodeWriter, n: int, radix: int, done: int, held: SplitArray, factors: SplitArray
+) -> SplitNumber:
     """One element of the next step: of `radix` results of transforms of `done` elements."""
-    real, imaginary, next_real, next_imaginary = names
-    apart = n // radix
-    return [
-        f"    const uint32_t element = i % {n}u, inside = element % {done}u;",
-        f"    const uint32_t from = i - element + element / {done * radix}u * {done}u + inside;",
-        f"    const uint32_t step = inside * {n // (done * radix)}u + element / {done}u % {radix}u * {apart}u;",
-        f"    {{ // radix {radix}",
-        "        uint32_t which = 0, at = from;",
-        f"        {kind} x = 0, y = 0;",
-        f"        for (int turn = 0; turn < {radix}; ++turn) {{",
-        f"            const {kind} a = {real}[at], b = {imaginary}[at];",
-        "            if (which == 0) { x += a; y += b; }",
-        "            else {",
-        f"                const {kind} c = factors[2 * which], d = factors[2 * which + 1];",
-        "                x += a * c - b * d; y += a * d + b * c;",
-        "            }",
-        f"            at += {apart}u; which += step;",
-        f"            if (which >= {n}u) which -= {n}u;",
-        "        }",
-        f"        {next_real}[i] = x; {next_imaginary}[i] = y;",
-        "    }",
-    ]
+    apart, turn = n // radix, Register(_UINT32, "turn")
+    element = code.declare("element", _POINT % n)
+    inside = code.declare("inside", element % done)
+    start = code.declare("start", _POINT - element + element // (done * radix) * done + inside)
+    step = code.declare("step", inside * (n // (done * radix)) + element // done % radix * apart)
+    which = code.declare("which", Number(_UINT32, 0), changes=True)
+    total = held.zero().declared(code, "total", changes=True)
+    with code.loop(turn, 0, radix):
+        term = held[start + turn * apart].declared(code, "term")
+        with code.when(which.equals(0)):
+            total.assign(code, total + term)
+        with code.otherwise():
+            total.assign(code, total + term * factors[which].declared(code, "factor"))
+        code.assign(which, which + step)
+        with code.when(which >= n):
+            code.assign(which, which - n)
+    return total
 
 
-def _store(axis: _Axis, number: np.dtype, names: Sequence[str], dialect: DeviceDialect) -> list[str]:
+def _store(code: CodeWriter, axis: _Axis, number: np.dtype, first: Register, value: SplitNumber) -> None:
     """Store a row's results, or the half of them that determines the others."""
     n, start = axis.length, axis.target[1]
-    real, imaginary = names[:2]
     name = "source" if axis.source == axis.target else "target"
-    share = f" * {dialect.constant(number, float(number.type(1) / number.type(n)))}" if axis.kind[0] == "i" else ""
-    lines = _rows(axis, dialect)
+    if axis.kind[0] == "i":
+        value = value.scaled(Number(number, float(number.type(1) / number.type(n))))
+    element = code.declare("element", _POINT % n)
     if axis.kind == "irfft":
-        return [*lines, f"        {name}[{_place(n, axis.apart, start, 1, 'element')}] = {real}[i]{share};", "    }"]
+        code.write(Array(name, number)[_place(code, axis, n, start, first, element)], value.parts[0])
+        return
     size = n // 2 + 1 if axis.kind == "rfft" else n
-    guard = f"        if (element < {size}u) {{" if size < n else "        {"
-    return [
-        *lines, guard,
-        f"            {dialect.number('to', _place(size, axis.apart, start, 2, 'element'))}",
-        f"            {name}[to] = {real}[i]{share};", f"            {name}[to + 1] = {imaginary}[i]{share};",
-        "        }", "    }",
-    ]  # fmt: skip
+    with ExitStack() as nest:
+        if size < n:
+            nest.enter_context(code.when(element < size))
+        target = SplitArray.of_device(name, np.result_type(number, np.complex64))
+        target.write(code, _place(code, axis, size, start, first, element), value)
