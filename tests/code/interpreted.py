@@ -13,7 +13,7 @@ from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.reference.kernels import Memory, RunPlan, run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.code.running import run_code
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Buffer, Kernel, Plan
 from rlx.ir.types import element_dtype
 
 
@@ -37,17 +37,22 @@ class InterpretedProgram:
             self.ran[f"reference: {type(kernel).__name__}"] += 1
             run_kernel(kernel, memory, run)
             return
-        scratch = {b: np.zeros(b.size, b.dtype) for step in steps for b in step.arrays if b not in memory}
+        scratch = {b: _of_kernel(b) for step in steps for b in step.arrays if b not in memory}
         for step in steps:
             self.ran[step.strategy] += 1
             arrays = {
-                parameter.name: _flat(memory.get(buffer, scratch.get(buffer)))
+                parameter.name: _flat(memory.get(buffer, scratch.get(buffer)), parameter.dtype)
                 for parameter, buffer in zip(step.parameters, step.arrays, strict=True)
             }
             if step.groups:
                 run_code(step.code, arrays, step.groups, step.items)
 
 
-def _flat(array: np.ndarray) -> np.ndarray:
-    """The real elements of an array."""
-    return array.view(element_dtype(array.dtype))
+def _of_kernel(buffer: Buffer) -> np.ndarray:
+    """Memory that is in no plan, or a constant of a loop's body."""
+    return buffer.elements.copy() if buffer.role == "constant" else np.zeros(buffer.size, buffer.dtype)
+
+
+def _flat(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The real elements of an array, or its bytes, as the parameter of a kernel has them."""
+    return array.view(np.uint8 if dtype == np.uint8 else element_dtype(array.dtype))
