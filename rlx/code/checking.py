@@ -80,8 +80,8 @@ def check_code(block: Block, most_group_bytes: int | None = None) -> None:
 class _Scope:
     """Registers and arrays by name, how far registers differ, and how far the work-items that arrive here.
 
-    Values and control flow are the same in the launch (`_LAUNCH`, which registers that are not in `varying` are), differ
-    between groups or between the items of a group.
+    Values and control flow are the same in the launch (`_LAUNCH`, as registers that `varying` does not name), or they
+    differ between groups or between the items of a group.
     """
 
     registers: dict[str, tuple[Register, bool]]

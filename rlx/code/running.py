@@ -57,7 +57,7 @@ from rlx.ir.types import compute_dtype
 
 __all__ = ["run_code"]
 
-_NOBODY, _SEVERAL = -1, -2
+_NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several items of group g are _OF_GROUP - g
 
 
 def run_code(
@@ -422,17 +422,14 @@ class _Launch:
             seen.append((memory.reader[where], memory.read[where], "read"))
         for other, epoch, did in seen:
             own = self.group[lanes]
-            near = (other >= 0) & (self.group[np.maximum(other, 0)] == own)
+            near = self._group_of(other) == own
             ordered = (near & (epoch < self.epochs[own])) | (epoch < self.met)
-            several = (other == _SEVERAL) & (
-                (epoch >= self.met) & ((memory.array.space != "group") | (epoch >= self.epochs[own]))
-            )
-            meets = ((other >= 0) & (other != lanes) & ~ordered) | several
+            meets = (other != _NOBODY) & (other != lanes) & ~ordered
             if meets.any():
                 at = int(np.argmax(meets))
                 item = lanes[at] % self.items
                 by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
-                which = "the same group" if near[at] or other[at] < 0 else "another group"
+                which = "the same group" if near[at] or other[at] == _SEVERAL else "another group"
                 raise CodeFault(
                     f"{memory.array.name}[{where[1][at]}]: {by} {did} what item {item} of {which} {does}, "
                     "without a barrier in between"
@@ -443,15 +440,21 @@ class _Launch:
             return
         before, epoch = memory.reader[where], memory.read[where]
         own = self.group[lanes]
-        same_group = (before >= 0) & (self.group[np.maximum(before, 0)] == own)
-        fresh = (before == _NOBODY) | (before == lanes) | (epoch < self.met) | (same_group & (epoch < self.epochs[own]))
-        if memory.array.space == "group":
-            fresh |= epoch < self.epochs[own]
-        memory.reader[where] = np.where(fresh, lanes, _SEVERAL)
+        near = self._group_of(before) == own
+        fresh = (before == _NOBODY) | (before == lanes) | (epoch < self.met) | (near & (epoch < self.epochs[own]))
+        several = _OF_GROUP - own
+        readers = np.where(fresh, lanes, np.where(near, several, _SEVERAL))
+        memory.reader[where] = readers
         memory.read[where] = self.epochs[own]
-        # items that read the same element in this statement
-        unlike = memory.reader[where] != lanes
-        memory.reader[tuple(part[unlike] for part in where)] = _SEVERAL
+        # items that read the same element in this statement: first those of one group, then those of several
+        last = memory.reader[where]
+        alike = self._group_of(last) == own
+        for unlike, mark in ((alike & (last != readers), several), (~alike, np.full_like(own, _SEVERAL))):
+            memory.reader[tuple(part[unlike] for part in where)] = mark[unlike]
+
+    def _group_of(self, items: np.ndarray) -> np.ndarray:
+        """The group of each item, or of several items of one group; -1 for others."""
+        return np.where(items >= 0, self.group[np.maximum(items, 0)], np.where(items <= _OF_GROUP, _OF_GROUP - items, -1))
 
     def _update(
         self, reducer: str, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 
@@ -146,7 +146,7 @@ class LoopWriter(ABC):
 
     def _shared(self, array: Array) -> Array:
         """The kernel's array in place of a launch's array of the group."""
-        names = (array.name, *(f"{array.name}_of_{number}" for number in count(2)))
+        names = chain([array.name], (f"{array.name}_of_{number}" for number in count(2)))
         named = (replace(array, name=name) for name in names)
         chosen = next(a for a in named if self.shared.get(a.name, a) == a)
         return self.shared.setdefault(chosen.name, chosen)
