@@ -454,7 +454,8 @@ class _Launch:
 
     def _group_of(self, items: np.ndarray) -> np.ndarray:
         """The group of each item, or of several items of one group; -1 for others."""
-        return np.where(items >= 0, self.group[np.maximum(items, 0)], np.where(items <= _OF_GROUP, _OF_GROUP - items, -1))
+        several = np.where(items <= _OF_GROUP, _OF_GROUP - items, -1)
+        return np.where(items >= 0, self.group[np.maximum(items, 0)], several)
 
     def _update(
         self, reducer: str, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray

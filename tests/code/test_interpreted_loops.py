@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +15,29 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.gpu.limits import LaunchCosts
-from rlx.backends.gpu.steps import Step
+from rlx.code.checking import check_code
 from rlx.code.faults import CodeFault
 from rlx.code.running import run_code
-from rlx.code.tree import Barrier, Block, Exchange, blocks_of, statements_in
+from rlx.code.tree import (
+    Array,
+    Barrier,
+    Block,
+    Coordinate,
+    Declare,
+    Exchange,
+    Expression,
+    ForLoop,
+    FreeLoop,
+    If,
+    Number,
+    Register,
+    Statement,
+    View,
+    Write,
+    blocks_of,
+    index,
+    statements_in,
+)
 from rlx.config import scoped
 
 LIMITS = {
@@ -90,3 +108,111 @@ def test_loops_compute_the_reference_without_races(name: str, limits: str, devic
         ran = check(*of_program(name), DEVICES[device](), LIMITS[limits]).ran
     assert {"one group": "loop", "groups": "loop of groups"}[limits] in ran
     assert not any(kernel.startswith("reference") for kernel in ran), ran
+
+
+# ------------------------------------------------------------------ barriers
+def is_shared(statement: Statement) -> bool:
+    """Whether a statement is a barrier of all groups."""
+    return isinstance(statement, Barrier) and statement.scope == "launch"
+
+
+def without(block: Block, barrier: Barrier) -> Block:
+    """The block without one of its barriers, found by identity, and without the count that it awaits."""
+    made: list[Statement] = []
+    for statement in block:
+        if statement is barrier:
+            made.pop()
+        elif isinstance(statement, If):
+            branches = (without(part, barrier) for part in blocks_of(statement))
+            made.append(If(statement.condition, *branches))
+        elif isinstance(statement, (ForLoop, FreeLoop)):
+            made.append(replace(statement, body=without(statement.body, barrier)))
+        else:
+            made.append(statement)
+    return tuple(made)
+
+
+@pytest.mark.parametrize("device", ["opencl", "sm_90", "gfx942"])
+def test_races_are_found_without_a_barrier_of_the_launch(device: str) -> None:
+    """Each barrier but the last one, at the loop's end, is needed."""
+    plan, inputs = of_program("products until values are small")
+    program = InterpretedProgram(plan, DEVICES[device](), LIMITS["groups"])
+    ((kernel, (start, loop)),) = [(k, steps) for k, steps in program.program.steps.items() if steps[-1].together]
+    *needed, last = filter(is_shared, statements_in(loop.code))
+    assert len(needed) == 4
+    for barrier in needed:
+        program.program.steps[kernel] = [start, replace(loop, code=without(loop.code, barrier))]
+        with pytest.raises(CodeFault, match="without a barrier in between"):
+            program.run(inputs)
+    program.program.steps[kernel] = [start, replace(loop, code=without(loop.code, last))]
+    program.run(inputs)
+
+
+ITEM, GROUP = (Coordinate(np.dtype(np.uint32), of) for of in ("item", "group"))
+BYTES, COUNT = Array("bytes", np.dtype(np.uint8)), Array("count", np.dtype(np.uint32), "device", (1,))
+ALL = Barrier("launch", COUNT, Number(COUNT.dtype, 2))
+
+
+def launched(*statements: Statement) -> np.ndarray:
+    """The bytes that code leaves, of two groups of two items; the first ones count arrivals."""
+    memory = np.zeros(16, np.uint8)
+    view = View(COUNT, BYTES, Number(np.dtype(np.int64), 0))
+    run_code((view, *statements), {"bytes": memory}, groups=2, items=2)
+    return memory
+
+
+def view(name: str, offset: Expression | int, size: int = 4) -> View:
+    """A view of elements of 16 bits."""
+    return View(Array(name, np.dtype(np.uint16), "device", (size,)), BYTES, index(offset, np.dtype(np.int64)))
+
+
+def test_views_are_places_in_bytes_that_exchange() -> None:
+    left, right = view("left", 4, 2), view("right", 8, 2)
+    number = Number(np.dtype(np.uint16), 257)
+    store = If((ITEM + GROUP).equals(0), (Write(left.array, (index(1),), number),))
+    assert launched(left, right, store).nonzero()[0].tolist() == [6, 7]
+    assert launched(left, right, Exchange(left.array, right.array), store).nonzero()[0].tolist() == [10, 11]
+
+
+@pytest.mark.parametrize(("offset", "message"), [(10, "beyond bytes"), (-2, "beyond bytes"), (5, "not aligned")])
+def test_views_stay_within_their_array(offset: int, message: str) -> None:
+    with pytest.raises(CodeFault, match=message):
+        launched(view("x", offset))
+
+
+def test_views_of_the_same_bytes_race() -> None:
+    """Views of different names are told apart by their bytes."""
+    write, read = view("x", 8), Array("y", np.dtype(np.uint32), "device", (2,))
+    start = View(read, BYTES, Number(np.dtype(np.int64), 8))
+    place = GROUP * 2 + ITEM
+    other = Declare(Register(read.dtype, "other"), read[1 - GROUP])
+    begin = write, start, Write(write.array, (place,), Number(np.dtype(np.uint16), 1))
+    with pytest.raises(CodeFault, match="another group reads"):
+        launched(*begin, other)
+    with pytest.raises(CodeFault, match="another group reads"):
+        launched(*begin, Barrier(), other)
+    assert launched(*begin, ALL, other)[0] == 2
+
+
+def test_barriers_of_the_launch_are_for_all_items() -> None:
+    inside = If(GROUP.equals(0), (ALL,))
+    with pytest.raises(CodeFault, match="some of its items do not reach"):
+        launched(inside)
+    with pytest.raises(CodeFault, match="depends on the group"):
+        check_code((inside,))
+    check_code((If(GROUP.equals(0), (Barrier(),)),))
+    with pytest.raises(CodeFault, match="another count of arrivals than 2"):
+        launched(replace(ALL, awaited=Number(COUNT.dtype, 3)))
+
+
+def test_exchanges_are_for_all_items() -> None:
+    left, right = view("left", 4), view("right", 8)
+    swap = Exchange(left.array, right.array)
+    with pytest.raises(CodeFault, match="by some items"):
+        launched(left, right, If(ITEM.equals(0), (swap,)))
+    with pytest.raises(CodeFault, match="depends on the group or"):
+        check_code((left, right, If(ITEM.equals(0), (swap,))))
+    with pytest.raises(CodeFault, match="one is not a view"):
+        check_code((left, swap))
+    with pytest.raises(CodeFault, match="declared twice"):
+        check_code((left, left))
