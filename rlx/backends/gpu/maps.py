@@ -123,7 +123,8 @@ def _vector_code(kernel: Loops, vectors: Sequence[_Vector], width: int, limits: 
     """Each item computes a vector of elements, one by one where the vector is not whole or not aligned."""
     code, position = CodeWriter(), position_dtype(is_wide(kernel, limits))
     part = Register(np.dtype(np.int32), "part")
-    fast = Walk(kernel, code, _VectorPoints({v.access: v.array[part] for v in vectors}), position)
+    loads, stores = ({v.access: v.array[part] for v in vectors if v.written == side} for side in (False, True))
+    fast = Walk(kernel, code, _VectorPoints(loads, stores), position)
     plain = Walk(kernel, code, _Points({}), position)
     inner, points, last = kernel.sizes[-1], math.prod(kernel.sizes), len(kernel.sizes) - 1
     point = code.declare("point", group_number(fast) * limits.group + ITEM)
@@ -162,9 +163,13 @@ def _vector_code(kernel: Loops, vectors: Sequence[_Vector], width: int, limits: 
 class _VectorPoints(_Points):
     """The body of a vector: loads and stores use registers."""
 
+    def __init__(self, loads: dict[Access, Element], stores: dict[Access, Element]) -> None:
+        super().__init__(loads)
+        self.stores = stores
+
     def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store to the item's vector."""
-        walk.code.write(self.elements[store.access], value)
+        walk.code.write(self.stores[store.access], value)
 
 
 def _from_first(walk: Walk, access: Access, first: Register) -> Expression:
