@@ -19,6 +19,7 @@ from rlx.code.tree import (
     Declare,
     Either,
     Element,
+    Exchange,
     Expression,
     ForLoop,
     FragmentProduct,
@@ -29,9 +30,11 @@ from rlx.code.tree import (
     Shuffle,
     Statement,
     VectorRead,
+    View,
     Write,
     children,
     expressions_of,
+    index,
     postorder,
     statements_in,
 )
@@ -39,6 +42,8 @@ from rlx.ir.scalar import ALPHABET
 from rlx.ir.types import dtype_kind
 
 __all__ = ["check_code", "group_bytes"]
+
+_LAUNCH, _GROUP, _ITEM = range(3)  # where values are the same
 
 
 def group_bytes(block: Block) -> int:
@@ -68,17 +73,21 @@ def check_code(block: Block, most_group_bytes: int | None = None) -> None:
     used = group_bytes(block)
     if most_group_bytes is not None and used > most_group_bytes:
         raise CodeFault(f"a group needs {used} bytes of shared memory; the device has {most_group_bytes}")
-    _block(block, _Scope({}, {}, set(), uniform=True))
+    _block(block, _Scope({}, {}, {}))
 
 
 @dataclass
 class _Scope:
-    """Registers and arrays by name, the registers that differ between items, whether all items of a group arrive."""
+    """Registers and arrays by name, how far registers differ, and how far the work-items that arrive here.
+
+    Values and control flow are the same in the launch (`_LAUNCH`, as registers that `varying` does not name), or they
+    differ between groups or between the items of a group.
+    """
 
     registers: dict[str, tuple[Register, bool]]
     arrays: dict[str, Array]
-    varying: set[str]
-    uniform: bool
+    varying: dict[str, int]
+    level: int = _LAUNCH
 
     def declare(self, register: Register, changes: bool) -> None:
         """Add a register, whose name must be new here."""
@@ -86,9 +95,9 @@ class _Scope:
             raise CodeFault(f"{register.name} is declared twice")
         self.registers[register.name] = (register, changes)
 
-    def inside(self, uniform: bool) -> _Scope:
-        """The scope of a block inside a statement."""
-        return _Scope(dict(self.registers), dict(self.arrays), self.varying, self.uniform and uniform)
+    def inside(self, level: int = _LAUNCH) -> _Scope:
+        """The scope of a block inside a statement, which work-items enter or not at this level."""
+        return _Scope(dict(self.registers), dict(self.arrays), self.varying, max(self.level, level))
 
 
 def _block(block: Block, scope: _Scope) -> None:
@@ -120,64 +129,83 @@ def _statement(statement: Statement, scope: _Scope) -> None:
             _for(statement, scope)
         case FreeLoop(body, condition):
             _until_steady(body, scope, condition)
+        case View(array, source) | Exchange(array, source):
+            _view(statement, array, source, scope)
         case If(condition, body, otherwise):
-            uniform = not _varies(condition, scope)
-            before = set(scope.varying)
+            level = _level(condition, scope)
+            before = dict(scope.varying)
             for part in (body, otherwise):
-                _block(part, scope.inside(uniform))
-            if not uniform:  # registers that only some items assign differ afterwards
-                scope.varying |= {s.register.name for s in statements_in(body + otherwise) if isinstance(s, Assign)}
-            scope.varying |= before
-        case Barrier() | FragmentProduct() if not scope.uniform:
+                _block(part, scope.inside(level))
+            for inner in statements_in(body + otherwise):
+                if isinstance(inner, Assign):  # registers that only some items assign differ afterwards
+                    _raise(scope.varying, inner.register.name, level)
+            for name, known in before.items():
+                _raise(scope.varying, name, known)
+        case Barrier("launch") if scope.level > _LAUNCH:
+            raise CodeFault("a barrier of the launch in control flow that depends on the group or the work-item")
+        case Barrier() | FragmentProduct() if scope.level > _GROUP:
             raise CodeFault(f"{type(statement).__name__} in control flow that depends on the work-item")
 
 
+def _view(statement: Statement, array: Array, source: Array, scope: _Scope) -> None:
+    """Declare a view of an array, or check that two views may be exchanged."""
+    if array.space != "device" or source.space != "device":
+        raise CodeFault(f"{array.name} or {source.name} is not in the device's memory")
+    if isinstance(statement, View):
+        if array.name in scope.arrays:
+            raise CodeFault(f"{array.name} is declared twice")
+        scope.arrays[array.name] = array
+    elif scope.arrays.get(array.name) != array or scope.arrays.get(source.name) != source:
+        raise CodeFault(f"{array.name} and {source.name} are exchanged; one is not a view")
+    elif (array.dtype, array.shape) != (source.dtype, source.shape):
+        raise CodeFault(f"{array.name} and {source.name} are exchanged; they have different dtypes or shapes")
+    elif scope.level > _LAUNCH:
+        raise CodeFault("an exchange of views in control flow that depends on the group or the work-item")
+
+
+def _raise(varying: dict[str, int], name: str, level: int) -> None:
+    varying[name] = max(varying.get(name, _LAUNCH), level)
+
+
 def _for(loop: ForLoop, scope: _Scope) -> None:
-    bounds = (loop.start, loop.stop)
-    inner = scope.inside(uniform=True)
+    level = max(_level(index(bound), scope) for bound in (loop.start, loop.stop, loop.step))
+    inner = scope.inside(level)
     inner.declare(loop.index, False)
-    if any(_varies(bound, scope) for bound in bounds):
-        scope.varying.add(loop.index.name)
-        inner.uniform = False
-    else:
-        scope.varying.discard(loop.index.name)
+    scope.varying[loop.index.name] = level
     _twice(loop.body, inner)
 
 
 def _until_steady(body: Block, scope: _Scope, condition: Expression | None) -> None:
     """A loop whose condition may depend on what its body assigns."""
-    uniform = condition is None or not _varies(condition, scope)
-    _twice(body, scope.inside(uniform))
-    if condition is not None and uniform and _varies(condition, scope):
-        _block(body, scope.inside(uniform=False))
+    level = _LAUNCH if condition is None else _level(condition, scope)
+    _twice(body, scope.inside(level))
+    if condition is not None and _level(condition, scope) > level:
+        _block(body, scope.inside(_level(condition, scope)))
 
 
 def _twice(body: Block, scope: _Scope) -> None:
     """Check a loop's body with the registers that differ in its first iteration, then in later ones."""
     for _ in range(2):
-        inner = scope.inside(uniform=True)
-        _block(body, inner)
+        _block(body, scope.inside())
 
 
 def _note(register: Register, value: Expression, scope: _Scope) -> None:
-    if _varies(value, scope) or not scope.uniform:
-        scope.varying.add(register.name)
-    else:
-        scope.varying.discard(register.name)
+    scope.varying[register.name] = max(_level(value, scope), scope.level)
 
 
-def _varies(expression: Expression, scope: _Scope) -> bool:
-    """Whether a value may differ between the items of a group."""
+def _level(expression: Expression, scope: _Scope) -> int:
+    """How far a value may differ."""
+    own = _LAUNCH
     match expression:
         case Coordinate(_, of):
-            return of == "item"
+            return {"item": _ITEM, "group": _GROUP, "groups": _LAUNCH}[of]
         case Register(_, name):
-            return name in scope.varying
+            return scope.varying.get(name, _LAUNCH)
         case Shuffle():
-            return True
-        case Element(_, array) if array.space == "item":
-            return True
-    return any(_varies(child, scope) for child in children(expression))
+            return _ITEM
+        case Element(_, array):
+            own = {"item": _ITEM, "group": _GROUP, "device": _LAUNCH}[array.space]
+    return max([own, *(_level(child, scope) for child in children(expression))])
 
 
 # ------------------------------------------------------------------ expressions

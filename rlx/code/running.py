@@ -30,6 +30,7 @@ from rlx.code.tree import (
     Declare,
     Either,
     Element,
+    Exchange,
     Expression,
     Fence,
     ForLoop,
@@ -47,14 +48,17 @@ from rlx.code.tree import (
     Statement,
     VectorRead,
     VectorWrite,
+    View,
     Write,
 )
+from rlx.code.tree import index as index_of
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import compute_dtype
 
 __all__ = ["run_code"]
 
-_NOBODY, _SEVERAL = -1, -2
+_Places = tuple[np.ndarray, np.ndarray]  # owners, positions
+_NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several items of group g are _OF_GROUP - g
 
 
 def run_code(
@@ -116,8 +120,21 @@ class _Memory:
         return (np.repeat(owner, count), places.reshape(-1)), np.repeat(lanes, count)
 
 
+@dataclass
+class _Place:
+    """Where a view begins, for each item, and how far it extends: bytes of memory."""
+
+    memory: _Memory
+    offset: np.ndarray
+    nbytes: int
+
+
 class _Launch:
-    """The state of all work-items: registers by name, memory by array, and how often each group met at a barrier."""
+    """The state of all work-items: registers by name, memory by array, views, and the time of each group.
+
+    A group's time is how often it met at a barrier. All groups have the same time, later than any before, when the
+    launch meets; `met` is that time, so that every access before it is known to every item.
+    """
 
     def __init__(self, memory: Mapping[str, np.ndarray], groups: int, items: int, vector: int) -> None:
         self.groups, self.items, self.vector = groups, items, vector
@@ -125,6 +142,8 @@ class _Launch:
         self.group = self.lanes // items
         self.registers: dict[str, np.ndarray] = {}
         self.epochs = np.zeros(groups, np.int64)
+        self.met = 0
+        self.views: dict[str, _Place] = {}
         self.memory = {
             name: _Memory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
             for name, values in memory.items()
@@ -165,6 +184,12 @@ class _Launch:
                 self.skipping[-1] |= mask
             case Allocate(array):
                 self._allocate(array)
+            case View():
+                self._view(statement, mask)
+            case Exchange(left, right):
+                if not mask.all():
+                    raise CodeFault(f"{left.name} and {right.name} are exchanged by some items of the launch only")
+                self.views[left.name], self.views[right.name] = self.views[right.name], self.views[left.name]
             case VectorRead(target, array, position):
                 self._allocate(target)
                 self._copy(target, array, position, mask, reads=True)
@@ -172,6 +197,8 @@ class _Launch:
                 self._copy(source, array, position, mask, reads=False)
             case FragmentProduct():
                 self._multiply(statement, mask)
+            case Barrier("launch"):
+                self._meet_all(statement, mask)
             case Barrier():
                 self._meet(mask)
             case Fence() | Comment():
@@ -201,6 +228,7 @@ class _Launch:
         start, stop = (np.broadcast_to(self.value(b, mask), self.lanes.shape) for b in (loop.start, loop.stop))
         index = (stop.astype(np.int64) - 1) if loop.backward else start.astype(np.int64)
         grows = loop.advance == "multiply"
+        step = np.asarray(self.value(index_of(loop.step), mask), np.int64)
         self._enter()
         while True:
             goes_on = index >= start if loop.backward else index >= stop if loop.advance == "divide" else index < stop
@@ -211,9 +239,9 @@ class _Launch:
             self.skipping[-1][:] = False
             self.run(loop.body, active)
             if loop.advance == "add":
-                index = index + (-1 if loop.backward else loop.step)
+                index = index + (-1 if loop.backward else step)
             else:
-                index = index * loop.step if grows else index // loop.step
+                index = index * step if grows else index // step
         self._exit()
 
     def _free(self, body: Block, condition: Expression | None, mask: np.ndarray) -> None:
@@ -269,8 +297,9 @@ class _Launch:
                 return cast(self._read(array, self._place(array, position, mask), mask), dtype)
             case Shuffle():
                 return self._shuffle(expression, mask)
-            case Aligned(_, _, nbytes):
-                return np.asarray(nbytes <= self.vector)
+            case Aligned(_, arrays, nbytes):
+                aligned = [self._begin(array) % nbytes == 0 for array in arrays]
+                return np.all(aligned, 0) & (nbytes <= self.vector)
         raise AssertionError(f"{type(expression).__name__} is not interpreted")
 
     def _decided(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
@@ -322,10 +351,48 @@ class _Launch:
         memory = self.memory[array.name]
         return memory, memory.elements.view(array.dtype) if array.words is not None else memory.elements
 
+    def _view(self, view: View, mask: np.ndarray) -> None:
+        """Where a view begins, from where its source does."""
+        array, source = view.array, self.views.get(view.source.name)
+        offset = np.broadcast_to(self.value(view.offset, mask), self.lanes.shape).astype(np.int64)
+        if source is None:
+            source = _Place(self._found(view.source)[0], np.zeros_like(offset), 0)
+        first = source.offset + np.where(mask, offset, 0)
+        if source.memory.elements.dtype.itemsize != 1:
+            raise CodeFault(f"{array.name} is a view of {view.source.name}, which is not an array of bytes")
+        extent = source.memory.elements.shape[1]
+        if array.nbytes and np.any(mask & ((first < 0) | (first + array.nbytes > extent))):
+            raise CodeFault(f"{array.name} extends beyond {view.source.name}, of {extent} bytes")
+        if np.any(mask & (first % array.dtype.itemsize != 0)):
+            raise CodeFault(f"{array.name} is not aligned to its elements")
+        self.views[array.name] = _Place(source.memory, first, array.nbytes)
+
+    def _begin(self, array: Array) -> np.ndarray:
+        """The byte where an array begins in its memory, for each item."""
+        view = self.views.get(array.name)
+        return np.zeros_like(self.lanes) if view is None else view.offset
+
+    def _cells(
+        self, array: Array, place: np.ndarray, mask: np.ndarray
+    ) -> tuple[_Memory, np.ndarray, _Places, _Places, np.ndarray]:
+        """The memory of elements; the cells that hold them (the bytes, for a view), and their places there; the parts
+        of which accesses are noted, and the item that touches each part."""
+        lanes, view = self.lanes[mask], self.views.get(array.name)
+        if view is None:
+            memory, elements = self._found(array)
+            at = self._owner(array)[mask], place[mask]
+            return memory, elements, at, *memory.parts(array, *at, lanes)
+        size = array.dtype.itemsize
+        cells = (view.offset[mask] + place[mask] * size)[:, None] + np.arange(size)
+        where = np.zeros(cells.size, np.int64), cells.reshape(-1)
+        return view.memory, view.memory.elements, where, where, np.repeat(lanes, size)
+
     def _place(self, array: Array, position: tuple[Expression, ...], mask: np.ndarray) -> np.ndarray:
         """The flat position of an element, within bounds."""
-        _, elements = self._found(array)
-        shape = array.shape if array.space != "device" else (elements.shape[1],)
+        shape = array.shape
+        if array.space == "device":
+            view = self.views.get(array.name)
+            shape = (view.nbytes // array.dtype.itemsize if view else self._found(array)[1].shape[1],)
         flat = np.zeros(self.lanes.shape, np.int64)
         for expression, extent in zip(position, shape, strict=True):
             place = np.broadcast_to(self.value(expression, mask), self.lanes.shape).astype(np.int64)
@@ -342,20 +409,19 @@ class _Launch:
         return self.group if array.space == "group" else self.lanes
 
     def _read(self, array: Array, place: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        memory, elements = self._found(array)
-        owner = self._owner(array)
-        where, lanes = memory.parts(array, owner[mask], place[mask], self.lanes[mask])
+        memory, elements, at, where, lanes = self._cells(array, place, mask)
         if not memory.defined[where].all():
             raise CodeFault(f"{array.name} is read before it is written")
         self._check(memory, where, lanes, "reads")
         self._note_read(memory, where, lanes)
-        return elements[owner, np.where(mask, place, 0)]
+        found = np.zeros(self.lanes.shape, array.dtype)
+        found[mask] = elements[at].view(array.dtype)
+        return found
 
     def _write(self, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
-        memory, elements = self._found(array)
-        at = self._owner(array)[mask], place[mask]
-        where, lanes = memory.parts(array, *at, self.lanes[mask])
+        memory, elements, at, where, lanes = self._cells(array, place, mask)
         value = cast(np.broadcast_to(value, self.lanes.shape)[mask], array.dtype)
+        value = np.ascontiguousarray(value).view(elements.dtype)
         self._check(memory, where, lanes, "writes")
         elements[at] = value
         if array.space != "item" and not np.array_equal(_bits(elements[at]), _bits(value)):
@@ -373,15 +439,14 @@ class _Launch:
             seen.append((memory.reader[where], memory.read[where], "read"))
         for other, epoch, did in seen:
             own = self.group[lanes]
-            near = (other >= 0) & (self.group[np.maximum(other, 0)] == own)
-            ordered = near & (epoch < self.epochs[own])
-            several = (other == _SEVERAL) & ((memory.array.space != "group") | (epoch >= self.epochs[own]))
-            meets = ((other >= 0) & (other != lanes) & ~ordered) | several
+            near = self._group_of(other) == own
+            ordered = (near & (epoch < self.epochs[own])) | (epoch < self.met)
+            meets = (other != _NOBODY) & (other != lanes) & ~ordered
             if meets.any():
                 at = int(np.argmax(meets))
                 item = lanes[at] % self.items
                 by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
-                which = "the same group" if near[at] or other[at] < 0 else "another group"
+                which = "the same group" if near[at] or other[at] == _SEVERAL else "another group"
                 place = where[1][at] * memory.grain // memory.array.dtype.itemsize
                 raise CodeFault(
                     f"{memory.array.name}[{place}]: {by} {did} what item {item} of {which} {does}, "
@@ -393,34 +458,43 @@ class _Launch:
             return
         before, epoch = memory.reader[where], memory.read[where]
         own = self.group[lanes]
-        same_group = (before >= 0) & (self.group[np.maximum(before, 0)] == own)
-        fresh = (before == _NOBODY) | (before == lanes) | (same_group & (epoch < self.epochs[own]))
-        if memory.array.space == "group":
-            fresh |= epoch < self.epochs[own]
-        memory.reader[where] = np.where(fresh, lanes, _SEVERAL)
+        near = self._group_of(before) == own
+        fresh = (before == _NOBODY) | (before == lanes) | (epoch < self.met) | (near & (epoch < self.epochs[own]))
+        several = _OF_GROUP - own
+        readers = np.where(fresh, lanes, np.where(near, several, _SEVERAL))
+        memory.reader[where] = readers
         memory.read[where] = self.epochs[own]
-        # items that read the same element in this statement
-        unlike = memory.reader[where] != lanes
-        memory.reader[tuple(part[unlike] for part in where)] = _SEVERAL
+        # items that read the same element in this statement: first those of one group, then those of several
+        last = memory.reader[where]
+        alike = self._group_of(last) == own
+        for unlike, mark in ((alike & (last != readers), several), (~alike, np.full_like(own, _SEVERAL))):
+            memory.reader[tuple(part[unlike] for part in where)] = mark[unlike]
+
+    def _group_of(self, items: np.ndarray) -> np.ndarray:
+        """The group of each item, or of several items of one group; -1 for others."""
+        several = np.where(items <= _OF_GROUP, _OF_GROUP - items, -1)
+        return np.where(items >= 0, self.group[np.maximum(items, 0)], several)
 
     def _update(
         self, reducer: str, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray
     ) -> None:
         """Combine elements, item by item; other plain accesses of the same elements are races."""
-        memory, elements = self._found(array)
-        where = self._owner(array)[mask], place[mask]
-        self._check(memory, *memory.parts(array, *where, self.lanes[mask]), "reads")
+        memory, elements, at, where, lanes = self._cells(array, place, mask)
+        self._check(memory, where, lanes, "reads")
         combine, wide = reducer_function(reducer), compute_dtype(array.dtype)
         given = np.broadcast_to(value, self.lanes.shape)[mask]
-        for owner, position, number in zip(*where, given, strict=True):
-            held = cast(np.asarray(elements[owner, position]), wide)
-            elements[owner, position] = cast(np.asarray(combine(held, number), wide), array.dtype)
+        owners, positions = (part.reshape(given.size, -1) for part in at)
+        for owner, cells, number in zip(owners, positions, given, strict=True):
+            held = cast(elements[owner, cells].view(array.dtype), wide)
+            result = cast(np.asarray(combine(held, number), wide), array.dtype)
+            elements[owner, cells] = np.ascontiguousarray(result).view(elements.dtype)
 
     def _copy(self, vector: Array, array: Array, position: Expression, mask: np.ndarray, reads: bool) -> None:
         """Elements of a device array from or to an item's vector."""
         (width,) = vector.shape
         first = np.broadcast_to(self.value(position, mask), self.lanes.shape).astype(np.int64)
-        if np.any(mask & (first * array.dtype.itemsize % min(self.vector, width * array.dtype.itemsize) != 0)):
+        size = array.dtype.itemsize
+        if np.any(mask & ((self._begin(array) + first * size) % min(self.vector, width * size) != 0)):
             raise CodeFault(f"a vector of {array.name} is not aligned")
         part = Register(np.dtype(np.int64), "part of a vector")
         for number in range(width):
@@ -438,6 +512,20 @@ class _Launch:
         if np.any(by_group.any(1) & ~by_group.all(1)):
             raise CodeFault("a barrier that some items of a group do not reach")
         self.epochs[by_group.any(1)] += 1
+
+    def _meet_all(self, barrier: Barrier, mask: np.ndarray) -> None:
+        """Count the arrivals of all groups, and compare the count with the one for which items wait."""
+        if not mask.all():
+            raise CodeFault("a barrier of the launch that some of its items do not reach")
+        assert barrier.arrivals is not None and barrier.awaited is not None
+        place = np.zeros_like(self.lanes)
+        _, elements, at, _, _ = self._cells(barrier.arrivals, place, self.lanes == 0)
+        count = elements[at].view(np.uint32) + np.uint32(self.groups)
+        elements[at] = count.view(elements.dtype)
+        if np.any(self.value(barrier.awaited, mask) != count):
+            raise CodeFault(f"a barrier of the launch awaits another count of arrivals than {count[0]}")
+        self.met = int(self.epochs.max()) + 1
+        self.epochs[:] = self.met
 
     def _multiply(self, statement: FragmentProduct, mask: np.ndarray) -> None:
         """Gather each warp's words, multiply, and give each item its sums."""

@@ -16,13 +16,14 @@ from rlx.ir.types import compute_dtype
 
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Comment",
-    "Coordinate", "Declare", "Either", "Element", "Expression", "Fence", "ForLoop", "FragmentProduct", "FreeLoop",
-    "If", "Leave", "Linear", "Number", "Quotient", "Register", "Remainder", "Shuffle", "Skip", "Space", "Statement",
-    "VectorRead", "VectorWrite", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index", "mapped",
-    "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "Fence", "ForLoop", "FragmentProduct",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Shuffle", "Skip",
+    "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
+    "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
+Place = Literal["item", "group", "groups"]
 BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
@@ -102,7 +103,7 @@ class Register(Expression):
 class Coordinate(Expression):
     """A work-item's place in the launch: its number in its group, its group's number, or the number of groups."""
 
-    of: Literal["item", "group", "groups"]
+    of: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +184,10 @@ class Shuffle(Expression):
 class Array:
     """Memory: of the device (a parameter of the kernel), of a group, or of a single work-item.
 
-    shape: the sizes of the dimensions, known for arrays of groups and items. Elements of `device` arrays have one
-    index. `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words: the wider dtype
-    in which the array is declared, and other code reads it; None: its own. vector: whether an item loads and stores its
-    elements at once.
+    shape: the sizes of the dimensions, known for views and for arrays of groups and items. Elements of `device` arrays
+    have one index. `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words: the
+    wider dtype in which the array is declared, and other code reads it; None: its own. vector: whether an item loads
+    and stores its elements at once.
     """
 
     name: str
@@ -207,7 +208,7 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a group's or an item's array."""
+        """Bytes of an array with a shape."""
         size = 1
         for extent in self.shape:
             size *= extent
@@ -296,17 +297,17 @@ class AtomicUpdate(Statement):
 class ForLoop(Statement):
     """A loop over start, start + step, ... below stop; from the last to the first one if it is `backward`.
 
-    threads: whether iterations may run at the same time. unrolled: whether each iteration has its own code.
-    advance: how an index follows from the one before. With "multiply" the loop ends at `stop` as well; with "divide"
-    the index shrinks, and the last one is at least `stop`. reductions: registers into which the loop only combines
-    elements, in any order, with their reducers.
+    step: a positive number; an expression only if the index grows by it. threads: whether iterations may run at the
+    same time. unrolled: whether each iteration has its own code. advance: how an index follows from the one before.
+    With "multiply" the loop ends at `stop` as well; with "divide" the index shrinks, and the last one is at least
+    `stop`. reductions: registers into which the loop only combines elements, in any order, with their reducers.
     """
 
     index: Register
     start: Expression
     stop: Expression
     body: Block
-    step: int = 1
+    step: int | Expression = 1
     backward: bool = False
     threads: bool = False
     unrolled: bool = False
@@ -349,6 +350,23 @@ class Allocate(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class View(Statement):
+    """An array of the device that begins at a byte of another one, and has the dtype and the shape of `array`."""
+
+    array: Array
+    source: Array
+    offset: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Statement):
+    """Two views exchange their places in memory, for all items of the launch."""
+
+    left: Array
+    right: Array
+
+
+@dataclass(frozen=True, slots=True)
 class VectorRead(Statement):
     """Set an item's array to neighbouring elements, which are loaded at once; the array has their alignment."""
 
@@ -383,7 +401,15 @@ class FragmentProduct(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Statement):
-    """All items of a group arrive here before any of them continues; they see each other's writes."""
+    """All items of a group, or of the launch, arrive here before any continues; they see each other's writes.
+
+    arrivals: for a launch, the array whose first element counts the groups that arrive, modulo 2**32. awaited: the
+    count with which groups continue.
+    """
+
+    scope: Literal["group", "launch"] = "group"
+    arrivals: Array | None = None
+    awaited: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,12 @@ class CodeWriter:
 
     @contextmanager
     def loop(
-        self, register: Register, start: Expression | int, stop: Expression | int, step: int = 1, **how: Any
+        self,
+        register: Register,
+        start: Expression | int,
+        stop: Expression | int,
+        step: Expression | int = 1,
+        **how: Any,
     ) -> Generator[None]:
         """The body of a `ForLoop`, which has the attributes in `how`."""
         first, last = (index(bound, register.dtype) for bound in (start, stop))

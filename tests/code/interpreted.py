@@ -38,11 +38,11 @@ class InterpretedProgram:
             self.ran[f"reference: {type(kernel).__name__}"] += 1
             run_kernel(kernel, memory, run)
             return
-        scratch = {b: _own_memory(b) for step in steps for b in step.arrays if b not in memory}
+        scratch = {b: _of_kernel(b) for step in steps for b in step.arrays if b not in memory}
         for step in steps:
             self.ran[step.strategy] += 1
             arrays = {
-                parameter.name: _flat(memory.get(buffer, scratch.get(buffer)))
+                parameter.name: _flat(memory.get(buffer, scratch.get(buffer)), parameter.dtype)
                 for parameter, buffer in zip(step.parameters, step.arrays, strict=True)
             }
             if step.groups:
@@ -53,11 +53,11 @@ class InterpretedProgram:
         run_code(step.code, arrays, step.groups, step.items)
 
 
-def _own_memory(buffer: Buffer) -> np.ndarray:
-    """Scratch memory of a kernel, or its table."""
-    return buffer.elements if buffer.role == "constant" else np.zeros(buffer.size, buffer.dtype)
+def _of_kernel(buffer: Buffer) -> np.ndarray:
+    """Memory that is in no plan, or a constant of a loop's body."""
+    return buffer.elements.copy() if buffer.role == "constant" else np.zeros(buffer.size, buffer.dtype)
 
 
-def _flat(array: np.ndarray) -> np.ndarray:
-    """The real elements of an array."""
-    return array.view(element_dtype(array.dtype))
+def _flat(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The real elements of an array, or its bytes, as the parameter of a kernel has them."""
+    return array.view(np.uint8 if dtype == np.uint8 else element_dtype(array.dtype))

@@ -60,14 +60,14 @@ C_KEYWORDS = frozenset(_KEYWORDS.split())
 _LEAST_TILED = (4, 8, 8)
 
 
-def counted(loop: ForLoop, kind: str, start: str, stop: str) -> str:
+def counted(loop: ForLoop, kind: str, start: str, stop: str, step: str) -> str:
     """The head of a for loop with an index of type `kind`."""
-    name, step = loop.index.name, loop.step
+    name = loop.index.name
     if loop.backward:
         return f"for ({kind} {name} = {stop} - 1; {name} >= {start}; --{name}) {{"
     if loop.advance == "divide":
         return f"for ({kind} {name} = {start}; {name} >= {stop}; {name} /= {step}) {{"
-    change = f"{name} *= {step}" if loop.advance == "multiply" else f"++{name}" if step == 1 else f"{name} += {step}"
+    change = f"{name} *= {step}" if loop.advance == "multiply" else f"++{name}" if step == "1" else f"{name} += {step}"
     return f"for ({kind} {name} = {start}; {name} < {stop}; {change}) {{"
 
 
@@ -110,11 +110,11 @@ class CDialect(Dialect):
         """for."""
         return f"for (int64_t {index} = {start}; {index} < {stop}; ++{index}) {{"
 
-    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; with an OpenMP pragma that allows reordered float sums, if it has an effect."""
         reductions = loop.reductions
         reordered = reductions and all(r in ("add", "mul") and v.dtype.kind == "f" for v, r in reductions)
-        head = counted(loop, register_type(loop.index.dtype), start, stop)
+        head = counted(loop, register_type(loop.index.dtype), start, stop, step)
         if not reordered:
             return (head,)
         clauses = " ".join(f"reduction({'+' if r == 'add' else '*'}:{v.name})" for v, r in reductions)

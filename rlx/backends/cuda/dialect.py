@@ -169,7 +169,7 @@ class CudaDialect(DeviceDialect):
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
         """cuBLASLt takes the product if `products` does, but not inside a launch."""
         epilogue = epilogue_of(fused, self.excess_precision)
-        if self.turn or self.products is None or (epilogue is None and fused.reader is not None):
+        if self.shared_launch or self.products is None or (epilogue is None and fused.reader is not None):
             return None
         found = LibraryProduct("cuBLASLt", fused.contract, epilogue, fused.reader)
         return found if self.products(found) else None
@@ -205,7 +205,7 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
         """An unmangled name, and launch bounds for groups of this size."""
         return f'extern "C" __global__ void __launch_bounds__({items}{f", {roomy}" if roomy else ""})'
 
-    def launched_group(self) -> str:
+    def group_number(self) -> str:
         """blockIdx."""
         return "blockIdx.x"
 

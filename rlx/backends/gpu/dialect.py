@@ -31,8 +31,8 @@ class DeviceDialect(CDialect):
     """C for a device. For each array, a kernel takes its memory and the byte offset where the array begins.
 
     Positions have 32 bits if that is enough (`positions`): devices divide and multiply wider numbers slowly.
-    shuffles: whether the items of a warp can read each other's registers. turn: the variable that holds the index of
-    the current group if launched groups process several groups in a loop (`turns`); empty otherwise.
+    shuffles: whether the items of a warp can read each other's registers. shared_launch: whether the kernels written
+    now become parts of one launch (`sharing_launch`).
     """
 
     device: ClassVar[str]  # the device that compiles it
@@ -46,7 +46,7 @@ class DeviceDialect(CDialect):
         super().__init__()
         self.shuffles = shuffles
         self.wide = True
-        self.turn = ""
+        self.shared_launch = False
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
 
@@ -64,12 +64,8 @@ class DeviceDialect(CDialect):
         return (f"{self.unroll} {count}", loop)
 
     @abstractmethod
-    def launched_group(self) -> str:
-        """The index of the work-item's group among the launched groups."""
-
     def group_number(self) -> str:
-        """The index of the group whose work the work-item does."""
-        return self.turn or self.launched_group()
+        """The index of the work-item's group."""
 
     @abstractmethod
     def number_in_group(self) -> str:
@@ -217,16 +213,13 @@ class DeviceDialect(CDialect):
         self.wide = before
 
     @contextmanager
-    def turns(self, number: str) -> Generator[None]:
-        """Within this context, launched groups process several groups in a loop; `number` is the current group's index.
-
-        No library computes anything there.
-        """
-        before, self.turn = self.turn, number
+    def sharing_launch(self) -> Generator[None]:
+        """Within this context, kernels become parts of one launch: they have whole groups, and no library runs any."""
+        before, self.shared_launch = self.shared_launch, True
         try:
             yield
         finally:
-            self.turn = before
+            self.shared_launch = before
 
     @property
     def position_type(self) -> str:
@@ -242,9 +235,9 @@ class DeviceDialect(CDialect):
         """A for loop over positions of the device's index type."""
         return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
 
-    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
-        head = counted(loop, register_type(loop.index.dtype), start, stop)
+        head = counted(loop, register_type(loop.index.dtype), start, stop, step)
         return (self.unroll, head) if loop.unrolled else (head,)
 
     def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
@@ -252,6 +245,33 @@ class DeviceDialect(CDialect):
         if of == "item":
             return self.number_in_group()
         return f"({register_type(dtype)}){self.group_number() if of == 'group' else self.group_count()}"
+
+    def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
+        """The first item of each group counts its arrival and watches the count, which may wrap around."""
+        return (
+            self.barrier(),
+            self.condition(f"{self.number_in_group()} == 0"),
+            f"    {self.fence()}",
+            f"    {self.atomic('add', np.dtype(np.uint32), arrivals, '1u')}",
+            f"    while ((int32_t)({self.watched(arrivals)} - {awaited}) < 0) {{ }}",
+            f"    {self.fence()}",
+            self.block_end,
+            self.barrier(),
+        )
+
+    def _pointer(self, dtype: np.dtype) -> str:
+        """The type of pointers to elements of the device's memory."""
+        return f"{self.global_space} {memory_type(dtype)} *".strip()
+
+    def view(self, array: Array, source: str, offset: str) -> str:
+        """A pointer."""
+        kind = self._pointer(array.dtype)
+        place = source if offset == "0" else f"({source} + {offset})"
+        return f"{kind}{array.name} = ({kind}){place};"
+
+    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
+        """Swap through a third pointer."""
+        return (f"{{ {self._pointer(dtype)}const held = {left}; {left} = {right}; {right} = held; }}",)
 
     def array(self, array: Array) -> str:
         """A declaration."""

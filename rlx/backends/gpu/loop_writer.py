@@ -1,7 +1,7 @@
-"""Loops as statements of one kernel: a subclass decides which items run their steps.
+"""Loops as the code of one kernel: a subclass decides which items run their steps.
 
-Carries swap buffers by pointers. After a barrier all items read each value that decides control flow (a condition, a
-branch's index), so that they take the same path.
+Carries exchange their places in memory. After a barrier all items read each value that decides control flow (a
+condition, a branch's index), so that they take the same path.
 """
 
 from __future__ import annotations
@@ -9,33 +9,75 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.loops.lines import Lines
+from rlx.backends.gpu.steps import Step, code_step
+from rlx.backends.loops.dialect import Parameter
+from rlx.code.binding import Places, bound
+from rlx.code.tree import (
+    Allocate,
+    Apply,
+    Array,
+    Barrier,
+    Block,
+    Exchange,
+    Expression,
+    Leave,
+    Number,
+    Register,
+    View,
+)
+from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of, nested_plans
+from rlx.ir.types import element_dtype
 
-__all__ = ["BYTE", "LoopWriter"]
+__all__ = ["BYTE", "Address", "LoopWriter"]
 
 BYTE = np.dtype(np.uint8)
-_WORDS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
+_BOOL, _INT32, _INT64 = (np.dtype(name) for name in ("bool", "int32", "int64"))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A byte of an array of bytes."""
+
+    array: Array
+    offset: Expression = Number(_INT64, 0)
+
+    def __add__(self, nbytes: Expression | int) -> Address:
+        return Address(self.array, self.offset + nbytes)
 
 
 class LoopWriter(ABC):
-    """The statements of a loop's kernel; `names` are the arrays that it takes, as bytes."""
+    """The code of a loop's kernel; `names` are the arrays that it takes, as bytes.
+
+    addresses: of each buffer. pointers: the two addresses that a carry's views have in turn, by the views' names.
+    ranges: the smallest and the largest value of the loops' indices. shared: the group's arrays.
+    """
 
     def __init__(self, kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> None:
         self.limits = limits
         self.dialect = dialect
-        self.lines = Lines(dialect)
+        self.code = CodeWriter()
         constants = [b for plan in nested_plans(kernel) for b in constants_of(plan)]
         self.names: dict[Buffer, str] = {}
+        self.addresses: dict[Buffer, Address] = {}
         for buffer in (*kernel.reads, *kernel.writes, *constants):
-            self.array(buffer)
-        self.pointers: dict[Buffer, str] = dict(self.names)  # the address of each buffer
+            self.addresses[buffer] = self.parameter(buffer)
+        self.pointers: dict[str, tuple[Address, Address]] = {}
+        self.ranges: dict[Register, tuple[int, int]] = {}
+        self.shared: dict[str, Array] = {}
         self._count = 0
+
+    @property
+    @abstractmethod
+    def items(self) -> tuple[Expression, Expression]:
+        """The index of an item among all that run the loop, and the number of items."""
 
     @abstractmethod
     def barrier(self) -> None:
@@ -46,55 +88,92 @@ class LoopWriter(ABC):
         """Make the writes so far visible to all items that run the loop."""
 
     @abstractmethod
-    def item(self) -> tuple[str, str]:
-        """The index of an item among all that run the loop, and the number of items."""
-
-    @abstractmethod
     def work(self, kernel: Kernel) -> None:
-        """The statements of a kernel without inner plans; its writes may be visible only after `settle`."""
+        """The code of a kernel without inner plans; its writes may be visible only after `settle`."""
 
-    def array(self, buffer: Buffer) -> str:
-        """The name of an array that the kernel takes."""
-        return self.names.setdefault(buffer, f"m{len(self.names)}")
+    # ------------------------------------------------------------------ memory
+    def parameter(self, buffer: Buffer) -> Address:
+        """The memory of a buffer that the kernel takes."""
+        return Address(Array(self.names.setdefault(buffer, f"m{len(self.names)}"), BYTE))
 
-    def scratch(self, nbytes: int) -> str:
+    def scratch(self, nbytes: int) -> Address:
         """Allocate memory that belongs to the kernel."""
-        return self.array(Buffer(BYTE, max(nbytes, 1)))
+        return self.parameter(Buffer(BYTE, max(nbytes, 1)))
+
+    def address(self, buffer: Buffer) -> Address:
+        """The address of a buffer; a buffer that is not in a plan belongs to the kernel."""
+        return self.addresses.get(buffer) or self.parameter(buffer)
 
     def new(self, name: str) -> str:
         """A new name."""
         self._count += 1
-        return f"{name}{self._count}"
+        return f"{name}_{self._count}"
 
-    def pointer(self, expression: str) -> str:
-        """Declare a variable for an address."""
-        name = self.new("p")
-        self.lines.add(f"{self.dialect.global_space} uint8_t *{name} = {expression};".lstrip())
-        return name
+    def view(self, name: str, address: Address, dtype: np.dtype, nbytes: int) -> Array:
+        """Declare an array of elements at an address."""
+        array = Array(self.new(name), dtype, "device", (nbytes // dtype.itemsize,))
+        self.code.add(View(array, address.array, address.offset))
+        return array
 
-    def copy(self, target: str, source: str, buffer: Buffer) -> None:
-        """Declare a loop of all items over the elements of a buffer."""
-        size = buffer.dtype.itemsize // (2 if buffer.dtype.kind == "c" else 1)
-        space, (item, items) = self.dialect.global_space, self.item()
-        kinds = [f"({space} {const}{_WORDS[size]} *)".replace("( ", "(") for const in ("", "const ")]
-        move = f"({kinds[0]}{target})[i] = ({kinds[1]}{source})[i];"
-        self.lines.add(f"for (int64_t i = {item}; i < {buffer.nbytes // size}; i += {items}) {move}")
+    def copy(self, target: Address, source: Address, buffer: Buffer) -> None:
+        """A loop of all items over the elements of a buffer."""
+        word = np.dtype(f"uint{8 * element_dtype(buffer.dtype).itemsize}")
+        to, given = (self.view(name, at, word, buffer.nbytes) for name, at in (("to", target), ("given", source)))
+        place, (item, items) = Register(_INT64, self.new("place")), self.items
+        with self.code.loop(place, item, buffer.nbytes // word.itemsize, items):
+            self.code.write(to[place], given[place])
+
+    def bound_code(
+        self, parameters: Sequence[Parameter], buffers: Sequence[Buffer], block: Block, places: Places
+    ) -> list[Array]:
+        """The code of a launch, on views of its buffers and as if run at other places. Returns the views.
+
+        Its group's arrays become the kernel's: those with equal names, dtypes and shapes share memory.
+        """
+        views = [
+            self.view(parameter.name, self.address(buffer), element_dtype(parameter.dtype), buffer.nbytes)
+            for parameter, buffer in zip(parameters, buffers, strict=True)
+        ]
+        names = {parameter.name: view.name for parameter, view in zip(parameters, views, strict=True)}
+        rest = []
+        for statement in block:
+            if isinstance(statement, Allocate) and statement.array.space == "group":
+                names[statement.array.name] = self._shared(statement.array).name
+            else:
+                rest.append(statement)
+        self.code.add(*bound(tuple(rest), names, places))
+        return views
+
+    def _shared(self, array: Array) -> Array:
+        """The kernel's array in place of a launch's array of the group."""
+        names = chain([array.name], (f"{array.name}_of_{number}" for number in count(2)))
+        named = (replace(array, name=name) for name in names)
+        chosen = next(a for a in named if self.shared.get(a.name, a) == a)
+        return self.shared.setdefault(chosen.name, chosen)
+
+    def step(self, label: str, strategy: str, groups: int, roomy: int = 0) -> Step:
+        """The launch of the whole code."""
+        parameters = [Parameter(name, BYTE, True) for name in self.names.values()]
+        block = (*map(Allocate, self.shared.values()), *self.code.block)
+        return code_step(
+            label, strategy, self.dialect, parameters, [*self.names], block, groups, self.limits.group, roomy=roomy
+        )
 
     # ------------------------------------------------------------------ plans
-    def plan(self, plan: Plan, given: Mapping[Buffer, str]) -> None:
-        """The statements of a plan's kernels, given the addresses of its inputs and outputs."""
-        before = self.pointers
-        self.pointers = {**before, **given}
+    def plan(self, plan: Plan, given: Mapping[Buffer, Address]) -> None:
+        """The code of a plan's kernels, given the addresses of its inputs and outputs."""
+        before = self.addresses
+        self.addresses = {**before, **given}
         if plan.arena:
             arena = self.scratch(plan.arena)
-            self.pointers |= {b: f"({arena} + {at})" for b, at in plan.offsets.items()}
+            self.addresses |= {b: arena + at for b, at in plan.offsets.items()}
         for kernel in plan.kernels:
             self.kernel(kernel)
         self.settle()
-        self.pointers = before
+        self.addresses = before
 
     def kernel(self, kernel: Kernel) -> None:
-        """The statements of a kernel."""
+        """The code of a kernel."""
         if not isinstance(kernel, (Scan, While, Branch)):
             self.work(kernel)
             return
@@ -110,90 +189,96 @@ class LoopWriter(ABC):
 
     def tiles(self, kernel: RowTiles) -> None:
         """The kernels of row tiles, one after the other."""
-        self.pointers |= {b: self.scratch(b.nbytes) for b in kernel.local}
+        self.addresses |= {b: self.scratch(b.nbytes) for b in kernel.local}
         for inner in kernel.kernels:
             self.kernel(inner)
 
     # ------------------------------------------------------------------ loops
-    def _carries(self, kernel: Scan | While) -> tuple[list[str], list[str]]:
-        current, following = [], []
+    def _carries(self, kernel: Scan | While) -> tuple[list[Address], list[Address]]:
+        """The current carries and the following ones: views that `_exchange` swaps, but for carries in place."""
+        current, following, copied = [], [], False
         for number, (initial, final) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
-            target, source = self.pointers[final], self.pointers[initial]
+            target = self.addresses[final]
             if initial is not final:
-                self.copy(target, source, final)
-            current.append(self.pointer(target))
-            following.append(
-                current[-1] if number in kernel.in_place else self.pointer(self.scratch(final.nbytes))
-            )
-        if any(initial is not final for initial, final in zip(kernel.initial, kernel.final, strict=True)):
+                copied = True
+                self.copy(target, self.addresses[initial], final)
+            if number in kernel.in_place:
+                current.append(target)
+                following.append(target)
+                continue
+            places = target, self.scratch(final.nbytes)
+            now, after = (self.view("carry", place, BYTE, final.nbytes) for place in places)
+            self.pointers |= {now.name: places, after.name: places}
+            current.append(Address(now))
+            following.append(Address(after))
+        if copied:
             self.barrier()
         return current, following
 
-    def _exchange(self, current: Sequence[str], following: Sequence[str]) -> None:
+    def _exchange(self, current: Sequence[Address], following: Sequence[Address]) -> None:
         for now, after in zip(current, following, strict=True):
             if now != after:
-                kind = f"{self.dialect.global_space} uint8_t *".lstrip()
-                self.lines.add(f"{{ {kind}held = {now}; {now} = {after}; {after} = held; }}")
+                self.code.add(Exchange(now.array, after.array))
 
-    def _finish(self, kernel: Scan | While, current: Sequence[str], following: Sequence[str]) -> None:
+    def _finish(self, kernel: Scan | While, current: Sequence[Address], following: Sequence[Address]) -> None:
+        """Copy carries that are not in their final places after an odd number of steps."""
         for buffer, now, after in zip(kernel.final, current, following, strict=True):
             if now != after:
-                with self.lines.block(self.dialect.condition(f"{now} != {self.pointers[buffer]}")):
-                    self.copy(self.pointers[buffer], now, buffer)
+                self.copy(self.addresses[buffer], now, buffer)
 
     def scan(self, kernel: Scan) -> None:
         """A loop over slices."""
         body, constants, carries = kernel.body, len(kernel.constants), len(kernel.initial)
         current, following = self._carries(kernel)
-        step = self.new("step")
-        first, test, move = (kernel.length - 1, f"{step} >= 0", f"--{step}")
-        if not kernel.reverse:
-            first, test, move = (0, f"{step} < {kernel.length}", f"++{step}")
-        with self.lines.block(f"for (int64_t {step} = {first}; {test}; {move}) {{"):
-            given = [*(self.pointers[b] for b in kernel.constants), *current]
+        step = Register(_INT64, self.new("step"))
+        self.ranges[step] = (0, max(kernel.length - 1, 0))
+        with self.code.loop(step, 0, kernel.length, backward=kernel.reverse):
+            given = [*(self.addresses[b] for b in kernel.constants), *current]
             slices = [(body.inputs[constants + carries :], kernel.xs), (body.outputs[carries:], kernel.ys)]
             xs, ys = (
-                [f"({self.pointers[whole]} + {step} * {part.nbytes})" for part, whole in zip(*pair, strict=True)]
+                [self.addresses[whole] + step * part.nbytes for part, whole in zip(*pair, strict=True)]
                 for pair in slices
             )
             places = (*zip(body.inputs, [*given, *xs], strict=True), *zip(body.outputs, [*following, *ys], strict=True))
             self.plan(body, dict(places))
             self._exchange(current, following)
-        self._finish(kernel, current, following)
+        if kernel.length % 2:
+            self._finish(kernel, current, following)
 
     def while_loop(self, kernel: While) -> None:
         """A while loop."""
         current, following = self._carries(kernel)
-        flag = self.scratch(1)
+        place, code = self.scratch(1), self.code
+        flag = self.view("flag", place, _BOOL, 1)
+        odd = code.declare(self.new("odd"), Number(_BOOL, False), changes=True)
         asked, stepped = (
-            [self.pointers[b] for b in side] for side in (kernel.condition_constants, kernel.body_constants)
+            [self.addresses[b] for b in side] for side in (kernel.condition_constants, kernel.body_constants)
         )
-        with self.lines.block(self.dialect.endless_loop()):
+        with code.free_loop():
             given = dict(zip(kernel.condition.inputs, [*asked, *current], strict=True))
-            self.plan(kernel.condition, given | {kernel.condition.outputs[0]: flag})
-            goes_on = self.new("goes_on")
-            self.lines.add(f"const bool {goes_on} = {flag}[0] != 0;")
-            if not kernel.body.kernels:  # a body with kernels has barriers before the next condition is written
-                self.barrier()
-            self.lines.add(f"if (!{goes_on}) break;")
+            self.plan(kernel.condition, given | {kernel.condition.outputs[0]: place})
+            goes_on = code.declare(self.new("goes_on"), flag[0])
+            before = len(code.block)
+            with code.when(Apply(_BOOL, "not", (goes_on,))):
+                code.add(Leave())
             given = dict(zip(kernel.body.inputs, [*stepped, *current], strict=True))
             self.plan(kernel.body, given | dict(zip(kernel.body.outputs, following, strict=True)))
+            if not any(isinstance(s, Barrier) for s in code.block[before:]):  # all read the flag before it changes
+                self.barrier()
             self._exchange(current, following)
-        self._finish(kernel, current, following)
+            code.assign(odd, Apply(_BOOL, "not", (odd,)))
+        with code.when(odd):
+            self._finish(kernel, current, following)
 
     def branch(self, kernel: Branch) -> None:
         """The branch of an index, clamped to the first and the last branch."""
-        places = [self.pointers[b] for b in (*kernel.inputs, *kernel.outputs)]
-        which, kind = self.new("which"), f"{self.dialect.global_space} const int32_t *".lstrip()
-        self.lines.add(f"const int {which} = *({kind}){self.pointers[kernel.index]};")
+        places = [self.addresses[b] for b in (*kernel.inputs, *kernel.outputs)]
+        number = self.view("index", self.addresses[kernel.index], _INT32, _INT32.itemsize)
+        which = self.code.declare(self.new("which"), number[0])
+        *others, last = kernel.branches
         with ExitStack() as nest:
-            for number, plan in enumerate(kernel.branches):
-                last = number == len(kernel.branches) - 1
-                if not last:
-                    nest_block = self.lines.block(self.dialect.condition(f"{which} <= {number}"))
-                else:
-                    nest_block = self.lines.block("{")
-                with nest_block:
+            for position, plan in enumerate(others):
+                with self.code.when(which <= position):
                     self.plan(plan, dict(zip((*plan.inputs, *plan.outputs), places, strict=True)))
-                if not last:
-                    nest.enter_context(self.lines.block(self.dialect.otherwise()))
+                nest.enter_context(self.code.otherwise())
+            self.plan(last, dict(zip((*last.inputs, *last.outputs), places, strict=True)))

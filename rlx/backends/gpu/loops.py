@@ -11,22 +11,17 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 
-import numpy as np
-
-from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, GridMapping, grid_of, open_point, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.loop_writer import BYTE, LoopWriter
+from rlx.backends.gpu.loop_writer import LoopWriter
 from rlx.backends.gpu.products import is_mixed
-from rlx.backends.gpu.steps import Step, is_wide, position_dtype, step_of
+from rlx.backends.gpu.steps import Step, arrays_of, is_wide, position_dtype
 from rlx.backends.gpu.together import NotTogetherError, steps_together
 from rlx.backends.loops.decompose import contract_as_loops
-from rlx.backends.loops.dialect import Parameter
-from rlx.backends.loops.printing import printed
 from rlx.backends.loops.walk import Walk, kernel_code, kernel_parameters
-from rlx.code.inlining import inlined
-from rlx.code.tree import Register
+from rlx.code.checking import group_bytes
+from rlx.code.tree import Allocate, Barrier, Expression, Register, index
 from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, RowTiles, Scan, While, nested_plans
 
 __all__ = ["host_loop_reason", "loop_steps"]
@@ -62,10 +57,8 @@ def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDial
         return None
     writer = _OfOneGroup(kernel, limits, dialect)
     writer.kernel(kernel)
-    parameters = [Parameter(name, BYTE, True) for name in writer.names.values()]
-    shared = [dialect.group_array(name, dtype, limits.group) for name, dtype in writer.shared.items()]
-    body = [*shared, *writer.lines.text]
-    return step_of(kernel.label or "loop", "loop", dialect, parameters, [*writer.names], body, 1, limits.group)
+    step = writer.step(kernel.label or "loop", "loop", 1)
+    return step if group_bytes(step.code) <= limits.group_bytes else None
 
 
 def _work(plan: Plan, dialect: DeviceDialect) -> float:
@@ -87,25 +80,22 @@ def _work(plan: Plan, dialect: DeviceDialect) -> float:
 
 
 class _OfOneGroup(LoopWriter):
-    """The statements of a kernel that one group runs."""
+    """The code of a kernel that one group runs."""
 
-    def __init__(self, kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> None:
-        super().__init__(kernel, limits, dialect)
-        self.shared: dict[str, np.dtype] = {}  # arrays of the group's memory
+    @property
+    def items(self) -> tuple[Expression, Expression]:
+        """The item's index in the group, and the group's size."""
+        return ITEM, index(self.limits.group)
 
     def barrier(self) -> None:
         """A barrier of the group."""
-        self.lines.add(self.dialect.barrier())
+        self.code.add(Barrier())
 
     def settle(self) -> None:
         """Nothing to do: each nest ends with a barrier."""
 
-    def item(self) -> tuple[str, str]:
-        """The item's index in the group, and the group's size."""
-        return self.dialect.number_in_group(), str(self.limits.group)
-
     def work(self, kernel: Kernel) -> None:
-        """The statements of one nest or of several, each followed by a barrier."""
+        """The code of one nest or of several, each followed by a barrier."""
         match kernel:
             case Loops() | Contract():
                 self.nest(kernel if isinstance(kernel, Loops) else contract_as_loops(kernel))
@@ -117,22 +107,13 @@ class _OfOneGroup(LoopWriter):
 
     def nest(self, kernel: Loops) -> None:
         """A nest whose points or rows are shared by the items."""
-        grid = grid_of(kernel, self.limits, self.dialect)
-        reduces = {f"r{n}": i.dtype for n, i in enumerate(grid.kernel.instructions) if i.op == "reduce"}
-        fits = all(self.shared.get(name, dtype) == dtype for name, dtype in reduces.items())
-        alone = grid.lanes == 1 or grid.points >= self.limits.group or not fits
-        grid = replace(grid, lanes=1 if alone else self.limits.group)
-        if not alone:
-            self.shared |= reduces
-        with self.lines.block("{"):
-            arrays = dict.fromkeys(kernel.operands)
-            for parameter, buffer in zip(kernel_parameters(kernel), arrays, strict=True):
-                constant = "" if parameter.written else "const "
-                kind = f"{self.dialect.global_space} {constant}{memory_type(parameter.dtype)} *".lstrip()
-                self.lines.add(f"{kind}{parameter.name} = ({kind}){self.pointers[buffer]};")
-            mapping = _OneGroup(grid, self.limits, self.limits.group, self.dialect.shuffles)
-            code = kernel_code(grid.kernel, mapping, position_dtype(is_wide(kernel, self.limits)))
-            self.lines.add(*printed(inlined(code), self.dialect))
+        group, grid = self.limits.group, grid_of(kernel, self.limits, self.dialect)
+        grid = replace(grid, lanes=1 if grid.lanes == 1 or grid.points >= group else group)
+        mapping = _OneGroup(grid, self.limits, group, self.dialect.shuffles)
+        reduced = [(n, i.dtype) for n, i in enumerate(grid.kernel.instructions) if i.op == "reduce" and grid.lanes > 1]
+        arrays = [mapping.group_array(Register(dtype, f"r{number}")) for number, dtype in reduced]
+        code = kernel_code(grid.kernel, mapping, position_dtype(is_wide(kernel, self.limits)))
+        self.bound_code(kernel_parameters(kernel), arrays_of(kernel), (*map(Allocate, arrays), *code), {})
 
 
 class _OneGroup(GridMapping):

@@ -29,7 +29,7 @@ def sort_steps(kernel: Sort, limits: Limits, dialect: DeviceDialect) -> list[Ste
         return []
     size = min(1 << (kernel.length - 1).bit_length(), limits.sorted_row)
     parts = ceiling(kernel.length, size)
-    items = limits.group if dialect.turn else max(1, min(limits.group, size // 2))
+    items = limits.group if dialect.shared_launch else max(1, min(limits.group, size // 2))
     first, second = (Buffer(_INT32, kernel.rows * kernel.length, name=name) for name in ("order", "merged"))
     position = position_dtype(limits.wide or kernel.rows * kernel.length >= 1 << 30)
     steps = [_sorted_parts(kernel, first, size, parts, items, position, dialect)]

@@ -8,30 +8,29 @@ around, since no group is more than one barrier ahead of another.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 
-from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.loop_writer import BYTE, LoopWriter
+from rlx.backends.gpu.loop_writer import Address, LoopWriter
 from rlx.backends.gpu.mapping import steps_of
-from rlx.backends.gpu.steps import Step, cleared, step_of
-from rlx.backends.loops.dialect import Parameter
+from rlx.backends.gpu.steps import Step, cleared
 from rlx.backends.loops.program import host_reason
+from rlx.code.binding import Places
+from rlx.code.checking import group_bytes
+from rlx.code.tree import Apply, Barrier, Coordinate, Expression, Linear, Number, Register
 from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Library, Loops, Plan, RowTiles, Scan, While, nested_plans
 
 __all__ = ["LoopOfGroups", "NotTogetherError", "steps_together"]
 
-_UINT32 = np.dtype(np.uint32)
+_UINT32, _INT64 = np.dtype(np.uint32), np.dtype(np.int64)
+_GROUPS = Coordinate(_UINT32, "groups")
 _MOST_ARRAYS = 240  # 16 bytes each, of the 4096 that every CUDA launch can take
 _OF_PRODUCTS = 16  # iterations of products in the time of one that moves values: some 12 bytes against two operations
 _AT_ONCE = 2  # groups of a multiprocessor: without a bound, compilers spill registers to run more
-_DECLARED = re.compile(r"(?P<kind>\w+) (?P<name>\w+)(?P<sizes>(\[[\d +]+\])+);")
 
 
 class NotTogetherError(Exception):
@@ -48,21 +47,16 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
         limits = replace(limits, warp=limits.group)
     counter = Buffer(_UINT32, 1, name="arrivals")
     writer = LoopOfGroups(kernel, limits, dialect, counter)
-    with dialect.turns("group_turn"):
+    with dialect.sharing_launch():
         writer.kernel(kernel)
     if not _is_worth_it(kernel, writer.phases, limits):
         raise NotTogetherError("its launches cost less than barriers")
     if len(writer.names) > _MOST_ARRAYS:
         raise NotTogetherError("it has more arrays than a launch takes")
-    if sum(writer.group_bytes.values()) > limits.group_bytes:
-        raise NotTogetherError("its steps need more shared memory than a group has")
     label = kernel.label or "loop"
-    parameters = [Parameter(name, BYTE, True) for name in writer.names.values()]
-    body = [*writer.declarations, *writer.head(), *writer.lines.text]
-    groups = min(limits.together, writer.most_groups)
-    loop = step_of(
-        label, "loop of groups", dialect, parameters, [*writer.names], body, groups, limits.group, roomy=_AT_ONCE
-    )
+    loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), _AT_ONCE)
+    if group_bytes(loop.code) > limits.group_bytes:
+        raise NotTogetherError("its steps need more shared memory than a group has")
     barriers = round(_rounds(kernel, writer.phases).launches)
     return [cleared(label, counter, limits, dialect), replace(loop, together=True, barriers=barriers)]
 
@@ -124,65 +118,42 @@ def _is_worth_it(kernel: Scan | While, phases: dict[Kernel, int], limits: Limits
     return rounds.launches * costs.barrier + start < rounds.launches * launch + rounds.reads * costs.read
 
 
-# ------------------------------------------------------------------ statements
+# ------------------------------------------------------------------ code
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """A range of bytes of an array, and whether it is written."""
+    """A range of bytes from an address on, and whether it is written."""
 
-    array: str
-    first: int
-    stop: int
+    address: Address
+    nbytes: int
     written: bool
-
-    def meets(self, other: _Touched) -> bool:
-        """Whether accesses of the two ranges have to be ordered."""
-        apart = self.array != other.array or self.stop <= other.first or other.stop <= self.first
-        return (self.written or other.written) and not apart
 
 
 class LoopOfGroups(LoopWriter):
-    """The statements of a kernel that many groups run. phases: of a kernel; most_groups: the most groups of a phase.
+    """The code of a kernel that many groups run. phases: of a kernel; most_groups: the most groups of a phase.
 
     There is a barrier between two phases if one of them touches memory that the other one writes.
     """
 
     def __init__(self, kernel: Kernel, limits: Limits, dialect: DeviceDialect, counter: Buffer) -> None:
         super().__init__(kernel, limits, dialect)
-        self.counter = self.array(counter)
         self.phases: dict[Kernel, int] = {}
         self.most_groups = 1
-        self.group_bytes: dict[str, int] = {}  # by declaration
-        self._declared: dict[str, str] = {}  # name -> declaration
+        self._arrivals = self.view("arrivals", self.parameter(counter), _UINT32, counter.nbytes)
+        self._awaited = self.code.declare("awaited", Number(_UINT32, 0), changes=True)
         self._touched: list[_Touched] = []  # since the last barrier
 
     @property
-    def declarations(self) -> list[str]:
-        """A barrier of the group's memory."""
-        return [f"{self.dialect.group_space} {declaration}" for declaration in self.group_bytes]
-
-    def head(self) -> list[str]:
-        """Declare an item's barrier state: the number of arrivals that it has to wait for."""
-        return [f"uint32_t awaited = 0, groups = {self.dialect.group_count()};"]
-
-    def item(self) -> tuple[str, str]:
+    def items(self) -> tuple[Expression, Expression]:
         """The item's index among all groups, and the number of items."""
-        dialect, group = self.dialect, self.limits.group
-        number = f"(int64_t){dialect.launched_group()} * {group} + {dialect.number_in_group()}"
-        return number, f"(int64_t)groups * {group}"
+        group, groups = (Coordinate(_INT64, of) for of in ("group", "groups"))
+        return group * self.limits.group + ITEM, groups * self.limits.group
 
     def barrier(self) -> None:
-        """A barrier of all groups: the first item of each group counts its arrival and watches the count."""
-        dialect, lines = self.dialect, self.lines
+        """A barrier of all groups, if the code does not just come from one."""
         self._touched.clear()
-        if lines.text and lines.text[-1].strip() == dialect.barrier():  # the end of another barrier
-            return
-        pointer = f"({dialect.global_space} uint32_t *){self.counter}".replace("( ", "(")
-        lines.add(dialect.barrier())
-        lines.add("awaited += groups;")
-        with lines.block(dialect.condition(f"{dialect.number_in_group()} == 0")):
-            lines.add(dialect.fence(), dialect.atomic("add", _UINT32, pointer, "1u"))
-            lines.add(f"while ((int32_t)({dialect.watched(pointer)} - awaited) < 0) {{ }}", dialect.fence())
-        lines.add(dialect.barrier())
+        if not isinstance(next(reversed(self.code.block), None), Barrier):
+            self.code.assign(self._awaited, Apply(_UINT32, "add", (self._awaited, _GROUPS)))
+            self.code.add(Barrier("launch", self._arrivals, self._awaited))
 
     def settle(self) -> None:
         """A barrier, if memory was touched since the last one."""
@@ -208,63 +179,50 @@ class LoopOfGroups(LoopWriter):
         if step.items != self.limits.group:
             raise NotTogetherError(f"{step.strategy} needs groups of {step.items}")
         self.most_groups = max(self.most_groups, step.groups)
-        dialect, touched = self.dialect, [*self._extents(step)]
-        if any(one.meets(other) for one in touched for other in self._touched):
+        touched = [
+            _Touched(self.address(buffer), buffer.nbytes, parameter.written)
+            for parameter, buffer in zip(step.parameters, step.arrays, strict=True)
+        ]
+        if any(self._meet(one, other) for one in touched for other in self._touched):
             self.barrier()
         self._touched += touched
-        first = dialect.launched_group()
-        with self.lines.block(
-            f"for (uint32_t group_turn = {first}; group_turn < {step.groups}u; group_turn += groups) {{"
-        ):
-            for parameter, buffer in zip(step.parameters, step.arrays, strict=True):
-                constant = "" if parameter.written else "const "
-                kind = f"{dialect.global_space} {constant}{memory_type(parameter.dtype)} *".lstrip()
-                self.lines.add(f"{kind}{parameter.name} = ({kind}){self._pointer_of(buffer)};")
-            body = [*self._without_declarations(step)]
-            self.lines.add(*body)
-            if len(body) < len(step.body):  # the group's memory is reused
-                self.lines.add(dialect.barrier())
+        turn = Register(_UINT32, self.new("group_turn"))
+        places: Places = {
+            "group": lambda place: Apply(place.dtype, "cast", (turn,)),
+            "groups": lambda place: Number(place.dtype, step.groups),
+        }
+        with self.code.loop(turn, Coordinate(_UINT32, "group"), step.groups, _GROUPS):
+            self.bound_code(step.parameters, step.arrays, step.code, places)
+            if group_bytes(step.code):  # the group's memory is reused
+                self.code.add(Barrier())
 
-    def _pointer_of(self, buffer: Buffer) -> str:
-        """The address of a buffer; a buffer that is not in a plan belongs to the kernel."""
-        return self.pointers.get(buffer) or self.array(buffer)
+    # ------------------------------------------------------------------ addresses
+    def _meet(self, one: _Touched, other: _Touched) -> bool:
+        """Whether accesses of two ranges have to be ordered."""
+        if not (one.written or other.written):
+            return False
+        return self._overlap(one.address, one.nbytes, other.address, other.nbytes)
 
-    def _extents(self, step: Step) -> Iterator[_Touched]:
-        """The memory that a launch touches."""
-        for parameter, buffer in zip(step.parameters, step.arrays, strict=True):
-            base, _, start = self._pointer_of(buffer).strip("()").partition(" + ")
-            first = int(start) if start.isdecimal() else 0
-            name = base if start.isdecimal() else self._pointer_of(buffer)
-            yield _Touched(name, first, first + buffer.nbytes, parameter.written)
-
-    def _without_declarations(self, step: Step) -> Iterator[str]:
-        """A body without the declarations of group memory, which the kernel declares; phases may share them."""
-        space, renamed = f"{self.dialect.group_space} ", dict[str, str]()
-        declared = [line for line in step.body if line.startswith(space)]
-        for line in declared:
-            found = _DECLARED.fullmatch(line.removeprefix(space))
-            assert found is not None, line
-            name = next(
-                name for name in _names(found["name"])
-                if self._declared.get(name, found["kind"] + found["sizes"]) == found["kind"] + found["sizes"]
+    def _overlap(self, left: Address, left_bytes: int, right: Address, right_bytes: int) -> bool:
+        """Whether two ranges may have a byte in common."""
+        if left.array == right.array:
+            least, most = self._range(right.offset - left.offset)
+            return least < left_bytes and most > -right_bytes
+        carries = list(self.pointers)
+        inner, outer = sorted((left.array.name, right.array.name), key=lambda n: n in carries and -carries.index(n) - 1)
+        if inner not in self.pointers or self.pointers[inner] is self.pointers.get(outer):
+            return False  # two arrays of the kernel, or the two places of a carry
+        if inner == left.array.name:
+            return any(
+                self._overlap(at + left.offset, left_bytes, right, right_bytes) for at in self.pointers[inner]
             )
-            self._declared[name] = found["kind"] + found["sizes"]
-            self.group_bytes[f"{found['kind']} {name}{found['sizes']};"] = _bytes_of(found["kind"], found["sizes"])
-            renamed[found["name"]] = name
-        for line in step.body:
-            if line not in declared:
-                yield re.sub(r"\w+", lambda word: renamed.get(word[0], word[0]), line)
+        return self._overlap(right, right_bytes, left, left_bytes)
 
-
-def _names(name: str) -> Iterator[str]:
-    """The name, or a variant if it is taken."""
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
-
-
-def _bytes_of(kind: str, sizes: str) -> int:
-    """Bytes of an array by its declaration."""
-    bits = re.fullmatch(r"u?int(\d+)_t", kind)
-    each = int(bits[1]) // 8 if bits else {"bool": 1, "float": 4, "int": 4, "double": 8}[kind]
-    counts = (sum(map(int, size.split("+"))) for size in re.findall(r"\[([^\]]+)\]", sizes))
-    return each * math.prod(counts)
+    def _range(self, distance: Linear) -> tuple[int, int]:
+        """The smallest and the largest distance, for all values of the loops' indices."""
+        least = most = distance.offset
+        for factor, term in distance.terms:
+            assert isinstance(term, Register)  # addresses are sums of loops' indices
+            ends = sorted(factor * end for end in self.ranges[term])
+            least, most = least + ends[0], most + ends[1]
+        return least, most

@@ -91,7 +91,7 @@ class Dialect(ABC):
         """The head of a loop over [start, stop)."""
 
     @abstractmethod
-    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """The head of a loop of the tree, and the lines before it."""
 
     def while_loop(self, condition: str) -> str:
@@ -201,6 +201,14 @@ class Dialect(ABC):
     def barrier(self) -> str:
         """The barrier of a group: its items wait for one another, and see each other's writes."""
         raise NotImplementedError(f"{self.language} has no barriers")
+
+    def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
+        """A barrier of all groups: each one counts its arrival in memory, and continues at the count `awaited`."""
+        raise NotImplementedError
+
+    def view(self, array: Array, source: str, offset: str) -> str:
+        """The declaration of an array that begins at a byte of another one."""
+        raise NotImplementedError
 
     def fence(self) -> str:
         """The memory fence: an item's accesses of device memory before and after it are ordered for all items."""

@@ -18,6 +18,7 @@ from rlx.code.tree import (
     Declare,
     Either,
     Element,
+    Exchange,
     Expression,
     Fence,
     ForLoop,
@@ -35,7 +36,9 @@ from rlx.code.tree import (
     Statement,
     VectorRead,
     VectorWrite,
+    View,
     Write,
+    index,
 )
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import is_narrow
@@ -79,7 +82,7 @@ class Printer:
             case AtomicUpdate(reducer, array, position, value):
                 return [dialect.atomic(reducer, array.dtype, f"{array.name} + {text(position)}", text(value))]
             case ForLoop():
-                bounds = self.plain(statement.start), self.plain(statement.stop)
+                bounds = (self.plain(index(bound)) for bound in (statement.start, statement.stop, statement.step))
                 return self._nested(dialect.for_loop(statement, *bounds), statement.body)
             case FreeLoop(body, condition):
                 head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
@@ -92,6 +95,10 @@ class Printer:
                 return [dialect.skip()]
             case Allocate(array):
                 return [dialect.array(array)]
+            case View(array, source, offset):
+                return [dialect.view(array, source.name, self.plain(offset))]
+            case Exchange(left, right):
+                return [*dialect.exchange(left.name, right.name, left.dtype)]
             case VectorRead(target, array, position):
                 return [dialect.vector_read(target, array, self.plain(position))]
             case VectorWrite(array, position, source):
@@ -99,7 +106,9 @@ class Printer:
             case FragmentProduct(unit, _, sums, row, words):
                 operands = [f"{sums.name}[{self.plain(row)}]", *map(self.plain, words)]
                 return [f"{dialect.fragment_product(unit)}({', '.join(operands)});"]
-            case Barrier():
+            case Barrier("launch", Array() as arrivals, Expression() as awaited):
+                return [*dialect.launch_barrier(arrivals.name, self.expression(awaited))]
+            case Barrier("group"):
                 return [dialect.barrier()]
             case Fence():
                 return [dialect.fence()]

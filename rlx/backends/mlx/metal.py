@@ -68,7 +68,7 @@ class MetalDialect(DeviceDialect):
         """The body alone."""
         return "\n".join(body)
 
-    def launched_group(self) -> str:
+    def group_number(self) -> str:
         """threadgroup_position_in_grid."""
         return "threadgroup_position_in_grid.x"
 

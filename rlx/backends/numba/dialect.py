@@ -113,10 +113,10 @@ class PythonDialect(Dialect):
         bounds = stop if start == "0" else f"{start}, {stop}"
         return f"for {index} in {'prange' if parallel else 'range'}({bounds}):"
 
-    def for_loop(self, loop: ForLoop, start: str, stop: str) -> tuple[str, ...]:
+    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """A range."""
-        if loop.step != 1:
-            return (f"for {loop.index.name} in range({start}, {stop}, {loop.step}):",)
+        if step != "1":
+            return (f"for {loop.index.name} in range({start}, {stop}, {step}):",)
         return (self.loop(loop.index.name, start, stop, loop.threads),)
 
     def while_loop(self, condition: str) -> str:

@@ -86,7 +86,7 @@ class OpenCLDialect(DeviceDialect):
         """No unroll hint: with it, compilation took twice the time."""
         return (loop,)
 
-    def launched_group(self) -> str:
+    def group_number(self) -> str:
         """get_group_id."""
         return "get_group_id(0)"
 

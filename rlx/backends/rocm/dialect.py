@@ -183,7 +183,7 @@ class HipDialect(CudaDialect):
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
         """hipBLAS takes the product if `products` does, but not inside a launch."""
         found = LibraryProduct("hipBLAS", fused.contract, reader=fused.reader)
-        return found if self.products is not None and not self.turn and self.products(found) else None
+        return found if self.products is not None and not self.shared_launch and self.products(found) else None
 
     def routine_library(self, routine: str) -> str:
         """rocSOLVER, hipBLAS, hipFFT."""
