@@ -140,13 +140,14 @@ def code_step(
     groups: int,
     items: int,
     unit: str = "",
+    roomy: int = 0,
 ) -> Step:
-    """A step of a kernel with this code."""
+    """A step of a kernel with this code. roomy: see DeviceDialect.kernel_mark."""
     small = inlined(code)
     if config.check:
         check_code(small)
     body = printed(small, dialect)
-    return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, unit=unit, code=small)
+    return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, roomy, unit, small)
 
 
 def position_dtype(wide: bool) -> np.dtype:
