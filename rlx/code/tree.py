@@ -296,10 +296,10 @@ class AtomicUpdate(Statement):
 class ForLoop(Statement):
     """A loop over start, start + step, ... below stop; from the last to the first one if it is `backward`.
 
-    threads: whether iterations may run at the same time. unrolled: whether each iteration has its own code, or
-    the number of iterations that do. advance: how an index follows from the one before. With "multiply" the loop ends at `stop` as well; with "divide"
-    the index shrinks, and the last one is at least `stop`. reductions: registers into which the loop only combines
-    elements, in any order, with their reducers.
+    threads: whether iterations may run at the same time. unrolled: whether each iteration has its own code, or the
+    number of iterations that have their own. advance: how an index follows from the one before. With "multiply" the
+    loop ends at `stop` as well; with "divide" the index shrinks, and the last one is at least `stop`. reductions:
+    registers into which the loop only combines elements, in any order, with their reducers.
     """
 
     index: Register

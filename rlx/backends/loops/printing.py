@@ -79,7 +79,8 @@ class Printer:
             case AtomicUpdate(reducer, array, position, value):
                 return [dialect.atomic(reducer, array.dtype, f"{array.name} + {text(position)}", text(value))]
             case ForLoop():
-                bounds = self.plain(statement.start), self.plain(statement.stop)
+                stop = statement.stop  # an operand of a comparison
+                bounds = self.plain(statement.start), (self._factor if isinstance(stop, Apply) else self.plain)(stop)
                 return self._nested(dialect.for_loop(statement, *bounds), statement.body)
             case FreeLoop(body, condition):
                 head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
