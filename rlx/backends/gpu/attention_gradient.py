@@ -17,7 +17,7 @@ import numpy as np
 from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_fragments import MANY, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, attention_code, every
-from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
+from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import unsigned
 from rlx.backends.gpu.steps import Step, ceiling
@@ -308,48 +308,18 @@ def _steps_by_fragments(
     return steps
 
 
-class _Gradient(AttentionText):
+class _Gradient(FragmentText):
     """The common part of both launches.
 
-    An attention weight is computed from the product of a row of `near` and a row of the columns; its cotangent from the
-    product with the arrays in `beside`: cotangents of results for queries, values for keys. index: of a query's numbers
-    in registers.
+    index: of a query's numbers in registers.
     """
 
-    near: str
-    beside: str
     index: str
-    how: str = ""
     of_products: bool = True  # or the cotangents of the bias that is added to them
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
         self.wanted, self.summed = wanted, summed
         super().__init__(kernel, dialect)
-
-    def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of a work-item."""
-        return _tile(query.shape[-1], query.buffer.dtype)
-
-    def start(self) -> None:
-        """Declare the group's memory."""
-        features = self.shape[-1]
-        self.begin(
-            near_tile=(self.rows, features), beside_tile=(self.rows, features),
-            tile=(self.columns, tile_width(features)), shares=(self.rows, self.columns),
-        )  # fmt: skip
-
-    def load_rows(self) -> None:
-        """Load the group's rows."""
-        self.load("near_tile", self.near, "first_row", self.rows, self.shape[-1])
-        self.load("beside_tile", self.beside, "first_row", self.rows, self.shape[-1])
-
-    def load_columns(self, name: str, handed: str = "") -> None:
-        """Load one kind of columns in place of another, with numbers that registers share with the group."""
-        self.lines.add(self.dialect.barrier())
-        if handed:
-            self.hand(handed)
-        self.load("tile", name, "first_column", self.columns, self.parts * ACROSS)
-        self.lines.add(self.dialect.barrier())
 
     def ended(self, name: str, place: str) -> str:
         """The condition under which cotangents count: results past the sequence's end are 0."""
@@ -397,12 +367,6 @@ class _Gradient(AttentionText):
                 add(f"moved = {f'{seen} ? {pushed} : {zero}' if seen else pushed};")
             add(f"{scores} = moved;", f"{pulled} = share;")
 
-    def hand(self, name: str) -> None:
-        """Write numbers from registers to memory that the whole group reads."""
-        with self.each("r", self.tile.rows):
-            place = f"shares[{self.row}][{self.column}]"
-            self.lines.add(f"for (int c = 0; c < {self.tile.columns}; ++c) {place} = {name}{self.at_column};")
-
     def store(self, results: dict[str, str], count: int) -> None:
         """Store the gradients of rows from registers."""
         with self.each("r", self.tile.rows):
@@ -412,16 +376,29 @@ class _Gradient(AttentionText):
                     self.store_row(f"{name}_gradient", self.wanted[name], f"{sums}{self.at_feature}", "row", "head")
 
 
-class _OfQueries(_Gradient):
+class _OfQueriesByFragments(_Gradient):
     """The gradient of the queries: rows are queries."""
 
-    near, beside, index = "query", "cotangent", "r"
+    index = "r"
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of a work-item."""
+        if query.shape[-1] > MANY and self.crowded:
+            return self.fragment_tile(_FRAGMENT_COLUMNS // 2, slices=3)
+        return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
+
+    def start(self) -> None:
+        """Declare the group's memory."""
+        self.begin_words(key_words=self.along, value_words=self.along, mixed_keys=self.across)
+
+    def load_rows(self) -> None:
+        """Load the rows into registers."""
+        self.hold("query_words", "query")
+        self.hold("cotangent_words", "cotangent")
 
     def written(self) -> Step:
         """The statements."""
         add, dialect, rows = self.lines.add, self.dialect, self.tile.rows
-        if not dialect.shuffles:
-            add(dialect.group_array("sum", self.dtype, ITEMS))
         self.start()
         groups = self.place(self.shape[1], self.shape[2])
         add(dialect.fixed("query_head", "head"), dialect.fixed("key_head", f"head / {self.shared_by}"))
@@ -436,22 +413,19 @@ class _OfQueries(_Gradient):
             with self.every_column(*self.range(None if window is None else window[0], after, self.count)):
                 self.turn()
             self.store({"query": "near_sum"}, self.shape[1])
-        return self.step(f"gradient of queries{self.how}", groups)
-
-    def multiply_tile(self) -> None:
-        """Scores with a tile of keys, and the cotangents of the attention weights."""
-        self.load_columns("value")
-        self.product("pulled", "beside_tile", "tile")
-        self.load_columns("key")
-        self.product("scores", "near_tile", "tile")
+        return self.step("gradient of queries by fragments", groups)
 
     def turn(self) -> None:
         """Add the contribution of a tile of keys."""
-        self.multiply_tile()
-        self.pull_tile()
-        self.hand("scores")
         self.lines.add(self.dialect.barrier())
-        self.mix("near_sum")
+        self.load_along("key_words", "key", "first_column")
+        self.load_along("value_words", "value", "first_column")
+        self.load_across("mixed_keys", "key", "first_column")
+        self.lines.add(self.dialect.barrier())
+        self.fragment_product("pulled", "cotangent_words", "value_words")
+        self.fragment_product("scores", "query_words", "key_words")
+        self.pull_tile()
+        self.fragment_mix("near_sum", "scores", "mixed_keys")
 
     def pull_tile(self) -> None:
         """Compute attention weights, and cotangents of scores."""
@@ -477,10 +451,26 @@ class _OfQueries(_Gradient):
                 self.write_to("row_products", self.summed, "sum", *_ROW)
 
 
-class _OfBias(_OfQueries):
+class _OfBiasByFragments(_OfQueriesByFragments):
     """A group has a tile of the bias (rows: queries, columns: keys) and adds in the order of batches and heads."""
 
     of_products = False
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of a work-item."""
+        fewer = 2 if query.shape[-1] > MANY and self.crowded else 1
+        return self.fragment_tile(_FRAGMENT_COLUMNS // fewer)
+
+    def start(self) -> None:
+        """Declare the group's memory and registers."""
+        self.begin_words(key_words=self.along, value_words=self.along)
+        for name in ("query_words", "cotangent_words"):
+            self.declare_held(name)
+
+    def load_rows(self) -> None:
+        """Load the rows into registers."""
+        self.load_held("query_words", "query")
+        self.load_held("cotangent_words", "cotangent")
 
     def written(self) -> Step:
         """The statements."""
@@ -504,7 +494,7 @@ class _OfBias(_OfQueries):
             with self.lines.block(dialect.condition(f"row < {self.shape[1]} && column < {self.count}")):
                 value = f"bias_sum{self.at_column}"
                 self.write_to("bias_gradient", result, value, "bias_batch", "bias_head", "row", "column")
-        return self.step(f"gradient of a bias{self.how}", groups)
+        return self.step("gradient of a bias by fragments", groups)
 
     def place_tile(self) -> tuple[tuple[int, int], int]:
         """The group's tile of the bias; returns the bias's numbers of batches and heads, and the number of groups."""
@@ -534,7 +524,11 @@ class _OfBias(_OfQueries):
 
     def turn(self) -> None:
         """Add the contribution of a head."""
-        self.multiply_tile()
+        self.load_along("key_words", "key", "first_column")
+        self.load_along("value_words", "value", "first_column")
+        self.lines.add(self.dialect.barrier())
+        self.fragment_product("pulled", "cotangent_words", "value_words")
+        self.fragment_product("scores", "query_words", "key_words")
         self.add_tile()
 
     def add_tile(self) -> None:
@@ -544,124 +538,10 @@ class _OfBias(_OfQueries):
             self.lines.add(f"bias_sum{self.at_column} += scores{self.at_column};")
 
 
-class _OfKeys(_Gradient):
+class _OfKeysByFragments(_Gradient):
     """Rows are keys, together with their values. results: the registers of each wanted result, by name."""
 
-    near, beside, index = "key", "value", "c"
-
-    def written(self) -> Step:
-        """The statements."""
-        add, dialect, columns, shared = self.lines.add, self.dialect, self.tile.columns, self.shared_by
-        results = {"key": "near_sum", "value": "beside_sum"}
-        self.results = {name: sums for name, sums in results.items() if name in self.wanted}
-        self.start()
-        groups = self.place(self.count, self.shape[2] // shared)
-        add(dialect.fixed("key_head", "head"))
-        self.load_rows()
-        self.declare(columns)
-        self.sums(self.results.values())
-        window, causal = window_of(self.attributes), self.attributes["is_causal"]
-        before = 0 if causal else None if window is None else window[1]
-        start, stop = self.range(before, None if window is None else window[0], self.shape[1])
-        with self.lines.block(dialect.loop("query_head", f"head * {shared}", f"(head + 1) * {shared}")):
-            with self.every_column(start, stop):
-                self.turn()
-        self.store(self.results, self.count)
-        return self.step(f"gradient of keys and values{self.how}", groups)
-
-    def turn(self) -> None:
-        """Add the contribution of a tile of queries."""
-        self.load_columns("cotangent")
-        self.load_queries()
-        self.product("pulled", "beside_tile", "tile")
-        self.load_columns("query")
-        self.product("scores", "near_tile", "tile")
-        self.pull_tile()
-        if "key" in self.results:
-            self.hand("scores")
-            self.lines.add(self.dialect.barrier())
-            self.mix("near_sum")
-        if "value" in self.results:
-            self.load_columns("cotangent", "pulled")
-            self.mix("beside_sum")
-
-    def load_queries(self) -> None:
-        """Load each query's softmax maximum and sum."""
-        self.load_sums(self.tile.columns, f"first_column + {self.column}", "highest", "total", "inner")
-
-    def pull_tile(self) -> None:
-        """Compute attention weights and cotangents of scores."""
-        self.pull(f"first_column + {self.column}", f"first_row + {self.row}")
-
-
-class _OfQueriesByFragments(_OfQueries, FragmentText):
-    """With a matrix unit: keys and values are in the group's memory together, keys in both layouts."""
-
-    how = " by fragments"
-
-    def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of a work-item."""
-        if query.shape[-1] > MANY and self.crowded:
-            return self.fragment_tile(_FRAGMENT_COLUMNS // 2, slices=3)
-        return self.fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
-
-    def start(self) -> None:
-        """Declare the group's memory."""
-        self.begin_words(key_words=self.along, value_words=self.along, mixed_keys=self.across)
-
-    def load_rows(self) -> None:
-        """Load the rows into registers."""
-        self.hold("query_words", "query")
-        self.hold("cotangent_words", "cotangent")
-
-    def turn(self) -> None:
-        """Add the contribution of a tile of keys."""
-        self.lines.add(self.dialect.barrier())
-        self.load_along("key_words", "key", "first_column")
-        self.load_along("value_words", "value", "first_column")
-        self.load_across("mixed_keys", "key", "first_column")
-        self.lines.add(self.dialect.barrier())
-        self.fragment_product("pulled", "cotangent_words", "value_words")
-        self.fragment_product("scores", "query_words", "key_words")
-        self.pull_tile()
-        self.fragment_mix("near_sum", "scores", "mixed_keys")
-
-
-class _OfBiasByFragments(_OfBias, FragmentText):
-    """With a matrix unit: keys and values are in the group's memory together."""
-
-    how = " by fragments"
-
-    def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of a work-item."""
-        fewer = 2 if query.shape[-1] > MANY and self.crowded else 1
-        return self.fragment_tile(_FRAGMENT_COLUMNS // fewer)
-
-    def start(self) -> None:
-        """Declare the group's memory and registers."""
-        self.begin_words(key_words=self.along, value_words=self.along)
-        for name in ("query_words", "cotangent_words"):
-            self.declare_held(name)
-
-    def load_rows(self) -> None:
-        """Load the rows into registers."""
-        self.load_held("query_words", "query")
-        self.load_held("cotangent_words", "cotangent")
-
-    def turn(self) -> None:
-        """Add the contribution of a head."""
-        self.load_along("key_words", "key", "first_column")
-        self.load_along("value_words", "value", "first_column")
-        self.lines.add(self.dialect.barrier())
-        self.fragment_product("pulled", "cotangent_words", "value_words")
-        self.fragment_product("scores", "query_words", "key_words")
-        self.add_tile()
-
-
-class _OfKeysByFragments(_OfKeys, FragmentText):
-    """With a matrix unit: queries and cotangents are in the group's memory together, in both layouts."""
-
-    how = " by fragments"
+    index = "c"
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of a work-item."""
@@ -688,6 +568,26 @@ class _OfKeysByFragments(_OfKeys, FragmentText):
         if "key" in self.results:
             self.hold("value_words", "value")
 
+    def written(self) -> Step:
+        """The statements."""
+        add, dialect, columns, shared = self.lines.add, self.dialect, self.tile.columns, self.shared_by
+        results = {"key": "near_sum", "value": "beside_sum"}
+        self.results = {name: sums for name, sums in results.items() if name in self.wanted}
+        self.start()
+        groups = self.place(self.count, self.shape[2] // shared)
+        add(dialect.fixed("key_head", "head"))
+        self.load_rows()
+        self.declare(columns)
+        self.sums(self.results.values())
+        window, causal = window_of(self.attributes), self.attributes["is_causal"]
+        before = 0 if causal else None if window is None else window[1]
+        start, stop = self.range(before, None if window is None else window[0], self.shape[1])
+        with self.lines.block(dialect.loop("query_head", f"head * {shared}", f"(head + 1) * {shared}")):
+            with self.every_column(start, stop):
+                self.turn()
+        self.store(self.results, self.count)
+        return self.step("gradient of keys and values by fragments", groups)
+
     def turn(self) -> None:
         """Add the contribution of a tile of queries."""
         self.lines.add(self.dialect.barrier())
@@ -705,3 +605,11 @@ class _OfKeysByFragments(_OfKeys, FragmentText):
         self.pull_tile()
         for _, tile, shares, sums in self.mixes():
             self.fragment_mix(sums, shares, tile)
+
+    def load_queries(self) -> None:
+        """Load each query's softmax maximum and sum."""
+        self.load_sums(self.tile.columns, f"first_column + {self.column}", "highest", "total", "inner")
+
+    def pull_tile(self) -> None:
+        """Compute attention weights and cotangents of scores."""
+        self.pull(f"first_column + {self.column}", f"first_row + {self.row}")
