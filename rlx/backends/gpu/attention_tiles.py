@@ -1,4 +1,4 @@
-"""The common part of attention kernels: tiles in a group's memory, the rules of a call, products of tiles.
+"""The common part of attention kernels with a matrix unit: the rules of a call, and the sizes of all kernels.
 
 A group holds a tile of rows and iterates over the columns tile by tile. A work-item has every sixteenth row and column;
 a score is in the registers of the item that has its row and its column.
@@ -57,21 +57,21 @@ class AttentionText(ABC):
     shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query heads for each key head.
     tile: rows and columns of an item; rows, columns: of a group. parts: features of an item.
 
-    The remaining fields describe how work is divided, and a subclass may replace them. items: the size of a group;
+    The remaining fields describe how work is divided; FragmentText sets them. items: the size of a group;
     sharing, apart: the number of items that have parts of one row, and the distance between them. row, column, feature:
     the position in the group's tile of an item's row r, column c and feature e. at_column, at_feature: the register of
-    an array that holds them. unit: the matrix unit that computes the products, if any.
+    an array that holds them. unit: the matrix unit that computes the products.
     """
 
-    items: int = ITEMS
-    sharing: int = ACROSS
-    apart: int = 1
-    row: str = f"down + {ACROSS} * r"
-    column: str = f"across + {ACROSS} * c"
-    feature: str = f"across + {ACROSS} * e"
-    at_column: str = "[r][c]"
-    at_feature: str = "[r][e]"
-    unit: str = ""
+    items: int
+    sharing: int
+    apart: int
+    row: str
+    column: str
+    feature: str
+    at_column: str
+    at_feature: str
+    unit: str
 
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
         self.dialect, self.attributes = dialect, kernel.attributes

@@ -291,12 +291,6 @@ class DeviceDialect(CDialect):
         """A number that indices are computed from by division."""
         return f"const {self.number_type} {name} = {expression};"
 
-    def strided_loop(self, index: str, start: str, stop: str, first: str, step: int) -> str:
-        """The head of a loop over every `step`-th index, starting at start + first."""
-        begin = first if start == "0" else f"{start} + {first}"
-        return f"for ({self.position_type} {index} = {begin}; {index} < {stop}; {index} += {step}) {{"
-
-    # ------------------------------------------------------------------ groups
     def combine_group(
         self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int, apart: int = 1
     ) -> tuple[str, ...]:
