@@ -298,9 +298,10 @@ class ForLoop(Statement):
     """A loop over start, start + step, ... below stop; from the last to the first one if it is `backward`.
 
     step: a positive number; an expression only if the index grows by it. threads: whether iterations may run at the
-    same time. unrolled: whether each iteration has its own code. advance: how an index follows from the one before.
-    With "multiply" the loop ends at `stop` as well; with "divide" the index shrinks, and the last one is at least
-    `stop`. reductions: registers into which the loop only combines elements, in any order, with their reducers.
+    same time. unrolled: whether each iteration has its own code, or the number of iterations that have their own.
+    advance: how an index follows from the one before. With "multiply" the loop ends at `stop` as well; with "divide"
+    the index shrinks, and the last one is at least `stop`. reductions: registers into which the loop only combines
+    elements, in any order, with their reducers.
     """
 
     index: Register
@@ -310,7 +311,7 @@ class ForLoop(Statement):
     step: int | Expression = 1
     backward: bool = False
     threads: bool = False
-    unrolled: bool = False
+    unrolled: bool | int = False
     advance: Literal["add", "multiply", "divide"] = "add"
     reductions: tuple[tuple[Register, str], ...] = ()
 

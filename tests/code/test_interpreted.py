@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,14 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         (POSITIVE + np.triu(POSITIVE) * (np.arange(6) % 2 * 2j)).astype("complex64"), numbers(3, 6, 18) + 2j,
     ),
     "sum of parts": (lambda x, y: x @ y, numbers(17, 700), numbers(700, 18)),
+    "attention": (
+        partial(nn.dot_product_attention, is_causal=True, softcap=2.0), numbers(1, 20, 2, 5), numbers(1, 18, 1, 5),
+        numbers(1, 18, 1, 5), numbers(2, 20, 18),
+    ),
+    "gradients of attention": (
+        rlx.grad(lambda *x: (nn.dot_product_attention(*x, is_causal=True, softcap=2.0) ** 2).sum(), (0, 1, 2, 3)),
+        numbers(2, 20, 2, 5), numbers(2, 18, 1, 5), numbers(2, 18, 1, 5), numbers(2, 20, 18),
+    ),
 }
 
 

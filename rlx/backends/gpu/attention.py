@@ -8,17 +8,19 @@ FlashAttention, 2022).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_fragments import MANY, ONE_EACH, FragmentText, takes_fragments
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
-from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
+from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, attention_code
+from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling
+from rlx.code.tree import Array, Expression
 from rlx.ir.kernels import Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
 
@@ -74,17 +76,108 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
 def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step]:
     """The launches of a claimed call of attention, or of its gradient."""
     largest = max(o.buffer.size for o in (*kernel.inputs, *kernel.outputs))
-    with dialect.positions(limits.wide or largest + ITEMS * ITEMS >= 1 << 30):
-        if kernel.routine == _GRADIENT:
-            return gradient_steps(kernel, dialect)
-        text = _OfFragments if takes_fragments(kernel, dialect) else _Text
-        return [text(kernel, dialect).written()]
+    wide = limits.wide or largest + ITEMS * ITEMS >= 1 << 30
+    if kernel.routine == _GRADIENT:
+        return gradient_steps(kernel, dialect, wide)
+    if takes_fragments(kernel, dialect):
+        with dialect.positions(wide):
+            return [_OfFragments(kernel, dialect).written()]
+    query = kernel.inputs[kernel.attributes["operands"].index("query")]
+    return [_forward(attention_code(kernel, dialect, wide, _tile(query.shape[-1], query.buffer.dtype)))]
 
 
-class _Text(AttentionText):
-    """The statements of attention: rows are queries, columns are keys."""
+def _forward(it: AttentionCode) -> Step:
+    """The launch of attention: rows are queries, columns are keys."""
+    code, rows, columns = it.code, it.tile.rows, it.tile.columns
+    largest, total = it.exchange("largest"), it.exchange("sum")
+    queries, tile, weights = it.row_tile("query_tile"), it.column_tile(), it.weights_tile()
+    groups = it.place(it.query_head, it.shape[2], it.queries)
+    code.declare("key_head", it.query_head // it.shared_by, it.position)
+    it.load_tile(queries, "query", it.first_row)
+    state = _Softmax(it.registers("highest", rows), it.registers("total", rows), largest, total)
+    _start(it, state)
+    scores, mixed = it.registers("scores", rows, columns), it.zeros("mixed", it.parts)
+    with code.loop(it.first_column, *it.seen_keys(), it.columns):
+        it.reload(tile, "key")
+        it.multiply(scores, queries, tile)
+        _adjust(it, scores)
+        _weigh(it, state, scores, mixed)
+        it.share_with_group(weights, scores)
+        it.reload(tile, "value")
+        it.mix(mixed, weights, tile)
+    _store(it, state, mixed)
+    return it.step("attention", groups)
 
-    strategy = "attention"
+
+class _Softmax(NamedTuple):
+    """The largest score of each row and the sum of its exponentials; and the memory in which items combine them."""
+
+    highest: Array
+    total: Array
+    largest_memory: Array
+    sum_memory: Array
+
+
+def _start(it: AttentionCode, state: _Softmax) -> None:
+    """The softmax of no keys, or of sinks."""
+    sunk = "sinks" in it.given
+    with it.over(R, it.tile.rows):
+        it.code.write(state.highest[R], it.element("sinks", it.query_head) if sunk else it.number(-np.inf))
+        it.code.write(state.total[R], it.number(1 if sunk else 0))
+
+
+def _adjust(it: AttentionCode, scores: Array) -> None:
+    """The scores of a tile from its products."""
+    with it.over_scores():
+        with it.numbered(it.query_number, it.key_number):
+            it.code.write(scores[R, C], it.adjusted(it.apply("mul", scores[R, C], it.factor)))
+        with it.code.otherwise():
+            it.code.write(scores[R, C], it.number(-np.inf))
+
+
+def _weigh(it: AttentionCode, state: _Softmax, scores: Array, mixed: Array) -> None:
+    """The weight of each key of the tile, relative to the largest score so far; the earlier mixture is rescaled."""
+    code, apply, low = it.code, it.apply, it.number(-np.inf)
+    highest, total = state.highest[R], state.total[R]
+    with it.over(R, it.tile.rows):
+        largest = code.declare("largest", low, changes=True)
+        with it.over(C, it.tile.columns):
+            code.assign(largest, apply("max", largest, scores[R, C]))
+        it.reduce_row(largest, "max", state.largest_memory)
+        code.assign(largest, apply("max", largest, highest))
+        base = code.declare("base", apply("select", largest.equals(low), it.number(0), largest))
+        before = code.declare("before", apply("exp", apply("sub", highest, base)))
+        added = code.declare("sum", it.number(0), changes=True)
+        with it.over(C, it.tile.columns):
+            code.write(scores[R, C], apply("exp", apply("sub", scores[R, C], base)))
+            code.assign(added, apply("add", added, scores[R, C]))
+        it.reduce_row(added, "add", state.sum_memory)
+        code.write(total, apply("add", apply("mul", total, before), added))
+        code.write(highest, largest)
+        it.scale_row(mixed, before)
+
+
+def _store(it: AttentionCode, state: _Softmax, mixed: Array) -> None:
+    """The mixture; on request, the logarithm of its divisor, or the maximum and sum the divisor is built from."""
+    result, *more = it.kernel.outputs
+    highest, total = state.highest[R], state.total[R]
+    values = [highest, total] if len(more) > 1 else [it.apply("add", highest, it.apply("log", total))]
+
+    def value(summed: Expression) -> Expression:
+        quotient = it.apply("div", summed, total)
+        if "query_seq_lengths" not in it.given:
+            return quotient
+        return it.apply("select", it.query_number < it.length("query_seq_lengths"), quotient, it.number(0))
+
+    with it.over(R, it.tile.rows), it.numbered(it.query_number):
+        it.store_row("mixed_values", result, mixed, value, it.query_number, it.query_head)
+        for name, operand, number in zip(("largest_score", "sum_of_all"), more, values, strict=False):
+            with it.code.when(it.is_first()):
+                it.write_to(name, operand, number, it.batch, it.query_number, it.query_head)
+
+
+class _OfFragments(FragmentText):
+    """With a matrix unit: keys and values are in the group's memory together, attention weights in registers."""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
         super().__init__(kernel, dialect)
@@ -92,16 +185,18 @@ class _Text(AttentionText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of a work-item."""
-        return _tile(query.shape[-1], query.buffer.dtype)
+        twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
+        fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
+        return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
 
     def written(self) -> Step:
         """All statements of the kernel."""
         add, kind = self.lines.add, register_type(self.dtype)
         rows = self.tile.rows
-        self.tiles()
+        self.begin_words(key_words=self.along, value_words=self.across)
         groups = self.place(self.shape[1], self.shape[2])
         add(self.dialect.fixed("query_head", "head"), self.dialect.fixed("key_head", f"head / {self.shared_by}"))
-        self.load_queries()
+        self.hold("query_words", "query")
         add(f"{kind} highest[{rows}], total[{rows}];")
         self.registers("scores", self.tile.columns)
         sunk = "sinks" in self.given
@@ -113,53 +208,20 @@ class _Text(AttentionText):
         after = 0 if causal else None if window is None else window[1]
         with self.every_column(*self.range(None if window is None else window[0], after, self.count)):
             add(self.dialect.barrier())
-            self.load_keys()
+            self.load_along("key_words", "key", "first_column")
+            self.load_across("value_words", "value", "first_column")
             add(self.dialect.barrier())
             self.score()
             self.share()
-            self.load_values()
-            self.mix("mixed")
+            self.fragment_mix("mixed", "scores", "value_words")
         self.store()
-        return self.step(self.strategy, groups)
-
-    # ------------------------------------------------------------------ memory shared by the group
-    def tiles(self) -> None:
-        """Declare the group's memory."""
-        features = self.shape[-1]
-        if not self.dialect.shuffles:
-            self.lines.add(*(self.dialect.group_array(name, self.dtype, ITEMS) for name in ("largest", "sum")))
-        self.begin(
-            query_tile=(self.rows, features), tile=(self.columns, tile_width(features)),
-            shares=(self.rows, self.columns),
-        )  # fmt: skip
-
-    def load_queries(self) -> None:
-        """Load the rows."""
-        self.load("query_tile", "query", "first_row", self.rows, self.shape[-1])
-
-    def load_keys(self) -> None:
-        """Load a tile of columns."""
-        self.load("tile", "key", "first_column", self.columns, self.shape[-1])
-
-    def load_values(self) -> None:
-        """Load the values in place of the keys."""
-        self.lines.add(self.dialect.barrier())
-        self.load("tile", "value", "first_column", self.columns, self.parts * ACROSS)
-        self.lines.add(self.dialect.barrier())
-
-    def score_product(self) -> None:
-        """The products of queries and keys."""
-        self.product("scores", "query_tile", "tile")
-
-    def keep_share(self) -> None:
-        """Store an attention weight where the group reads it to mix values."""
-        self.lines.add(f"shares[{self.row}][{self.column}] = share;")
+        return self.step("attention by fragments", groups)
 
     # ------------------------------------------------------------------ the work of an item
     def score(self) -> None:
         """The scores of a tile, in registers."""
         add, seen, score = self.lines.add, self.seen(), f"scores{self.at_column}"
-        self.score_product()
+        self.fragment_product("scores", "query_words", "key_words")
         with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
             add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
             add(self.dialect.fixed("key_number", f"first_column + {self.column}"))
@@ -184,7 +246,7 @@ class _Text(AttentionText):
             add(f"const {kind} before = {self.function('exp', 'highest[r] - base')};")
             with self.each("c", self.tile.columns):
                 add(f"const {kind} share = {self.function('exp', f'{score} - base')};", "sum += share;")
-                self.keep_share()
+                add(f"{score} = share;")
             self.combine("sum", "add")
             add("total[r] = total[r] * before + sum;", "highest[r] = largest;")
             with self.each("e", self.parts):
@@ -205,43 +267,3 @@ class _Text(AttentionText):
                 for name, operand, value in zip(("largest_score", "sum_of_all"), self.more, values, strict=False):
                     with self.lines.block(self.dialect.condition(self.first)):
                         self.write_to(name, operand, value, "batch", "query_number", "head")
-
-
-class _OfFragments(_Text, FragmentText):
-    """With a matrix unit: keys and values are in the group's memory together, attention weights in registers."""
-
-    strategy = "attention by fragments"
-
-    def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of a work-item."""
-        twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
-        fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
-        return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
-
-    def tiles(self) -> None:
-        """Declare the group's memory."""
-        self.begin_words(key_words=self.along, value_words=self.across)
-
-    def load_queries(self) -> None:
-        """Load the rows into registers."""
-        self.hold("query_words", "query")
-
-    def load_keys(self) -> None:
-        """Load keys and values."""
-        self.load_along("key_words", "key", "first_column")
-        self.load_across("value_words", "value", "first_column")
-
-    def load_values(self) -> None:
-        """Nothing to do: the values are loaded with the keys."""
-
-    def score_product(self) -> None:
-        """Mix with fragments."""
-        self.fragment_product("scores", "query_words", "key_words")
-
-    def keep_share(self) -> None:
-        """Store the weight in place of the score."""
-        self.lines.add(f"scores{self.at_column} = share;")
-
-    def mix(self, result: str) -> None:
-        """The weights are the left fragments."""
-        self.fragment_mix(result, "scores", "value_words")

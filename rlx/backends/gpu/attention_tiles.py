@@ -1,4 +1,4 @@
-"""The common part of attention kernels: tiles in a group's memory, the rules of a call, products of tiles.
+"""The common part of attention kernels with a matrix unit: the rules of a call, and the sizes of all kernels.
 
 A group holds a tile of rows and iterates over the columns tile by tile. A work-item has every sixteenth row and column;
 a score is in the registers of the item that has its row and its column.
@@ -26,7 +26,6 @@ __all__ = ["ACROSS", "HIDDEN", "ITEMS", "AttentionText", "Tile", "tile_width", "
 ACROSS = 16  # items that share a row, and rows of a group that are computed at a time
 ITEMS = ACROSS * ACROSS
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
-_TURNS = 4  # unroll factor of loops over features and columns: more would not fit in registers
 _OF_KEYS = frozenset({"key", "value"})
 
 
@@ -58,21 +57,21 @@ class AttentionText(ABC):
     shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query heads for each key head.
     tile: rows and columns of an item; rows, columns: of a group. parts: features of an item.
 
-    The remaining fields describe how work is divided, and a subclass may replace them. items: the size of a group;
+    The remaining fields describe how work is divided; FragmentText sets them. items: the size of a group;
     sharing, apart: the number of items that have parts of one row, and the distance between them. row, column, feature:
     the position in the group's tile of an item's row r, column c and feature e. at_column, at_feature: the register of
-    an array that holds them. unit: the matrix unit that computes the products, if any.
+    an array that holds them. unit: the matrix unit that computes the products.
     """
 
-    items: int = ITEMS
-    sharing: int = ACROSS
-    apart: int = 1
-    row: str = f"down + {ACROSS} * r"
-    column: str = f"across + {ACROSS} * c"
-    feature: str = f"across + {ACROSS} * e"
-    at_column: str = "[r][c]"
-    at_feature: str = "[r][e]"
-    unit: str = ""
+    items: int
+    sharing: int
+    apart: int
+    row: str
+    column: str
+    feature: str
+    at_column: str
+    at_feature: str
+    unit: str
 
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
         self.dialect, self.attributes = dialect, kernel.attributes
@@ -107,18 +106,6 @@ class AttentionText(ABC):
         )  # fmt: skip
 
     # ------------------------------------------------------------------ positions
-    def begin(self, **tiles: tuple[int, int]) -> None:
-        """Declare the group's arrays, and the rows and columns of an item."""
-        kind = register_type(self.dtype)
-        for name, (rows, width) in tiles.items():
-            self.lines.add(f"{self.dialect.group_space} {kind} {name}[{rows}][{width}];")
-        self.number()
-
-    def number(self) -> None:
-        """Declare the variables that `row` and `column` are built from."""
-        item = self.dialect.number_in_group()
-        self.lines.add(f"const int across = {item} % {ACROSS}, down = {item} / {ACROSS};")
-
     def place(self, count: int, heads: int) -> int:
         """Declare the rows of a group and their head and batch (first_row, head, batch); return the number of groups.
 
@@ -139,11 +126,6 @@ class AttentionText(ABC):
     def each(self, name: str, count: int) -> Any:
         """A loop over registers, unrolled by the compiler."""
         return self.lines.block(self.dialect.unroll, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
-
-    def turns(self, name: str, count: int) -> Any:
-        """A loop over the group's memory, partly unrolled."""
-        head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
-        return self.lines.block(*self.dialect.unrolled(_TURNS, head))
 
     def every_column(self, start: str, stop: str) -> Any:
         """A loop over the tiles of columns from start to stop."""
@@ -201,19 +183,6 @@ class AttentionText(ABC):
         """The condition under which an operand's query or key counts; empty if all of them count."""
         return ""
 
-    def load(self, tile: str, name: str, first: str, rows: int, width: int) -> None:
-        """Load a tile of an operand of queries or keys: zero outside its bounds and where its rows do not count."""
-        head, count = self.ends(name)
-        loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {self.items}) {{"
-        inside = f"place < {count}" + (f" && d < {self.shape[-1]}" if width > self.shape[-1] else "")
-        ended = self.ended(name, "place")
-        inside += f" && {ended}" if ended else ""
-        with self.lines.block(loop):
-            self.lines.add(f"const int d = at % {width}, f = at / {width};")
-            self.lines.add(self.dialect.fixed("place", f"{first} + f"))
-            value = self.element(name, "batch", "place", head, "d")
-            self.lines.add(f"{tile}[f][d] = {inside} ? {value} : {literal(self.dtype, 0)};")
-
     def write_to(self, name: str, operand: Operand, value: str, *axes: str) -> None:
         """An element of a result."""
         array = self.parameter(name, operand.buffer, True)
@@ -224,32 +193,6 @@ class AttentionText(ABC):
     def function(self, name: str, argument: str) -> str:
         """A function of C's library."""
         return f"{name}{suffix(self.dtype)}({argument})"
-
-    def product(self, result: str, left: str, right: str) -> None:
-        """Multiply rows and columns of two tiles into registers."""
-        add, kind, rows, columns = self.lines.add, register_type(self.dtype), self.tile.rows, self.tile.columns
-        with self.each("r", rows):
-            add(f"for (int c = 0; c < {columns}; ++c) {result}[r][c] = {literal(self.dtype, 0)};")
-        with self.turns("d", self.shape[-1]):
-            add(f"{kind} left[{rows}], right[{columns}];")
-            add(f"for (int r = 0; r < {rows}; ++r) left[r] = {left}[down + {ACROSS} * r][d];")
-            add(f"for (int c = 0; c < {columns}; ++c) right[c] = {right}[across + {ACROSS} * c][d];")
-            product = f"fma{suffix(self.dtype)}(left[r], right[c], {result}[r][c])"
-            add(f"for (int r = 0; r < {rows}; ++r)")
-            add(f"    for (int c = 0; c < {columns}; ++c) {result}[r][c] = {product};")
-
-    def mix(self, result: str) -> None:
-        """Add the columns in `tile`, weighted by the attention weights, to a result's rows in registers."""
-        rows, kind = self.tile.rows, register_type(self.dtype)
-        with self.turns("k", self.columns):
-            self.lines.add(
-                f"{kind} left[{rows}], right[{self.parts}];",
-                f"for (int r = 0; r < {rows}; ++r) left[r] = shares[down + {ACROSS} * r][k];",
-                f"for (int e = 0; e < {self.parts}; ++e) right[e] = tile[k][across + {ACROSS} * e];",
-                f"for (int r = 0; r < {rows}; ++r)",
-                f"    for (int e = 0; e < {self.parts}; ++e)",
-                f"        {result}[r][e] = fma{suffix(self.dtype)}(left[r], right[e], {result}[r][e]);",
-            )
 
     def registers(self, name: str, each: int) -> None:
         """Declare an array of `each` registers for each row."""

@@ -238,7 +238,9 @@ class DeviceDialect(CDialect):
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
         head = counted(loop, register_type(loop.index.dtype), start, stop, step)
-        return (self.unroll, head) if loop.unrolled else (head,)
+        if not loop.unrolled:
+            return (head,)
+        return (self.unroll, head) if loop.unrolled is True else self.unrolled(loop.unrolled, head)
 
     def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
         """A number of the launch; groups' numbers are cast, as languages differ in their types."""

@@ -82,7 +82,9 @@ class Printer:
             case AtomicUpdate(reducer, array, position, value):
                 return [dialect.atomic(reducer, array.dtype, f"{array.name} + {text(position)}", text(value))]
             case ForLoop():
-                bounds = (self.plain(index(bound)) for bound in (statement.start, statement.stop, statement.step))
+                stop = statement.stop  # an operand of a comparison
+                last = (self._factor if isinstance(stop, Apply) else self.plain)(stop)
+                bounds = self.plain(statement.start), last, self.plain(index(statement.step))
                 return self._nested(dialect.for_loop(statement, *bounds), statement.body)
             case FreeLoop(body, condition):
                 head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
