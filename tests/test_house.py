@@ -41,7 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "interrupts": set(),
     "storage": {"forks"},
     "device_memory": {"storage"},
-    "routines": set(),
+    "routines": {"forks"},
     "trees": {"offered_names", "errors", "statics"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},

@@ -383,8 +383,9 @@ def test_compiled_conversions_at_the_edges(backend: str) -> None:
 
 def test_every_primitive_has_samples() -> None:
     # lu_solve takes an LU factorisation of its other operand, linear_solve programs, the others keys and errors:
-    # tests/random/test_keys.py, tests/experimental
+    # tests/random/test_keys.py, tests/experimental; eigenvalues and inverses of sparse matrices: tests/sparse
     own_tests = {"lu_solve", "linear_solve", "random_wrap", "random_unwrap", "check"}
+    own_tests |= {"csr_eigsh", "csr_inverse_entries", "csr_inverse_change"}
     own_tests |= {p for p in registry if p.endswith("_callback")}
     plain = {p.name for p in registry.values() if not p.region and not p.collective}
     assert not plain - set(names()) - own_tests

@@ -511,10 +511,10 @@ def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
         reason = str(broken)
     except RlxError as error:
         functions, platforms, native = [], (), {}
-        reason = error.what.rstrip(".")
+        reason = error.what
     if not functions:
         instead = "rlx.export(f)(*types).save(path) makes one."
-        raise FileFormatError(f"{what} is not an exported function: {reason}.", instead)
+        raise FileFormatError(f"{what} is not an exported function: {reason.rstrip('.')}.", instead)
     if trust and native:
         functions = with_native_members(functions, native)
     return Exported(functions, None, platforms)

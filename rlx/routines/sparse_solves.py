@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rlx.forks import reopen_after_fork
 from rlx.routines.common import Arrays, Attributes
 
 __all__ = [
@@ -40,16 +41,17 @@ class _Kept:
 
     def __init__(self, count: int, nbytes: int, weigh: Callable[[Any], int]) -> None:
         self.values: OrderedDict[Any, Any] = OrderedDict()
-        self.count, self.nbytes, self.weigh, self.lock = count, nbytes, weigh, threading.Lock()
+        self.count, self.nbytes, self.weigh, self._lock = count, nbytes, weigh, threading.Lock()
+        reopen_after_fork(self)
 
     def get(self, key: Any, make: Callable[[], Found]) -> Found:
         """The value of a key, made if there is none."""
-        with self.lock:
+        with self._lock:
             if key in self.values:
                 self.values.move_to_end(key)
                 return self.values[key]
         made = make()
-        with self.lock:
+        with self._lock:
             self.values[key] = made
             while len(self.values) > self.count or sum(map(self.weigh, self.values.values())) > self.nbytes:
                 if len(self.values) == 1:
@@ -408,12 +410,15 @@ def csr_eigsh(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     order, k = len(indptr) - 1, attributes["count"]
     matrix = csc_array((data, indices, indptr), shape=(order, order))
     start = np.random.default_rng(0).standard_normal(order).astype(data.dtype)
+    values = vectors = None
     try:
         values, vectors = eigsh(
             matrix, k, which=attributes["which"], sigma=attributes["sigma"], tol=attributes["tol"],
             maxiter=attributes["maxiter"], v0=start,
         )  # fmt: skip
     except (ArpackNoConvergence, RuntimeError):
+        pass  # the values say so
+    if values is None or vectors is None:
         return np.full(k, np.nan, data.dtype), np.full((order, k), np.nan, data.dtype)
     ascending = np.argsort(values)
     vectors = vectors[:, ascending]

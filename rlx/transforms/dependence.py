@@ -6,7 +6,7 @@ that may matter (x * 0 depends on x); with values, only those of the branches ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -87,6 +87,14 @@ def value_of(program: Program, values: Sequence[np.ndarray]) -> np.ndarray | Non
     return Walk({}, True, {}).program(program, [Dependent({}, x) for x in values])[0].value
 
 
+def _unless_too_large(operation: Callable[..., IndexSet], *arguments: Any) -> IndexSet | None:
+    """The result of an operation on sets; None if it is too large to be stored."""
+    try:
+        return operation(*arguments)
+    except TooLargeError:
+        return None
+
+
 class Walk:
     """A walk through a program.
 
@@ -146,11 +154,10 @@ class Walk:
         self._report(equation, how, operand)
         found: dict[int, IndexSet] = {}
         for number, one in sets.items():
-            try:
-                found[number] = read(one, how, operand.shape, result.shape)
-            except TooLargeError:
+            exact = _unless_too_large(read, one, how, operand.shape, result.shape)
+            if exact is None:
                 self.assume(equation, "the exact set is too large to be stored")
-                found[number] = read_by_axes(one, how, operand.shape, result.shape)
+            found[number] = read_by_axes(one, how, operand.shape, result.shape) if exact is None else exact
         return found
 
     def _report(self, equation: Equation, how: Reading, operand: TensorType) -> None:
@@ -169,11 +176,10 @@ class Walk:
             if have is None:
                 sets[number] = one
                 continue
-            try:
-                sets[number] = united(have, one, result.shape)
-            except TooLargeError:
+            exact = _unless_too_large(united, have, one, result.shape)
+            if exact is None:
                 self.assume(equation, "the exact set is too large to be stored")
-                sets[number] = joined_by_axes(have, one)
+            sets[number] = joined_by_axes(have, one) if exact is None else exact
 
     def _values(self, equation: Equation, operands: Sequence[Dependent]) -> list[np.ndarray | None]:
         """The results of an operation on known operands; None for unknown ones."""
