@@ -18,7 +18,8 @@ __all__ = ["PATHS", "install_paths"]
 
 # package -> its modules that are also found under rlx
 _ROOMS = {
-    "call": "compiled device exhausted forward_backward inspection jit_options scopes stages switches",
+    "call": "compiled device exhausted forward_backward jit_options scopes stages switches",
+    "explain": "inspection",
     "export": "aot",
     "graph": "autodiff compile fusion opt",
     "host": "callback debug numba_functions",

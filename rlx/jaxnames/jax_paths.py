@@ -185,6 +185,7 @@ def own_names() -> dict[str, dict[str, Any]]:
         },
         "jax.ffi": {"pycapsule": private.pycapsule},
         "jax.debug": {"DebugEffect": extend_core.Effect, "OrderedDebugEffect": extend_core.Effect},
+        "jax.example_libraries.optimizers": {"Array": Any},
         "jax.experimental.mesh_utils": {"device_kind_handler_dict": {}},
         "jax.interpreters.xla": {
             "canonicalize_dtype_handlers": {np.ndarray: np.asarray},  # tensorflow_probability

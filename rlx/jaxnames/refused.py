@@ -191,6 +191,7 @@ REFUSALS: dict[str, Refusal] = {
     "jax.random": Refusal("random_gamma_p", "is an equation that rlx does not have", "Call jax.random.gamma."),
     "jax.experimental.sparse": Refusal(_SPARSE_NAMES, *_SPARSE[1:]),
     **{f"jax.experimental.sparse.{name}": _SPARSE for name in _SPARSE_MODULES},
+    "jax.experimental.sparse.linalg": Refusal("spsolve_p", "is an equation that rlx does not have", "Call spsolve."),
     # private names that two or more libraries import, for isinstance and annotations
     "jax._src.core": Refusal("Trace TraceTag set_current_trace take_current_trace full_lower", _TRACE_CLASSES),
     "jax._src.earray": Refusal("EArray", _EXTENDED),

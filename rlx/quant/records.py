@@ -43,7 +43,7 @@ class CalibrationEntry:
                 "Give as many of the one as of the other; one of each without an axis.",
             )
         if not all(0 < s < math.inf for s in self.scales):
-            raise OptionError("A scale is not positive, or not finite.", "Scales are max|x| / q_max, at least 1e-6.")
+            raise OptionError("A scale is not positive, or not finite.", "Scales are max|x| / q_max, at least 2**-126.")
 
     @classmethod
     def per_tensor(cls, scale: float, zero_point: int = 0) -> CalibrationEntry:

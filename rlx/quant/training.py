@@ -169,7 +169,7 @@ def _refuse(scale: Any) -> None:
         return
     known = np.asarray(scale)
     if not ((known > 0) & np.isfinite(known)).all():
-        raise OptionError("A scale is not positive, or not finite.", "Scales are max|x| / q_max, at least 1e-6.")
+        raise OptionError("A scale is not positive, or not finite.", "Scales are max|x| / q_max, at least 2**-126.")
 
 
 def _along(scale: Array, value: Array, axis: int | None) -> Array:

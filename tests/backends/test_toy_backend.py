@@ -449,7 +449,7 @@ def test_registering(toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
         point = backends.importlib.metadata.EntryPoint("installed", "toy_backend:ToyBackend", "rlx.backends")
         monkeypatch.setattr(backends, "entry_points", lambda group: [point] if group == "rlx.backends" else [])
         assert type(backend_named("installed")) is toy.ToyBackend
-        with pytest.raises(DeviceError, match="this installation has: cpu, .*, elsewhere, installed"):
+        with pytest.raises(DeviceError, match="rlx has backends for: cpu, .*, elsewhere, installed"):
             backend_named("nowhere")
     finally:
         forget("elsewhere", "installed")

@@ -146,9 +146,9 @@ MUTANTS = [
         "dim\n\n    def lower(self, k: Any, x: Any, *, axes: Axes)",
         "tests/test_primitives.py -k batch",
     ),
-    Mutant("rlx/lm/sampling.py", "share)) & before_last", "share))", SAMPLING),
-    Mutant("rlx/lm/sampling.py", "logits < least, -jnp.inf", "logits <= least, -jnp.inf", SAMPLING),
-    Mutant("rlx/lm/sampling.py", "chances < least, -jnp.inf", "chances <= least, -jnp.inf", SAMPLING),
+    Mutant("rlx/lm/sampling.py", "share) & (jnp.arange(size) < size - 1)", "share)", SAMPLING),
+    Mutant("rlx/lm/sampling.py", "where(rising < jnp", "where(rising <= jnp", SAMPLING),
+    Mutant("rlx/lm/sampling.py", "chances < given.min_p", "chances <= given.min_p", SAMPLING),
     Mutant(
         "rlx/errors.py", "folded.setdefault(k.lower(), []).append(k)", "folded[k.lower()] = [k]", "tests/test_errors.py"
     ),
