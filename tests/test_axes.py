@@ -41,6 +41,7 @@ NO_AXES = {
     "indices.dimensions": "sizes",
     "inline_into.source": "a graph",
     "pbroadcast.source": "a position along a mapped axis",
+    "repack_gguf.source": "a file",
 }
 """Parameters that are named like an axis and are none, and why."""
 

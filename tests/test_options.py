@@ -277,6 +277,7 @@ ROWS |= {
     ),
     "pmap.donate_argnums": Row(given_away, 0, False, True),
     "load.like": "support/test_serialization.py::test_random_keys",
+    "load.names": "support/test_serialization.py::test_some_arrays_are_read_without_the_rest",
     "lax.custom_root.has_aux": Row(root, True, 0, 2),
     "lax.dot_general.precision": Row(product, "bfloat16", False, True),
     "lax.dot_general.out_sharding": Row(

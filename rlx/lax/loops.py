@@ -112,7 +112,7 @@ def fori_loop(
       lower, upper: real scalars; the counter is lower, lower + 1, ... below upper.
       body_fun: takes the counter and the carry, returns a carry of the same type.
       init_val: the initial carry.
-      unroll: for known bounds only, and ignored: the compiler decides.
+      unroll: accepted for JAX compatibility, for known bounds only: the compiler decides.
 
     >>> from rlx import lax
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0).item()

@@ -47,7 +47,7 @@ def scan(
       xs: arrays of one leading size, in a tree; None to loop `length` times without slices.
       length: the number of steps; needed if xs is None.
       reverse: go from the end to the start; results keep their positions.
-      unroll: ignored, but checked as in JAX; the compiler decides.
+      unroll: accepted for JAX compatibility and checked as there; the compiler decides.
 
     Returns: the last carry, and the results stacked along a new leading axis.
     Raises: ControlFlowTypeError if f changes the carry's type, naming the leaf; ShapeError if the

@@ -53,7 +53,7 @@ def checkpoint(
       policy: a function of (primitive, *types, **params) that selects the values that are kept;
         see `checkpoint_policies`.
       static_argnums, static_argnames: arguments that are not arrays.
-      prevent_cse, concrete: ignored; recomputed operations are never merged with the originals.
+      prevent_cse, concrete: accepted for JAX compatibility; recomputed operations are never merged with the originals.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
