@@ -57,6 +57,26 @@ def test_spsolve() -> None:
     rlx.testing.check_grads(solve, (rows.data, b), order=1)
 
 
+def test_formats_and_places() -> None:
+    """Keywords of JAX's functions: what there is is made, the rest is refused."""
+    for kind, name in ((sparse.BCOO, "bcoo"), (sparse.BCSR, "bcsr")):
+        shifted, nothing = sparse.eye(3, 4, 1, sparse_format=name), sparse.empty((2, 3), nse=2, sparse_format=name)
+        assert type(shifted) is type(nothing) is kind
+        assert shifted.todense().tolist() == np.eye(3, 4, 1).tolist() and not nothing.todense().any()
+        with pytest.raises(errors.UnsupportedError, match="n_batch=1, n_dense=0"):
+            kind.fromdense(DENSE, n_batch=1)
+    for make in (lambda: sparse.eye(2, sparse_format="csc"), lambda: sparse.empty((2, 2), sparse_format="csc")):
+        with pytest.raises(errors.UnsupportedError, match="sparse_format='csc'"):
+            make()
+    place, axes = rlx.sharding.SingleDeviceSharding(rlx.devices()[0]), (([1], [0]), ([], []))
+    for multiply, m in (
+        (sparse.bcoo_dot_general, sparse.bcoo_fromdense(DENSE)),
+        (sparse.bcsr_dot_general, sparse.bcsr_fromdense(DENSE)),
+    ):
+        found = multiply(m, np.arange(3.0), dimension_numbers=axes, out_sharding=place)
+        assert found.sharding == place and found.tolist() == (DENSE @ np.arange(3.0)).tolist()
+
+
 def test_names_are_jaxs() -> None:
     theirs = pytest.importorskip("jax.experimental.sparse")
     assert [name for name in sparse.__all__ if not hasattr(theirs, name) and name != "linalg"] == []

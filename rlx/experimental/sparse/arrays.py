@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import ShapeError, UnsupportedError
 from rlx.sparse.compressed import CSR
 from rlx.trace.flat import as_array
 from rlx.trees import tree
@@ -107,8 +107,17 @@ class BCOO(JAXSparse):
         return int(np.prod(self.shape))
 
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCOO:
-        """The nonzero elements of an array; `nse`, their number, is required for a traced array."""
+    def fromdense(
+        cls, mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = "int32"
+    ) -> BCOO:
+        """The nonzero elements of an array; `nse`, their number, is required for a traced array.
+
+        Raises: UnsupportedError for batch axes and dense axes.
+        """
+        if n_batch or n_dense:
+            raise UnsupportedError(
+                f"fromdense got n_batch={n_batch}, n_dense={n_dense}.", "All axes of rlx's sparse arrays are sparse."
+            )
         mat = as_array(mat)
         places = jnp.stack(jnp.nonzero(mat, size=nse, fill_value=mat.shape), axis=-1).astype(index_dtype)
         data = mat.at[tuple(jnp.moveaxis(places, -1, 0))].get(mode="fill", fill_value=0)
@@ -186,9 +195,12 @@ class BCSR(JAXSparse):
         return cls((mat.data[order], rows[:, 1], starts), shape=mat.shape)
 
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCSR:
-        """The nonzero elements of a matrix."""
-        return cls.from_bcoo(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype))
+    def fromdense(
+        cls, mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = "int32"
+    ) -> BCSR:
+        """The nonzero elements of a matrix; arguments and errors as for BCOO."""
+        found = BCOO.fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype)
+        return cls.from_bcoo(found)
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = "int32", **_: Any) -> BCSR:

@@ -9,6 +9,7 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.experimental.sparse.arrays import BCOO, BCSR, JAXSparse
+from rlx.numpy.placement import placed
 from rlx.transforms.reverse import value_and_grad as dense_value_and_grad
 from rlx.trees import tree
 
@@ -87,7 +88,7 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
     return (sp_mat * v).data
 
 
-def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any) -> Array:
+def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, out_sharding: Any) -> Array:
     (left, right), batch = dimension_numbers
     if any(map(len, batch)) or len(left) != 1 or lhs.ndim != 2 or isinstance(rhs, JAXSparse):
         raise UnsupportedError(
@@ -97,13 +98,20 @@ def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any) -> Array:
     matrix = lhs if left[0] == 1 else lhs.T
     x = jnp.moveaxis(jnp.asarray(rhs), right[0], 0)
     found = matrix @ x.reshape(x.shape[0], -1)
-    return found.reshape(found.shape[0], *x.shape[1:])
+    found = found.reshape(found.shape[0], *x.shape[1:])
+    return found if out_sharding is None else placed(found, None, out_sharding)
 
 
 def bcoo_dot_general(
-    lhs: BCOO, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
+    lhs: BCOO,
+    rhs: Any,
+    *,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
-    """The product of a sparse matrix with a dense array over one axis of each.
+    """The product of a sparse matrix with a dense array over one axis of each, with the sharding `out_sharding`.
 
     Raises: UnsupportedError for batch axes, and for two sparse operands.
 
@@ -113,11 +121,17 @@ def bcoo_dot_general(
     >>> sparse.bcoo_dot_general(sparse.eye(2), np.ones(2, np.float32), dimension_numbers=numbers).tolist()
     [1.0, 1.0]
     """
-    return _dot_general(lhs, rhs, dimension_numbers)
+    return _dot_general(lhs, rhs, dimension_numbers, out_sharding)
 
 
 def bcsr_dot_general(
-    lhs: BCSR, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
+    lhs: BCSR,
+    rhs: Any,
+    *,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """As bcoo_dot_general.
 
@@ -127,22 +141,37 @@ def bcsr_dot_general(
     >>> sparse.bcsr_dot_general(a, np.ones(2), dimension_numbers=numbers).tolist()
     [1.0, 1.0]
     """
-    return _dot_general(lhs, rhs, dimension_numbers)
+    return _dot_general(lhs, rhs, dimension_numbers, out_sharding)
 
 
-def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", *, nse: int = 0) -> BCOO:
-    """An array without elements, or with `nse` zeros outside of it.
+def _in_format(mat: BCOO, sparse_format: str) -> BCOO | BCSR:
+    if sparse_format not in ("bcoo", "bcsr"):
+        raise UnsupportedError(f"There is no sparse_format={sparse_format!r}.", 'There are "bcoo" and "bcsr".')
+    return mat if sparse_format == "bcoo" else BCSR.from_bcoo(mat)
+
+
+def empty(
+    shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", sparse_format: str = "bcoo", *, nse: int = 0
+) -> BCOO | BCSR:
+    """An array without elements, or with `nse` zeros outside of it. sparse_format: "bcoo" or "bcsr".
 
     >>> from rlx.experimental import sparse
     >>> sparse.empty((2, 3))
     BCOO(float32[2, 3], nse=0)
     """
     places = jnp.broadcast_to(jnp.asarray(shape, index_dtype), (nse, len(shape)))
-    return BCOO((jnp.zeros(nse, dtype), places), shape=shape)
+    return _in_format(BCOO((jnp.zeros(nse, dtype), places), shape=shape), sparse_format)
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = "int32") -> BCOO:
-    """The matrix with ones on a diagonal.
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = None,
+    index_dtype: Any = "int32",
+    sparse_format: str = "bcoo",
+) -> BCOO | BCSR:
+    """The matrix with ones on a diagonal. sparse_format: "bcoo" or "bcsr".
 
     >>> from rlx.experimental import sparse
     >>> sparse.eye(2).todense().tolist()
@@ -153,7 +182,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype
         raise ShapeError(f"eye got {N} rows and {width} columns.")
     length = max(0, min(N + min(k, 0), width - max(k, 0)))
     rows = jnp.arange(length, dtype=index_dtype) + max(0, -k)
-    return BCOO((jnp.ones(length, dtype), jnp.stack([rows, rows + k], -1)), shape=(N, width))
+    found = BCOO((jnp.ones(length, dtype), jnp.stack([rows, rows + k], -1)), shape=(N, width))
+    return _in_format(found, sparse_format)
 
 
 # ------------------------------------------------------------- derivatives in elements
