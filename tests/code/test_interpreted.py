@@ -119,8 +119,8 @@ def check(plan: Plan, inputs: list[np.ndarray], dialect: DeviceDialect, limits: 
     for got, wanted in zip(program.run(inputs), expected, strict=True):
         if wanted.dtype.kind in "fc" or is_narrow(wanted.dtype):
             wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-            rtol = 1e-5 if wanted.dtype.itemsize > 2 else 0.02
-            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=rtol, atol=1e-5)
+            rtol = 5e-5 if wanted.dtype.itemsize > 2 else 0.02  # sums are in another order
+            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=rtol, atol=5e-5)
         else:
             np.testing.assert_array_equal(got, wanted)
     return program
