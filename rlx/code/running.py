@@ -25,14 +25,12 @@ from rlx.code.tree import (
     Barrier,
     Block,
     Both,
-    Comment,
     Coordinate,
     Declare,
     Either,
     Element,
     Exchange,
     Expression,
-    Fence,
     ForLoop,
     FragmentProduct,
     FreeLoop,
@@ -201,8 +199,6 @@ class _Launch:
                 self._meet_all(statement, mask)
             case Barrier():
                 self._meet(mask)
-            case Fence() | Comment():
-                pass
             case _:
                 raise AssertionError(f"{type(statement).__name__} is not interpreted")
 

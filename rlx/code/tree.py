@@ -15,8 +15,8 @@ import numpy as np
 from rlx.ir.types import compute_dtype
 
 __all__ = [
-    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Comment",
-    "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "Fence", "ForLoop", "FragmentProduct",
+    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
+    "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
     "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Shuffle", "Skip",
     "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
     "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
@@ -411,18 +411,6 @@ class Barrier(Statement):
     scope: Literal["group", "launch"] = "group"
     arrivals: Array | None = None
     awaited: Expression | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fence(Statement):
-    """Other groups see an item's earlier writes before its later ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comment(Statement):
-    """A remark for readers of the text."""
-
-    text: str
 
 
 # ------------------------------------------------------------------ walks

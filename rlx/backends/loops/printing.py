@@ -13,14 +13,12 @@ from rlx.code.tree import (
     Barrier,
     Block,
     Both,
-    Comment,
     Coordinate,
     Declare,
     Either,
     Element,
     Exchange,
     Expression,
-    Fence,
     ForLoop,
     FragmentProduct,
     FreeLoop,
@@ -112,10 +110,6 @@ class Printer:
                 return [*dialect.launch_barrier(arrivals.name, self.expression(awaited))]
             case Barrier("group"):
                 return [dialect.barrier()]
-            case Fence():
-                return [dialect.fence()]
-            case Comment(words):
-                return [dialect.comment(words)]
         raise AssertionError(f"{type(statement).__name__} has no text")
 
     def _condition(self, statement: If) -> list[str]:
