@@ -339,3 +339,19 @@ def test_a_floored_quotient_is_flat_also_at_a_divisor_of_zero() -> None:
         for f in (jnp.floor_divide, rlx.jit(jnp.floor_divide)):
             assert [float(d) for d in rlx.grad(f, (0, 1))(x, y)] == [0.0, 0.0]
             assert float(rlx.jvp(f, (x, y), (1.0, 1.0))[1]) == 0.0
+
+
+LINEAR_AT_ZERO = "expm1 log1p sin tan arcsin arctan sinh tanh arcsinh arctanh".split()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_functions_of_slope_one_keep_tiny_numbers(device: str) -> None:
+    """f(x) rounds to x for f(0) = 0 and f'(0) = 1, down to the least subnormal number, where a halving rounds to 0."""
+    for dtype in (np.float32, np.float64):
+        limits = np.finfo(dtype)
+        least, normal = limits.smallest_subnormal, limits.smallest_normal
+        tiny = np.array([0, least, 3 * least, normal - least, normal, normal * 4, limits.eps**2], dtype)
+        x = np.concatenate([tiny, -tiny])
+        with rlx.enable_x64(True):
+            for name, found in rlx.jit(lambda x: {n: getattr(jnp, n)(x) for n in LINEAR_AT_ZERO}, device=device)(x).items():
+                np.testing.assert_array_equal(np.asarray(found), x, err_msg=name)

@@ -119,7 +119,7 @@ def _standard(name: str, run: Any, start: int, x: Any, axis: int | None, dtype: 
     if array.ndim == 0 or (axis is None and array.ndim > 1):
         raise ShapeError(f"{name} got an array of shape {array.shape}.", "Name the axis to run along.")
     number = canonical_axis(0 if axis is None else axis, array.ndim, name)
-    result = run(array, number, summed_dtype(array.dtype) if dtype is None else dtype)
+    result = run(array, number, dtype)
     if not include_initial:
         return result
     shape = tuple(1 if i == number else n for i, n in enumerate(result.shape))
@@ -137,13 +137,14 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, inc
     >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True)
     Array([0, 1, 3], dtype=int32)
     """
-    return _standard("cumulative_sum", cumsum, 0, x, axis, dtype, include_initial)
+    widened = summed_dtype(as_array(operand(x, "cumulative_sum")).dtype) if dtype is None else dtype
+    return _standard("cumulative_sum", cumsum, 0, x, axis, widened, include_initial)
 
 
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
     """Running products, by the array API standard.
 
-    Args: as `cumulative_sum`; the initial value is 1. Returns: an array.
+    Args: as `cumulative_sum`; the initial value is 1. Returns: an array; as in JAX, integers keep their dtype.
 
     >>> import rlx.numpy as jnp
     >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True)

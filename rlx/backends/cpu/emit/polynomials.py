@@ -142,7 +142,8 @@ def expm1(x: Value) -> Value:
     # one factor of two is kept back: 2^n itself may overflow
     unit = power_of_two(n - 1)
     result = unit.fma(p, unit - 0.5) * 2.0
-    return x.equal(0.0).where(x, result)
+    # e^x - 1 rounds to x here; half of a subnormal number would be lost
+    return (abs(x) < 2.0 ** -(_MANTISSA[x.kind] + 2)).where(x, result)
 
 
 def _tanh(x: Value) -> Value:
