@@ -11,6 +11,7 @@ from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError, source_line
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
+from rlx.ir.program import Program
 from rlx.storage import AllocationError, Storage
 
 __all__ = ["Backend", "Executable", "failed_run"]
@@ -36,9 +37,9 @@ def failed_run(error: BaseException, kernels: Iterable[Kernel]) -> BaseException
 
 
 class Executable(ABC):
-    """A compiled plan. Safe to call from several threads at once."""
+    """A compiled plan or program. Safe to call from several threads at once. plan: None for a compiled program."""
 
-    plan: Plan
+    plan: Plan | None
 
     @abstractmethod
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
@@ -66,9 +67,13 @@ class Executable(ABC):
 
 
 class Backend(ABC):
-    """Compiles plans for one kind of device."""
+    """Compiles plans for one kind of device.
+
+    takes_programs: it compiles programs instead (`compile_program`), and plans itself.
+    """
 
     name: str
+    takes_programs = False
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -108,3 +113,7 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""
+
+    def compile_program(self, program: Program) -> Executable:
+        """Compile an optimised program, with its constants, if the backend takes programs."""
+        raise NotImplementedError(f"{self.name} compiles plans")

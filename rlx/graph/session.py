@@ -18,7 +18,7 @@ from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legal
 from rlx.graph.module import GraphModule
 from rlx.ir.kernels import Plan
 from rlx.ir.types import TensorType, dtype_kind
-from rlx.passes.pipeline import lower_program, optimize
+from rlx.passes.pipeline import executable_of, optimize
 
 __all__ = ["CompiledGraph", "Session"]
 
@@ -58,7 +58,7 @@ class CompiledGraph:
         legal, self.dispatch_report = legalize_or_rewrite(
             optimize(program), supported_ops, kernel_dispatch, device
         )
-        executable = backend.compile(lower_program(legal, backend.lowering))
+        executable = executable_of(legal, backend)
         self.plan = executable.plan
         memory, types = backend.memory, legal.output_types
         self._run = lambda values: [

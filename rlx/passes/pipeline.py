@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
-from rlx.errors import VerificationError
+from rlx.errors import UnsupportedError, VerificationError
 from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Await, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
@@ -57,6 +57,7 @@ __all__ = [
     "Stage",
     "Step",
     "compile_stages",
+    "executable_of",
     "executables",
     "lower_program",
     "lower_stages",
@@ -392,6 +393,26 @@ def _planned_now(program: Program, memory_limit: int | None, context: Context, o
     return lower_to_plan(program, memory_limit, context=context)
 
 
+def executable_of(program: Program, backend: Backend) -> Executable:
+    """The executable of a closed, optimised program, which is not kept in the cache."""
+    if backend.takes_programs:
+        return backend.compile_program(program)
+    return backend.compile(lower_program(program, backend.lowering))
+
+
+def _program_compiled(program: Program, backend: Backend, memory_limit: int | None, optimized: bool) -> Executable:
+    """The executable of a backend that plans itself. Raises UnsupportedError for a memory limit."""
+    if memory_limit is not None:
+        raise UnsupportedError(
+            f"The device {backend.name!r} plans memory itself, and takes no memory_limit.",
+            "Leave memory_limit out, or compile for another device.",
+        )
+    context = Context.of(backend)
+    if not optimized or _decomposed(program, context) is not program:
+        program = stages(program, context=context)[-1].program
+    return backend.compile_program(program)
+
+
 class ExecutableKey(NamedTuple):
     """Everything that the code of a program depends on."""
 
@@ -433,8 +454,11 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            plan = planned(program, context) if planned is not None and memory_limit is None else None
-            executable = backend.compile(plan or _planned_now(program, memory_limit, context, optimized))
+            if backend.takes_programs:
+                executable = _program_compiled(program, backend, memory_limit, optimized)
+            else:
+                plan = planned(program, context) if planned is not None and memory_limit is None else None
+                executable = backend.compile(plan or _planned_now(program, memory_limit, context, optimized))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

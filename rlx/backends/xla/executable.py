@@ -1,0 +1,108 @@
+"""A program that XLA compiled from StableHLO."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import Executable
+from rlx.backends.cpu.runtime.store import Store, user_folder
+from rlx.backends.xla.client import XlaError, copied_to, described_platform, load_executable, serialized_executable
+from rlx.backends.xla.memory import XlaStorage
+from rlx.errors import DeviceError, OutOfMemoryError, RlxError, source_line
+from rlx.ir.program import Program
+from rlx.stablehlo.writing import write_program
+from rlx.storage import AllocationError, Storage
+
+__all__ = ["XlaExecutable", "with_constants_as_inputs"]
+
+_SHOWN = 3  # the largest number of the user's lines in a message
+
+
+class _XlaMaker:
+    """XLA for one device, as the store's compiler: code is an executable that PJRT serialised."""
+
+    def __init__(self, place: Any) -> None:
+        self.place = place
+
+    def fingerprint(self) -> bytes:
+        return hashlib.blake2b(described_platform(self.place).encode(), digest_size=32).digest()
+
+    def compile(self, text: str, symbol: str) -> tuple[bytes, int]:
+        del symbol
+        return serialized_executable(self.place, text), 0
+
+    def load(self, data: bytes, symbol: str) -> int:
+        raise NotImplementedError  # PJRT loads executables: they have no address
+
+
+def with_constants_as_inputs(program: Program) -> tuple[Program, list[np.ndarray]]:
+    """The program with its constants as inputs, after the others, and their values: a text holds no large arrays."""
+    constants = list(program.constants)
+    inputs = [*program.inputs, *(variable for variable, _ in constants)]
+    return program.replace(inputs=inputs, constants=[]), [np.asarray(value) for _, value in constants]
+
+
+class XlaExecutable(Executable):
+    """A program on one device of PJRT. It has no plan: XLA plans."""
+
+    plan = None
+
+    def __init__(self, program: Program, place: Any) -> None:
+        self.program, constants = with_constants_as_inputs(program)
+        self._place = place
+        self._text = write_program(self.program, program.name)
+        self._constants = [copied_to(place, value) for value in constants]
+        self._types = [(v.type.shape, v.type.dtype) for v in program.inputs]
+        self._run = self._loaded()
+
+    def _loaded(self) -> Any:
+        store = Store(user_folder(), maker=_XlaMaker(self._place))
+        key = hashlib.blake2b(self._text.encode(), digest_size=32).digest()
+        with suppress(XlaError()):
+            return load_executable(self._place, store.code(key, "main", lambda: self._text))
+        try:  # bytes of the folder that PJRT refuses
+            return load_executable(self._place, serialized_executable(self._place, self._text))
+        except XlaError() as error:
+            raise self.failed(error) from None
+
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Run on the device; the results are computed asynchronously."""
+        arrays = [_of_type(s, *t) for s, t in zip(inputs, self._types, strict=True)]
+        try:
+            found = self._run.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
+        except XlaError() as error:
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise AllocationError(str(error)) from None
+            raise self.failed(error) from None
+        return [XlaStorage(single, self.failed) for (single,) in found]
+
+    def failed(self, error: BaseException) -> RlxError:
+        """XLA's error as rlx's, with the user's lines."""
+        origins = dict.fromkeys(e.origin for e in self.program.equations if e.origin is not None)
+        lines = "\n".join(source_line(*origin) for origin in [*origins][:_SHOWN])
+        what = f"XLA failed on {self._place.platform}: {str(error).splitlines()[0]}"
+        if "RESOURCE_EXHAUSTED" in what:
+            return OutOfMemoryError(what, "Compute less at once.", lines)
+        return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
+
+    @cached_property
+    def _memory(self) -> str:
+        told = self._run.get_compiled_memory_stats()
+        names = ("argument", "output", "temp", "alias", "generated_code")
+        return "\n".join(f"{name}: {getattr(told, f'{name}_size_in_bytes')} bytes" for name in names)
+
+    def texts(self) -> dict[str, str]:
+        """The StableHLO module, XLA's program after its passes, and the bytes that it needs."""
+        module = self._run.hlo_modules()[0].to_string()
+        return {"stablehlo": self._text, "xla": module, "memory": self._memory}
+
+
+def _of_type(storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    assert isinstance(storage, XlaStorage)
+    return storage.of_type(shape, dtype)
