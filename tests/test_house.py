@@ -69,6 +69,8 @@ LAYERS: dict[str, set[str]] = {
     "serialization": ARRAYS | {"numpy", "sharding"},
     "testing": ARRAYS | {"transforms"},
     "typing": {"offered_names", "array"},
+    # a device that takes programs as StableHLO
+    "xla": FOUNDATION | {"ir", "backends", "stablehlo"},
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     # shows what the compiler did; only fronts read it

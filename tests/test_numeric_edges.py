@@ -353,5 +353,6 @@ def test_functions_of_slope_one_keep_tiny_numbers(device: str) -> None:
         tiny = np.array([0, least, 3 * least, normal - least, normal, normal * 4, limits.eps**2], dtype)
         x = np.concatenate([tiny, -tiny])
         with rlx.enable_x64(True):
-            for name, found in rlx.jit(lambda x: {n: getattr(jnp, n)(x) for n in LINEAR_AT_ZERO}, device=device)(x).items():
+            results = rlx.jit(lambda x: {n: getattr(jnp, n)(x) for n in LINEAR_AT_ZERO}, device=device)(x)
+            for name, found in results.items():
                 np.testing.assert_array_equal(np.asarray(found), x, err_msg=name)

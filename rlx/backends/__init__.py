@@ -35,8 +35,8 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
     "rocm": "rlx.backends.rocm:RocmBackend",
-    "tpu": "rlx.backends.xla:TpuBackend",
-    "xla": "rlx.backends.xla:XlaBackend",
+    "tpu": "rlx.xla:TpuBackend",
+    "xla": "rlx.xla:XlaBackend",
 }
 # device name -> the package that it needs in addition to those installed with rlx
 _PACKAGES = {"mlx": "mlx"}

@@ -14,7 +14,7 @@ from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program
 from rlx.storage import AllocationError, Storage
 
-__all__ = ["Backend", "Executable", "failed_run"]
+__all__ = ["Backend", "Executable", "PlannedExecutable", "failed_run"]
 
 _SHOWN = 3  # the largest number of the user's lines in a message
 
@@ -37,9 +37,10 @@ def failed_run(error: BaseException, kernels: Iterable[Kernel]) -> BaseException
 
 
 class Executable(ABC):
-    """A compiled plan or program. Safe to call from several threads at once. plan: None for a compiled program."""
+    """A compiled plan or program. Safe to call from several threads at once. plan: None if the backend took a program.
+    """
 
-    plan: Plan | None
+    plan: Plan | None = None
 
     @abstractmethod
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
@@ -64,6 +65,12 @@ class Executable(ABC):
             f"{type(self).__name__} does not time its kernels.",
             "Profile on the CPU: with rlx.default_device('cpu').",
         )
+
+
+class PlannedExecutable(Executable):
+    """A compiled plan."""
+
+    plan: Plan
 
 
 class Backend(ABC):

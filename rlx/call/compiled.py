@@ -132,13 +132,13 @@ class CompiledProgram:
 
         return call
 
-    def _in_less_memory(self, args: Sequence[ConcreteArray], plan: Plan) -> list[ConcreteArray]:
+    def _in_less_memory(self, args: Sequence[ConcreteArray], plan: Plan | None) -> list[ConcreteArray]:
         """The results, with half the temporaries: the device had too little memory, even with its pool emptied.
 
         Raises: OutOfMemoryError on the host, for programs with effects, and if half the temporaries are also too much.
         """
         storages = [x.storage() for x in args]
-        if not self.memory.host and self.repeats:
+        if plan is not None and not self.memory.host and self.repeats:
             with suppress(AllocationError, MemoryLimitError):
                 smaller = executables.get(self.core, self.backend, temporary_bytes(plan) // 2)
                 return self.over(smaller.run(storages), self.types)

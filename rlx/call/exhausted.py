@@ -16,24 +16,29 @@ __all__ = ["memory_exhausted"]
 _SHOWN = 3  # this many of the largest values are named
 
 
-def memory_exhausted(program: Program, plan: Plan) -> OutOfMemoryError:
-    """The error for a program whose plan needs more memory than available, at the line of its largest value."""
-    results = sum(buffer.nbytes for buffer in plan.outputs)
+def memory_exhausted(program: Program, plan: Plan | None) -> OutOfMemoryError:
+    """The error for a program that needs more memory than available, at the line of its largest value.
+
+    plan: None if the backend does not tell which values it keeps.
+    """
+    results = sum(type.nbytes for type in program.output_types)
     largest = _largest(program, plan)
+    needs = f"{bytes_text(results)} for its results"
+    if plan is not None:
+        needs += f" and {bytes_text(temporary_bytes(plan))} for temporaries"
     named = ", ".join(f"{t!r} ({bytes_text(t.nbytes)}) of {e.primitive.name}" for t, e in largest)
     origin = largest[0][1].origin if largest else None
     return OutOfMemoryError(
-        f"{program.name} needs {bytes_text(results)} for its results and {bytes_text(temporary_bytes(plan))} for"
-        f" temporaries, which the machine does not have. The largest values: {named}.",
+        f"{program.name} needs {needs}, which the machine does not have. The largest values: {named}.",
         "Check the shapes; compute less at once, with rlx.lax.map(f, xs, batch_size=...) or rlx.lax.scan; keep less"
         " for derivatives, with rlx.checkpoint or rlx.jit(memory_limit=...).",
         source_line(*origin) if origin is not None else None,
     )
 
 
-def _largest(program: Program, plan: Plan) -> list[tuple[TensorType, Equation]]:
+def _largest(program: Program, plan: Plan | None) -> list[tuple[TensorType, Equation]]:
     """The largest values that the plan keeps in memory, one for a line, with the equations that make them."""
-    kept = _kept_sizes(plan)
+    kept = set() if plan is None else _kept_sizes(plan)
     made = list(_values(program))
     found = [(t, e) for t, e in made if t.nbytes in kept] or made
     by_line = {(t, e.origin): (t, e) for t, e in found}

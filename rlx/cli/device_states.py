@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -134,4 +135,6 @@ _RULES: dict[str, Callable[[str, Machine], DeviceState]] = {
     "rocm": _rocm,
     "mlx": _mlx,
     "opencl": _opencl,
+    "tpu": partial(_with_package, "libtpu"),
+    "xla": partial(_with_package, "jax"),
 }

@@ -220,6 +220,8 @@ class Inspection:
     @property
     def lir(self) -> Text:
         """The plan: one line a kernel, and the map of the arena."""
+        if self.executable is not None and self.plan is None:
+            return Text(f"the device {self.backend.name!r} plans by itself: see kernels.texts")
         return Text("nothing is computed" if self.plan is None else describe_plan(self.plan))
 
     @property

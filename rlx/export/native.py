@@ -28,15 +28,13 @@ def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
     backend = backend_named("cpu")
     context = Context.of(backend)
     compiled = [CompiledProgram(f.program({}), backend, optimized=f.optimized) for f in functions]
-    plans = [found.executable.plan for found in compiled if found.executable is not None]
+    plans = [None if found.executable is None else found.executable.plan for found in compiled]
     members: dict[str, bytes] = {}
-    for number, found in enumerate(compiled):
-        if found.executable is not None:
+    for number, (found, plan) in enumerate(zip(compiled, plans, strict=True)):
+        if plan is not None:
             with suppress(Unwritable):  # lowered again on loading
-                members[_plan_name(number, context)] = _sealed(
-                    write_plan(found.executable.plan, _constants(found.core))
-                )
-    return {**members, **object_code_of(plans)}
+                members[_plan_name(number, context)] = _sealed(write_plan(plan, _constants(found.core)))
+    return {**members, **object_code_of([plan for plan in plans if plan is not None])}
 
 
 def with_native_members(functions: Sequence[Function], members: Mapping[str, bytes]) -> list[Function]:

@@ -81,17 +81,19 @@ class Context:
     """The context of steps: the options, claims and name of the device.
 
     loop: if the program is a loop's body, the numbers of its leading constants and of the carries that follow.
+    plans: whether programs become plans; else the backend takes them as they are.
     """
 
     options: LoweringOptions = field(default_factory=LoweringOptions)
     claims: Claims = field(default_factory=Claims)
     device: str = "cpu"
     loop: tuple[int, int] | None = None
+    plans: bool = True
 
     @classmethod
     def of(cls, backend: Backend) -> Context:
         """The context of a backend's device."""
-        return cls(backend.lowering, backend.claims, backend.name)
+        return cls(backend.lowering, backend.claims, backend.name, plans=not backend.takes_programs)
 
     @property
     def identity(self) -> bytes:
@@ -343,12 +345,16 @@ def compile_stages(
 ) -> list[Stage]:
     """All stages from HIR or MIR to a plan whose temporaries take at most `memory_limit` bytes.
 
+    For a device that takes programs they end with MIR.
+
     With a limit, the stages from MIR on belong to the last attempt: values are computed again until the plan fits.
     """
     if config.check:
         verify_program(program, "hir")
     known = _context(options, context)
     found = stages(program, context=known)
+    if not known.plans:
+        return found
     lowered: list[Stage] = []
     tried = found[-1].program
 
@@ -409,7 +415,7 @@ def _program_compiled(program: Program, backend: Backend, memory_limit: int | No
         )
     context = Context.of(backend)
     if not optimized or _decomposed(program, context) is not program:
-        program = stages(program, context=context)[-1].program
+        program = compile_stages(program, context=context)[-1].program
     return backend.compile_program(program)
 
 

@@ -57,7 +57,8 @@ class TimedCall:
 
     def lines(self) -> dict[int, tuple[Origin, ...]]:
         """The user's lines of each kernel, by the kernel's id."""
-        return {} if self._executable is None else lines_of(self._program(), self._executable.plan)
+        plan = None if self._executable is None else self._executable.plan
+        return {} if plan is None else lines_of(self._program(), plan)
 
     @property
     def exchanges(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from rlx.backends.base import Executable, failed_run
+from rlx.backends.base import PlannedExecutable, failed_run
 from rlx.backends.gpu.cost import Card, predict, show_prediction
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
@@ -26,7 +26,7 @@ from rlx.storage import Storage
 __all__ = ["DeviceExecutable", "device_host_reason"]
 
 
-class DeviceExecutable(Executable):
+class DeviceExecutable(PlannedExecutable):
     """A plan's launches. Calls are serialised: they share a queue.
 
     card: the GPU for which `texts` predicts the plan's time.

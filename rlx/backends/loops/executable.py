@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlx.backends.base import Backend, Executable
+from rlx.backends.base import Backend, Executable, PlannedExecutable
 from rlx.backends.cpu.runtime.cost import is_long
 from rlx.backends.loops.dialect import Dialect
 from rlx.backends.loops.program import Unit, arena_bytes, host_reason, parts_of
@@ -83,7 +83,7 @@ class _Whole:
         self._run(*arrays, self._prepared.allocate_arena(), *((stopped,) if self._stops else ()))
 
 
-class TextExecutable(Executable):
+class TextExecutable(PlannedExecutable):
     """Runs a plan's segments in order, on host memory. Kernels that contain host steps run in Python.
 
     Compiled code does not check for Ctrl-C. A long plan runs in another thread: an interrupt ends the wait of the main

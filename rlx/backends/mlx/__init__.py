@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.base import Backend, Executable, failed_run
+from rlx.backends.base import Backend, Executable, PlannedExecutable, failed_run
 from rlx.backends.claims import Claims
 from rlx.backends.mlx.blocks import BLOCKS, fits
 from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, begun, computing_on
@@ -29,7 +29,7 @@ _WIDE = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
 _KINDS: frozenset[type[Kernel]] = frozenset((Loops, Contract, Sort, Library, Scan, While, Branch, Callback))
 
 
-class MlxExecutable(Executable):
+class MlxExecutable(PlannedExecutable):
     """A plan as a function of MLX's arrays."""
 
     def __init__(self, plan: Plan, unit: Unit) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.base import Backend, Executable
+from rlx.backends.base import Backend, Executable, PlannedExecutable
 from rlx.backends.reference.kernels import GARBAGE
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import Plan
@@ -17,7 +17,7 @@ from rlx.storage import Storage, allocate
 __all__ = ["ReferenceBackend", "ReferenceExecutable"]
 
 
-class ReferenceExecutable(Executable):
+class ReferenceExecutable(PlannedExecutable):
     """A verified plan, interpreted kernel by kernel."""
 
     def __init__(self, plan: Plan) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Executable
+from rlx.backends.base import PlannedExecutable
 from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, THREAD_NANOSECONDS, longest_stretch, plan_cost
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.frame import (
@@ -81,7 +81,7 @@ def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
     return [(g, Blocks([sizes[n] for n in g])) for g in groups if len(g) > 1]
 
 
-class NativeExecutable(Executable):
+class NativeExecutable(PlannedExecutable):
     """A plan as a table of native steps. Each call in progress has its own frame."""
 
     def __init__(self, plan: Plan, timed: bool = False) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.xla.client import XlaError, copied_to, jax
 from rlx.device_memory import Memory
 from rlx.storage import AllocationError, Device, Storage
+from rlx.xla.client import copied_to, jax, xla_error
 
 __all__ = ["XlaMemory", "XlaStorage"]
 
@@ -17,7 +17,7 @@ Failed = Callable[[BaseException], BaseException]  # the error that waiting rais
 
 
 class XlaStorage(Storage):
-    """The elements of an array as a jax array, computed or pending; nobody writes to it.
+    """The elements of an array as a jax array, computed or pending. It is immutable.
 
     failed: the error that waiting raises for XLA's.
     """
@@ -54,7 +54,7 @@ class XlaStorage(Storage):
         """Wait for the elements; raises the error of the run that should have computed them."""
         try:
             self.array.block_until_ready()
-        except XlaError() as error:
+        except xla_error() as error:
             raise (error if self._failed is None else self._failed(error)) from None
 
 
@@ -73,8 +73,8 @@ class XlaMemory(Memory):
         """Copy an array to the device."""
         try:
             return XlaStorage(copied_to(self.place, array))
-        except XlaError() as error:
-            raise AllocationError(str(error)) from None
+        except xla_error() as error:
+            raise AllocationError(array.nbytes) from error
 
     def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The elements on the host."""

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
-from rlx.backends.xla.client import devices_of_platform, platforms
-from rlx.backends.xla.executable import XlaExecutable
-from rlx.backends.xla.memory import XlaMemory
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.ir.kernels import Plan
@@ -17,6 +14,9 @@ from rlx.ir.program import Program
 from rlx.ir.types import bits_of, supported_dtypes
 from rlx.stablehlo.writing.writer import ROUTINES
 from rlx.storage import Device
+from rlx.xla.client import devices_of_platform, platforms
+from rlx.xla.executable import XlaExecutable
+from rlx.xla.memory import XlaMemory
 
 __all__ = ["TpuBackend", "XlaBackend"]
 

@@ -12,12 +12,19 @@ import numpy as np
 
 from rlx.backends.base import Executable
 from rlx.backends.cpu.runtime.store import Store, user_folder
-from rlx.backends.xla.client import XlaError, copied_to, described_platform, load_executable, serialized_executable
-from rlx.backends.xla.memory import XlaStorage
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, source_line
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
 from rlx.storage import AllocationError, Storage
+from rlx.xla.client import (
+    copied_to,
+    described_platform,
+    is_out_of_memory,
+    load_executable,
+    serialized_executable,
+    xla_error,
+)
+from rlx.xla.memory import XlaStorage
 
 __all__ = ["XlaExecutable", "with_constants_as_inputs"]
 
@@ -51,24 +58,23 @@ def with_constants_as_inputs(program: Program) -> tuple[Program, list[np.ndarray
 class XlaExecutable(Executable):
     """A program on one device of PJRT. It has no plan: XLA plans."""
 
-    plan = None
-
     def __init__(self, program: Program, place: Any) -> None:
         self.program, constants = with_constants_as_inputs(program)
         self._place = place
         self._text = write_program(self.program, program.name)
         self._constants = [copied_to(place, value) for value in constants]
         self._types = [(v.type.shape, v.type.dtype) for v in program.inputs]
+        self._result_bytes = sum(t.nbytes for t in program.output_types)
         self._run = self._loaded()
 
     def _loaded(self) -> Any:
         store = Store(user_folder(), maker=_XlaMaker(self._place))
         key = hashlib.blake2b(self._text.encode(), digest_size=32).digest()
-        with suppress(XlaError()):
+        with suppress(xla_error()):
             return load_executable(self._place, store.code(key, "main", lambda: self._text))
         try:  # bytes of the folder that PJRT refuses
             return load_executable(self._place, serialized_executable(self._place, self._text))
-        except XlaError() as error:
+        except xla_error() as error:
             raise self.failed(error) from None
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
@@ -76,9 +82,9 @@ class XlaExecutable(Executable):
         arrays = [_of_type(s, *t) for s, t in zip(inputs, self._types, strict=True)]
         try:
             found = self._run.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
-        except XlaError() as error:
-            if "RESOURCE_EXHAUSTED" in str(error):
-                raise AllocationError(str(error)) from None
+        except xla_error() as error:
+            if is_out_of_memory(error):
+                raise AllocationError(self._result_bytes) from None
             raise self.failed(error) from None
         return [XlaStorage(single, self.failed) for (single,) in found]
 
@@ -87,7 +93,7 @@ class XlaExecutable(Executable):
         origins = dict.fromkeys(e.origin for e in self.program.equations if e.origin is not None)
         lines = "\n".join(source_line(*origin) for origin in [*origins][:_SHOWN])
         what = f"XLA failed on {self._place.platform}: {str(error).splitlines()[0]}"
-        if "RESOURCE_EXHAUSTED" in what:
+        if is_out_of_memory(error):
             return OutOfMemoryError(what, "Compute less at once.", lines)
         return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
 

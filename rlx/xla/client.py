@@ -16,8 +16,10 @@ import numpy as np
 from rlx.errors import DeviceError
 from rlx.installation import install_command
 
-__all__ = ["VERSIONS", "XlaError", "copied_to", "described_platform", "devices_of_platform", "jax", "load_executable",
-           "platforms", "serialized_executable"]  # fmt: skip
+__all__ = [
+    "VERSIONS", "copied_to", "described_platform", "devices_of_platform", "is_out_of_memory", "jax", "load_executable",
+    "platforms", "serialized_executable", "xla_error",
+]  # fmt: skip
 
 VERSIONS = ((0, 10), (0, 11))  # of jaxlib: from the first on, before the second
 
@@ -64,9 +66,14 @@ def _names() -> _Names:
         raise DeviceError(f"jaxlib has other names than rlx expects: {error}.") from None
 
 
-def XlaError() -> type[Exception]:  # noqa: N802  a class that is known only once jaxlib is imported
+def xla_error() -> type[Exception]:
     """The class of XLA's errors."""
     return _names().error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of XLA says that the device has no memory left."""
+    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 @cache
@@ -110,7 +117,7 @@ def copied_to(device: Any, array: np.ndarray) -> Any:
 
 
 def serialized_executable(device: Any, text: str) -> bytes:
-    """The executable of a StableHLO module for one device, as bytes. Raises XlaError."""
+    """The executable of a StableHLO module for one device, as bytes. Raises `xla_error`."""
     names = _names()
     client = device.client
     compiled = client.compile_and_load(text, names.device_list((device,)), names.compile_options())
@@ -118,6 +125,6 @@ def serialized_executable(device: Any, text: str) -> bytes:
 
 
 def load_executable(device: Any, data: bytes) -> Any:
-    """The executable, ready to run. Raises XlaError if the bytes belong to another compiler."""
+    """The executable, ready to run. Raises `xla_error` if the bytes belong to another compiler."""
     names = _names()
     return device.client.deserialize_executable(data, names.device_list((device,)), names.compile_options())
