@@ -70,7 +70,7 @@ class Executable(ABC):
 class PlannedExecutable(Executable):
     """A compiled plan."""
 
-    plan: Plan
+    plan: Plan  # ty: ignore[incompatible-mutable-override]  set once, by the constructor
 
 
 class Backend(ABC):

@@ -69,8 +69,8 @@ CASES: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, tuple[str, str
     ),
     "OpenCL that works": (("Linux", "aarch64"), {**BARE, "pyopencl": True, "opencl fails": ""}, {"opencl": USABLE}),
     "a Mac": (
-        ("Darwin", "arm64"), {"mlx": True, "mlx fails": "", "pyopencl": False, "OpenCL": False, "c fails": "", "jax": True,
-         "xla fails": "", "libtpu": False},
+        ("Darwin", "arm64"), {"mlx": True, "mlx fails": "", "pyopencl": False, "OpenCL": False, "c fails": "",
+         "jax": True, "xla fails": "", "libtpu": False},
         {"mlx": USABLE, "xla": USABLE, "cuda": ("impossible", "Darwin"), "rocm": ("impossible", "Darwin"),
          "opencl": ("impossible", "no driver of OpenCL")},
     ),
