@@ -103,7 +103,8 @@ def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dic
     least = 1 + (len(names) + 1) * (len(names) + 2) // 2  # one more than the number of a polynomial's coefficients
     count = len(values) if thorough else 2 + least
     found = [
-        {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
+        # strides that have no divisor in common with the number of values: each name gets odd and even ones
+        {name: values[((turn << at) + 2 * at) % len(values)] for at, name in enumerate(names)}
         for turn in range(count)
     ]
     if not any(unknowns.broken(point, strictly=True) for point in found):
