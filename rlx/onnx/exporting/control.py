@@ -38,8 +38,7 @@ def _scan(w: Writer, e: Equation, xs: Names) -> Names:
     constants, carries = p["constants"], p["carries"]
     body: Program = p["body"]
     if p["length"] == 0:  # which onnxruntime refuses
-        empty = [w.constant(np.zeros(v.type.shape, v.type.dtype)) for v in e.outputs[carries:]]
-        return [*xs[constants : constants + carries], *empty]
+        return [*xs[constants : constants + carries], *(w.empty(v.type) for v in e.outputs[carries:])]
     if len(xs) == constants + carries:  # ONNX takes the number of steps from the scanned inputs
         return _counted(w, e, xs)
     graph = _graph(w, "body", body, xs[:constants])

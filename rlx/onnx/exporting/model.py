@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import helper
 
@@ -37,7 +37,7 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = OP
     if opset not in range(OLDEST, newest + 1):
         raise OptionError(f"opset is {opset!r}.", f"Write a number from {OLDEST} to {newest}; {OPSET} is the default.")
     exported = f if isinstance(f, Exported) and not types else rlx.export(f)(*types)
-    graph = graph_for_sizes(exported, lambda program: _graph(program, exported.fun_name, opset))
+    graph = graph_for_sizes(exported, partial(_graph, exported, opset))
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(
         graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets), producer_name="rlx"
@@ -48,17 +48,17 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = OP
     return model
 
 
-def _graph(program: Program, name: str, opset: int) -> Any:
+def _graph(exported: Exported, opset: int, program: Program) -> Any:
     program_for_writing(program, FORMAT)
     _refuse_complex(program)
-    writer = Writer(_rule_of, opset, itertools.count())
+    writer = Writer(_rule_of, opset, bool(exported.unknowns.names), itertools.count())
     inputs = [f"x{n}" for n in range(len(program.inputs))]
     outputs = writer.program(program, inputs)
     results = [f"y{n}" for n in range(len(outputs))]
     for source, result in zip(outputs, results, strict=True):
         writer.nodes.append(helper.make_node("Identity", [source], [result]))
     return helper.make_graph(
-        _without_detours(writer.nodes, results), name,
+        _without_detours(writer.nodes, results), exported.fun_name,
         infos_of(inputs, program.input_types), infos_of(results, program.output_types), list(writer.tensors.values()),
     )  # fmt: skip
 
@@ -120,4 +120,4 @@ def _rule_of(equation: Equation) -> Rule:
 
 def _without_elements(w: Writer, e: Equation, xs: Names) -> Names:
     """Empty results, over which runtimes stumble."""
-    return [w.constant(np.zeros(v.type.shape, v.type.dtype)) for v in e.outputs]
+    return [w.empty(v.type) for v in e.outputs]

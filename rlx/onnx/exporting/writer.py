@@ -99,12 +99,18 @@ class Writer:
     """Nodes and tensors of a graph; subgraphs share names and tensors.
 
     `rule_of` returns the writer of an equation, or raises UnsupportedError. `opset`: the version of the operator set.
+    `any_size`: the graph is for symbolic sizes, so numbers that depend on sizes must not be attributes.
     """
 
     def __init__(
-        self, rule_of: Callable[[Equation], Rule], opset: int, numbers: Any, tensors: dict[Any, Any] | None = None
+        self,
+        rule_of: Callable[[Equation], Rule],
+        opset: int,
+        any_size: bool,
+        numbers: Any,
+        tensors: dict[Any, Any] | None = None,
     ) -> None:
-        self.rule_of, self.opset = rule_of, opset
+        self.rule_of, self.opset, self.any_size = rule_of, opset, any_size
         self.numbers = numbers
         self.nodes: list[Any] = []
         self.tensors: dict[Any, Any] = {} if tensors is None else tensors
@@ -137,7 +143,10 @@ class Writer:
         if keys is not None:  # operations on keys are operations on their words
             array = np.ascontiguousarray(keys.words_of(array))
         number_of(array.dtype)  # refuses dtypes that ONNX lacks
-        key = (array.dtype.str + array.dtype.name, array.shape, array.tobytes() if array.size < 1 << 12 else id(value))
+        content: Any = array.tobytes() if array.size < 1 << 12 else id(value)
+        key: Any = (array.dtype.str + array.dtype.name, array.shape, content)
+        if self.any_size and array.dtype.kind == "i":  # equal only for some sizes, perhaps
+            key = len(self.tensors)
         if key not in self.tensors:
             self.tensors[key] = numpy_helper.from_array(array, f"c{len(self.tensors)}")
         return self.tensors[key].name
@@ -145,6 +154,14 @@ class Writer:
     def integers(self, values: Sequence[int]) -> str:
         """A list of integers as an operator's input."""
         return self.constant(np.asarray(list(values), np.int64))
+
+    def empty(self, type: TensorType) -> Name:
+        """An array without elements."""
+        if not self.any_size:
+            return self.constant(np.zeros(type.shape, type.dtype))
+        zero = [numpy_helper.from_array(np.zeros(1, real_dtype(type.dtype))) for _ in range(1 + is_complex(type.dtype))]
+        texts = [self.node("ConstantOfShape", self.integers(type.shape), value=value) for value in zero]
+        return paired(texts, [type])[0]
 
     def cast(self, x: str, dtype: Any) -> str:
         """Convert to another dtype."""
@@ -189,7 +206,7 @@ class Writer:
 
     def inner(self) -> Writer:
         """The writer of a node's subgraph."""
-        inner = Writer(self.rule_of, self.opset, self.numbers, self.tensors)
+        inner = Writer(self.rule_of, self.opset, self.any_size, self.numbers, self.tensors)
         inner.equation = self.equation
         return inner
 
