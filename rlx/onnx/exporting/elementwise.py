@@ -117,7 +117,9 @@ def _step(w: Writer, equation: Equation, step: Any, args: Names, operands: list[
     if op not in _SAME:
         raise refused(equation, FORMAT, f"there is no {op}")
     if op == "select":
-        return w.node("Where", *args)
+        if dtype.kind not in "iu" or dtype in (*WIDE, np.uint8):
+            return w.node("Where", *args)
+        return w.narrowed(w.node("Where", args[0], *(w.widened(x, dtype) for x in args[1:])), dtype)
     working = operands[0]
     if working.kind in "iub" and working not in WIDE:
         wide = [w.cast(a, np.int64) for a in args]

@@ -24,9 +24,11 @@ def _dot(w: Writer, e: Equation, xs: Names) -> Names:
                 for x, t in zip(xs, (a, b), strict=True)]  # fmt: skip
     used = (*left, *left_batch), (*right, *right_batch)
     free = [[i for i in range(len(t.shape)) if i not in taken] for t, taken in zip((a, b), used, strict=True)]
-    if len(left) == 1 and (len(free[0]) == len(free[1]) == 1 if left_batch else len(free[1]) <= 1):
-        rows = _arranged(w, operands[0], [*left_batch, *free[0], *left])
-        columns = _arranged(w, operands[1], [*right_batch, *right, *free[1]])
+    orders = [*left_batch, *free[0], *left], [*right_batch, *right, *free[1]]
+    # onnxruntime 1.32 merges transpositions into MatMul wrongly if they are in a loop, or if an operand is a vector
+    merged = w.inside and any(order != sorted(order) for order in orders)
+    if len(left) == len(free[1]) == 1 and (len(free[0]) == 1 or (free[0] and not left_batch)) and not merged:
+        rows, columns = (_arranged(w, x, order) for x, order in zip(operands, orders, strict=True))
         return [w.narrowed(w.node("MatMul", rows, columns), dtype)]
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     one = [next(letters) for _ in a.shape]

@@ -115,6 +115,7 @@ class Writer:
         self.nodes: list[Any] = []
         self.tensors: dict[Any, Any] = {} if tensors is None else tensors
         self.equation: Equation | None = None  # the one that is being written
+        self.inside = False  # whether the graph is a node's
 
     def fresh(self) -> str:
         """A new name."""
@@ -207,7 +208,7 @@ class Writer:
     def inner(self) -> Writer:
         """The writer of a node's subgraph."""
         inner = Writer(self.rule_of, self.opset, self.any_size, self.numbers, self.tensors)
-        inner.equation = self.equation
+        inner.equation, inner.inside = self.equation, True
         return inner
 
     def inputs(self, types: Iterable[TensorType]) -> Names:
