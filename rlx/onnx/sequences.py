@@ -7,18 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import rlx
 import rlx.numpy as jnp
 from rlx.errors import ShapeError
-from rlx.onnx.nodes import Node, known, operator
+from rlx.onnx.nodes import ArraySequence, Node, known, operator
 
-__all__ = ["ArraySequence"]
-
-
-class ArraySequence(tuple):
-    """A sequence of arrays, or of sequences."""
-
-    __slots__ = ()
+__all__: list[str] = []
 
 
 def _place(node: Node, position: Any, length: int, most: int) -> int:
