@@ -21,7 +21,7 @@ from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, InputTypeError, OptionError, RlxError, ShapeError, UnsupportedError
 from rlx.export.functions import Function, Source, derivative_of, function_of
 from rlx.export.native import native_members, with_native_members
-from rlx.export.sizes import bind_sizes, evaluate_shape, unknowns_in
+from rlx.export.sizes import Unknowns, bind_sizes, evaluate_shape, unknowns_in
 from rlx.export.store import read_functions, write_functions
 from rlx.export.templates import points_of
 from rlx.ir.program import Program
@@ -96,6 +96,11 @@ class Exported:
     def out_avals(self) -> tuple[ShapeDtypeStruct, ...]:
         """Types of the leaves of the result; unknown sizes as expressions."""
         return self._functions[0].out_avals
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """The names of the symbolic sizes, and the constraints on them."""
+        return self._functions[0].unknowns
 
     @property
     def vjp_order(self) -> int | None:

@@ -27,7 +27,7 @@ from rlx.trace.tracing import close_over, trace_program
 from rlx.transforms.reverse import vjp
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Function", "Source", "derivative_of", "function_of"]
+__all__ = ["Function", "Source", "derivative_of", "function_of", "has_keys", "refuse_host"]
 
 Sizes = Mapping[str, int]
 _PLACE = re.compile(r"(  # [^\n]*?)  [^\n]*$", re.MULTILINE)
@@ -138,7 +138,7 @@ def function_of(
         program = exported_form(source({}))
         text, constants = show_program(program), show_bindings(program)
         types = [(t.shape, t.dtype, t.weak) for t in program.output_types]
-        optimized = not _has_keys(program)
+        optimized = not has_keys(program)
     else:
         text, constants, limits = _general_text(source, name, unknowns, suspects)
         example = source(points_of(unknowns, name)[0])
@@ -164,7 +164,7 @@ def exported_form(program: Program) -> Program:
     """The program that is saved: optimised MIR, or, if it has keys, whose words only a compiler knows, plain MIR."""
     inlined = inline_calls(program)
     refuse_host(inlined)
-    return inlined if _has_keys(inlined) else walk(inlined, passes)[-1].program
+    return inlined if has_keys(inlined) else walk(inlined, passes)[-1].program
 
 
 def refuse_host(program: Program) -> None:
@@ -197,11 +197,11 @@ def _holder(program: Program, thing: Any) -> Equation | None:
     return None
 
 
-def _has_keys(program: Program) -> bool:
+def has_keys(program: Program) -> bool:
     """Whether any value is a random key."""
     constants = (v.type for v, _ in program.constants)
     types = [*program.input_types, *constants, *(v.type for e in program.equations for v in e.outputs)]
-    return any(is_key(t.dtype) for t in types) or any(map(_has_keys, program.regions()))
+    return any(is_key(t.dtype) for t in types) or any(map(has_keys, program.regions()))
 
 
 def _general_text(

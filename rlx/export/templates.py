@@ -20,7 +20,7 @@ from rlx.errors import ShapeError
 from rlx.export.sizes import Constraint, Unknowns
 from rlx.trace.read import Unreadable, evaluate_number
 
-__all__ = ["Template", "limits_of", "points_of", "template"]
+__all__ = ["Template", "expression_of", "limits_of", "points_of", "template"]
 
 # a number that is not part of a name
 _NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
@@ -103,7 +103,8 @@ def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dic
     least = 1 + (len(names) + 1) * (len(names) + 2) // 2  # one more than the number of a polynomial's coefficients
     count = len(values) if thorough else 2 + least
     found = [
-        {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
+        # strides that have no divisor in common with the number of values: each name gets odd and even ones
+        {name: values[((turn << at) + 2 * at) % len(values)] for at, name in enumerate(names)}
         for turn in range(count)
     ]
     if not any(unknowns.broken(point, strictly=True) for point in found):
@@ -209,7 +210,7 @@ def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) 
     written: list[str] = []
     for at, numbers in enumerate(columns):
         if numbers not in known:
-            found = numbers[0] if len(set(numbers)) == 1 else _expression(numbers, points, thorough)
+            found = numbers[0] if len(set(numbers)) == 1 else expression_of(numbers, points, thorough)
             if found is None:
                 line = Template(parts[0][: at + 1], written).text.splitlines()[-1].strip()
                 return _Refusal(f"{', '.join(numbers[:5])}, ... follow no rule, in {line[-60:]!r}", thorough)
@@ -223,8 +224,8 @@ def _said(point: Sizes) -> str:
 
 
 # ------------------------------------------------------------------ expressions
-def _expression(numbers: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | None:
-    """An expression with these values at the points."""
+def expression_of(numbers: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | None:
+    """An expression with these values at the points; None if there is none. thorough: also // and %."""
     if all(re.fullmatch(r"-?\d+", n) for n in numbers):
         values = list(map(int, numbers))
         return _polynomial(values, points) or (_quotient(values, points) if thorough else None)
@@ -310,6 +311,7 @@ def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
 def _quotients(name: str) -> Iterator[tuple[str, Callable[[int], Any]]]:
     for d, p, sign in itertools.product(range(2, MOST_DIVISOR + 1), (1, 2, 3, 4), (1, -1)):
         for q in range(d):
-            inside = f"({p * sign} * {name} + {q})"
+            scaled = name if p * sign == 1 else f"{p * sign} * {name}"
+            inside = f"({scaled} + {q})" if q else scaled
             yield f"{inside} // {d}", lambda s, p=p * sign, q=q, d=d: (p * s + q) // d
             yield f"{inside} % {d}", lambda s, p=p * sign, q=q, d=d: (p * s + q) % d

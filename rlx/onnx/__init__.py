@@ -45,26 +45,33 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
     return _module("loading").load(model)
 
 
-def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
+def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = 21) -> Any:
     """Convert a function to an ONNX model, for onnxruntime and others.
 
     Args:
-      f: a function of arrays, as for jit; also its derivatives.
-      types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
+      f: a function of arrays, as for jit; also its derivatives. Or a rlx.export.Exported, without types.
+      types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those. Their shapes may
+        contain the symbolic sizes of rlx.export.symbolic_shape, which the model takes with any value.
       path: the file to write the model to.
+      opset: the version of ONNX's operator set, from 17 to the newest that the package onnx knows.
 
     Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the
       leaves of the result (y0, y1, ...); values captured by f are included.
 
-    Raises: UnsupportedError, by name, for operations without ONNX operators (complex numbers, factorisations,
-      callbacks, ...), or if the package onnx is not installed.
+    Raises: UnsupportedError, by name, for operations without ONNX operators in this version (callbacks, special
+      functions, complex arguments and results, ...), or if the package onnx is not installed; ShapeError if no single
+      model serves all values of the sizes; OptionError for an opset out of range.
 
     >>> import rlx, rlx.numpy as jnp, numpy as np
     >>> model = rlx.onnx.export(lambda x: jnp.tanh(x).sum(axis=1), np.ones((2, 3), np.float32))
     >>> [node.op_type for node in model.graph.node]
     ['Tanh', 'ReduceSum']
+    >>> batch = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("batch, 3"), "float32")
+    >>> model = rlx.onnx.export(jnp.tanh, batch, opset=18)
+    >>> model.graph.output[0].type.tensor_type.shape.dim[0].dim_param
+    'batch'
     """
-    return _module("exporting").export(f, *types, path=path)
+    return _module("exporting").export(f, *types, path=path, opset=opset)
 
 
 def _module(name: str) -> Any:

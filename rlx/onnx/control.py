@@ -10,7 +10,8 @@ import numpy as np
 import rlx
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.onnx.nodes import Node, operator
+from rlx.errors import ShapeError, UnsupportedError
+from rlx.onnx.nodes import ArraySequence, Node, operator
 
 __all__: list[str] = []
 
@@ -20,6 +21,11 @@ def _is_known(value: Any) -> bool:
 
 
 def _arrays(values: Sequence[Any]) -> tuple[Any, ...]:
+    if any(value is None or isinstance(value, ArraySequence) for value in values):
+        raise UnsupportedError(
+            "A loop or branch that depends on traced values carries a sequence or an optional.",
+            "Call the model without jit, or make the condition and the number of steps constants of the model.",
+        )
     return tuple(map(jnp.asarray, values))
 
 
@@ -28,7 +34,14 @@ def _if(node: Node, condition: Any) -> Any:
     if _is_known(condition):
         return tuple(node.run(node["then_branch" if bool(np.asarray(condition).reshape(())) else "else_branch"], ()))
     branches = [lambda g=node[name]: _arrays(node.run(g, ())) for name in ("then_branch", "else_branch")]
-    return lax.cond(jnp.reshape(condition, ()), *branches)
+    try:
+        return lax.cond(jnp.reshape(condition, ()), *branches)
+    except ShapeError as error:
+        error.add_note(
+            f"The condition of the node {node.name!r} (If) is traced, so both branches are traced: one does not fit"
+            " these shapes. Pass the input that decides as a constant: a value that the jitted function closes over."
+        )
+        raise
 
 
 @operator("Loop")
@@ -40,7 +53,8 @@ def _loop(node: Node, most: Any, condition: Any = None, *state: Any) -> Any:
         return going, found[:count], found[count:]
 
     limit = None if most is None else most
-    if _is_known(limit) and _is_known(condition) and (limit is None or all(map(_is_known, state))):
+    lists = any(isinstance(x, ArraySequence) for x in state)
+    if _is_known(limit) and _is_known(condition) and (limit is None or lists or all(map(_is_known, state))):
         return _python_loop(turn, limit, condition, state, len(body.output) - 1 - count)
     if len(body.output) - 1 > count:
         if not _is_known(limit) or limit is None or _may_stop(body):

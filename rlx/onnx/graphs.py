@@ -12,12 +12,12 @@ import onnx.numpy_helper
 import rlx
 import rlx.numpy as jnp
 from rlx.errors import RlxError, UnsupportedError
-from rlx.onnx.nodes import Node, operators
+from rlx.onnx.nodes import ArraySequence, Node, operators
 
 __all__ = ["Interpreter", "array_of", "unsupported_in"]
 
 _AI = "ai.onnx"
-_CONTROL = {"If", "Loop", "Scan"}
+_CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def array_of(tensor: Any) -> np.ndarray:
@@ -140,7 +140,7 @@ class Interpreter:
         operation = operators[key]
         inside = node.op_type in _CONTROL  # its subgraphs also see the outer values
         try:
-            if not inside and all(x is None or isinstance(x, np.ndarray) for x in inputs):
+            if not inside and all(map(_is_constant, inputs)):
                 with rlx.ensure_compile_time_eval():
                     return [_numpy(x) for x in _several(operation(described, *inputs))]
             return _several(operation(described, *inputs))
@@ -211,10 +211,19 @@ def _filled(node: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _several(results: Any) -> Sequence[Any]:
-    return results if isinstance(results, (tuple, list)) else (results,)
+    alone = isinstance(results, ArraySequence) or not isinstance(results, (tuple, list))
+    return (results,) if alone else results
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, ArraySequence):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, np.ndarray)
 
 
 def _numpy(value: Any) -> Any:
+    if isinstance(value, ArraySequence):
+        return ArraySequence(map(_numpy, value))
     return value if value is None or isinstance(value, np.ndarray) else np.asarray(value)
 
 
@@ -230,5 +239,8 @@ def _dense(sparse: Any) -> np.ndarray:
 
 
 def as_arrays(values: Iterable[Any]) -> list[Any]:
-    """Results as arrays of rlx."""
-    return [jnp.asarray(value) for value in values]
+    """Results as arrays of rlx, sequences as lists of these."""
+    return [
+        as_arrays(value) if isinstance(value, ArraySequence) else value if value is None else jnp.asarray(value)
+        for value in values
+    ]

@@ -18,11 +18,13 @@ from rlx.onnx import (  # noqa: F401  they register their operators
     quantised,
     recurrent,
     reductions,
+    sequences,
     shapes,
     signals,
     windows,
 )
 from rlx.onnx.graphs import Interpreter, array_of, as_arrays, unsupported_in
+from rlx.onnx.nodes import ArraySequence
 
 __all__ = ["load"]
 
@@ -54,6 +56,7 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
     constants = {name: array for name, array in weights.items() if name not in parameters}
     names = [i.name for i in proto.graph.input if i.name not in weights]
     title = proto.graph.name or "model"
+    typed = {i.name: i.type for i in proto.graph.input}
 
     def function(parameters: dict[str, Any], *inputs: Any, **named: Any) -> Any:
         given = dict(zip(names, inputs, strict=False)) | named
@@ -63,12 +66,24 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
                 f" {', '.join(named) or 'none'}.",
                 "Pass the parameters first, then the inputs in order or by name.",
             )
+        given = {name: _as_type(value, typed[name]) for name, value in given.items()}
         outputs = as_arrays(interpreter.graph(proto.graph, {**constants, **parameters, **given}, {}))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     function.__name__ = "".join(c if c.isalnum() else "_" for c in title)
     function.__doc__ = proto.graph.doc_string or f"The ONNX model {title}: {', '.join(names)}."
     return function, parameters
+
+
+def _as_type(value: Any, type: Any) -> Any:
+    """An input as the graph has it: a list of arrays as a sequence."""
+    if type.HasField("optional_type"):
+        return value if value is None else _as_type(value, type.optional_type.elem_type)
+    if not type.HasField("sequence_type"):
+        return value
+    if not isinstance(value, (list, tuple)):
+        raise InputTypeError("The model takes a sequence here.", "Pass a list of arrays.")
+    return ArraySequence(_as_type(x, type.sequence_type.elem_type) for x in value)
 
 
 def _deciding(graph: Any) -> set[str]:

@@ -10,10 +10,16 @@ import numpy as np
 import rlx
 from rlx.errors import ConcretizationTypeError, UnsupportedError
 
-__all__ = ["Node", "Operator", "known", "operator", "operators"]
+__all__ = ["ArraySequence", "Node", "Operator", "known", "operator", "operators"]
 
 Operator = Callable[..., Any]
 operators: dict[tuple[str, str], Operator] = {}
+
+
+class ArraySequence(tuple):
+    """A sequence of arrays, or of sequences."""
+
+    __slots__ = ()
 
 
 class Node:

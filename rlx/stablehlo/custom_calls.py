@@ -14,7 +14,9 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.ops.factorisations import packed_qr
 from rlx.standalone.spelling import entering
 
-__all__ = ["call_by_name", "is_known_call"]
+__all__ = ["DYNAMIC_WINDOWS", "call_by_name", "is_known_call"]
+
+DYNAMIC_WINDOWS = "stablehlo.dynamic_reduce_window"  # calls a function of the module
 
 Options = Mapping[str, str]
 _targets: dict[str, Callable[[Options, Sequence[Any]], Sequence[Any]]] = {}
@@ -30,7 +32,7 @@ def _name(op: Any) -> str:
 
 def is_known_call(op: Any) -> bool:
     """Whether rlx has the target of a call."""
-    return _name(op) in _targets
+    return _name(op) in _targets or _name(op) == DYNAMIC_WINDOWS
 
 
 def call_by_name(op: Any, xs: Sequence[Any]) -> Sequence[Any]:

@@ -22,7 +22,7 @@ from rlx.export.sizes import symbolic_shape
 from rlx.installation import install_command
 from rlx.ir.types import dtype_kind, is_narrow
 from rlx.scipy import special
-from rlx.stablehlo.custom_calls import call_by_name, is_known_call
+from rlx.stablehlo.custom_calls import DYNAMIC_WINDOWS, call_by_name, is_known_call
 from rlx.stablehlo.text import DTYPES
 from rlx.standalone.spelling import entering
 from rlx.trace.text import dtype as dtype_named
@@ -242,7 +242,8 @@ class _Reader:
 
 
 def _is_size(x: Any) -> bool:
-    return isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biu" and x.ndim < 2
+    small = isinstance(x, (np.ndarray, np.generic)) and (x.ndim < 2 or x.size <= 64)  # paddings have two axes
+    return small and x.dtype.kind in "biu"
 
 
 _NEVER_NOW = {
@@ -438,7 +439,20 @@ def _call(r: _Reader, op: Any, xs: Values) -> Any:
 
 @rule("stablehlo.custom_call")
 def _custom_call(r: _Reader, op: Any, xs: Values) -> Any:
+    if str(op.attributes["call_target_name"]).strip('"') == DYNAMIC_WINDOWS:
+        return _dynamic_reduce_window(r, op, xs)
     return call_by_name(op, xs)
+
+
+def _dynamic_reduce_window(r: _Reader, op: Any, xs: Values) -> Any:
+    """A reduce_window whose window and padding follow from sizes, which jax.export writes as a call."""
+    called = r.functions[str(op.attributes["called_computations"][0]).lstrip("@")]
+    known = _COMBINE.get(_body_kind(called))
+    *settings, padding = (_known(x, "a window") for x in xs[2:])
+    pairs = list(zip(padding[::2], padding[1::2], strict=True))
+    window, strides, base, spread = settings
+    combine = known or (lambda a, b: r.call(called, [a, b])[0])
+    return lax.reduce_window(xs[0], xs[1], combine, window, strides, pairs, base, spread)
 
 
 @rule("sdy.sharding_constraint", "sdy.mesh")

@@ -15,7 +15,7 @@ import rlx
 import rlx.numpy as jnp
 from benchmarks.programs import programs
 from rlx import lax
-from rlx.errors import UnsupportedError
+from rlx.errors import OptionError, UnsupportedError
 
 onnxruntime.set_default_logger_severity(3)
 X = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(4, 6)
@@ -31,9 +31,9 @@ def run(model: Any, arguments: Any) -> list[np.ndarray]:
     return session.run(None, dict(zip((i.name for i in session.get_inputs()), leaves, strict=True)))
 
 
-def check(function: Callable[..., Any], arguments: Any, error: float = 1e-5) -> Any:
+def check(function: Callable[..., Any], arguments: Any, error: float = 1e-5, opset: int = 21) -> Any:
     """Export, run, compare; -> the model."""
-    model = rlx.onnx.export(function, *arguments)
+    model = rlx.onnx.export(function, *arguments, opset=opset)
     found, expected = run(model, arguments), rlx.tree.leaves(rlx.jit(function)(*arguments))
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
@@ -99,6 +99,11 @@ def _branches(x: Any) -> Any:
     return pick(0), pick((x.sum() * 0).astype(jnp.int32) + 1), pick(2), lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)
 
 
+def _large(x: Any) -> Any:
+    """Where numbers of 63 bits would be ordered otherwise."""
+    return x.max(1), x.min(0), jnp.sort(x, 1), jnp.argmax(x, 1), x < x[::-1], jnp.maximum(x, x[::-1])
+
+
 STRUCTURES: dict[str, Callable[..., Any]] = {
     "reductions": lambda x: (x.sum(), x.max(0), x.min(1), x.prod(), (x > 0).all(), (x > 1).any(0), x.mean(), x.var(1)),
     "order": lambda x: (jnp.sort(x, 0), jnp.argsort(-x, 1), jnp.argmax(x, 1), jnp.argmin(x, 0), lax.top_k(x, 3)),
@@ -142,6 +147,8 @@ STRUCTURES: dict[str, Callable[..., Any]] = {
     "random": lambda x: rlx.random.normal(rlx.random.key(3), (5,)) + x[0, :5],
     "closure": lambda x: x + np.arange(24, dtype=np.float32).reshape(4, 6),
     "passed through": lambda x: (x, 3.0, x + 1),
+    "missing numbers": lambda x: tuple(f(x.at[1, 2:4].set(jnp.nan), 1) for f in (jnp.argmax, jnp.argmin, jnp.sort)),
+    "large integers": lambda x: _large(jnp.where(x > 0, 1 << 63, 1).astype(jnp.uint64) + jnp.abs(x).astype(jnp.uint64)),
     "norm": lambda x: rlx.nn.log_softmax(rlx.nn.standardize(x)),
     "rnn": lambda x: rlx.nn.softplus(x).cumsum(),
 }
@@ -174,9 +181,34 @@ def test_trees_and_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(z, 2 * X)
 
 
+NEWEST = onnx.defs.onnx_opset_version()
+
+
+@pytest.mark.parametrize("opset", range(17, NEWEST + 1))
+@pytest.mark.thorough
+def test_opsets(opset: int) -> None:
+    """Every structure for every operator set: the same results, or an error that says which one to write."""
+    for name, function in STRUCTURES.items():
+        try:
+            model = check(function, (X,), opset=opset)
+        except UnsupportedError as error:
+            assert opset == 17 and "needs Bitwise" in str(error) and "opset=18" in str(error), name
+            continue
+        assert [o.version for o in model.opset_import] == [opset]
+
+
+def test_other_opsets_are_refused() -> None:
+    """With the range that can be written."""
+    for opset in (16, NEWEST + 1, "21"):
+        with pytest.raises(OptionError, match=f"from 17 to {NEWEST}"):
+            rlx.onnx.export(jnp.sin, X, opset=opset)
+    with pytest.raises(UnsupportedError, match=r"BitwiseXor, which opset 17 lacks; write opset=18"):
+        rlx.onnx.export(lambda x: x.astype(int) ^ 3, X, opset=17)
+
+
 REFUSED: dict[str, Callable[..., Any]] = {
-    "svd": lambda x: jnp.linalg.svd(x)[1],
-    "convert": lambda x: jnp.fft.fft(x).real,
+    "eig": lambda x: jnp.abs(jnp.linalg.eigvals(x[:, :4])),
+    "reduce_prod": lambda x: jnp.prod(lax.complex(x, x)).real,
     "lgamma": lax.lgamma,
     "pure_callback": lambda x: rlx.pure_callback(np.sin, x, x),
 }

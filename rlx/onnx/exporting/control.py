@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from rlx.ir.program import Equation, Program
-from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, value_info
+from rlx.onnx.exporting.writer import FORMAT, Name, Names, Rule, Writer, flat, infos_of, paired
 from rlx.standalone.spelling import entering, refused
 
 __all__ = ["RULES"]
@@ -20,10 +20,10 @@ rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _graph(
-    w: Writer, name: str, program: Program, prefix: Names, extra: Sequence[Any] = (), lead: Names | None = None
+    w: Writer, name: str, program: Program, prefix: Names, extra: Sequence[Any] = (), lead: Sequence[Name] = ()
 ) -> Any:
     inner, inputs, outputs = w.graph(program, prefix, extra)
-    head = [_first(inner, n) for n in lead or ()]
+    head = [_first(inner, n) for n in lead]
     return helper.make_graph(inner.nodes, name, inputs, [*head, *outputs])
 
 
@@ -37,15 +37,22 @@ def _scan(w: Writer, e: Equation, xs: Names) -> Names:
     p = e.params
     constants, carries = p["constants"], p["carries"]
     body: Program = p["body"]
+    if p["length"] == 0:  # which onnxruntime refuses
+        return [*xs[constants : constants + carries], *(w.empty(v.type) for v in e.outputs[carries:])]
     if len(xs) == constants + carries:  # ONNX takes the number of steps from the scanned inputs
         return _counted(w, e, xs)
     graph = _graph(w, "body", body, xs[:constants])
-    scanned, stacked = len(xs) - constants - carries, len(body.outputs) - carries
-    way = int(p["reverse"])
-    return w.several(
-        "Scan", xs[constants:], len(body.outputs), body=graph, num_scan_inputs=scanned,
-        scan_input_directions=[way] * scanned, **({"scan_output_directions": [way] * stacked} if stacked else {}),
+    scanned, kept = flat(xs[constants + carries :]), flat(xs[constants : constants + carries])
+    way, stacked = int(p["reverse"]), len(graph.output) - len(kept)
+    found = w.several(
+        "Scan", [*kept, *scanned], len(graph.output), body=graph, num_scan_inputs=len(scanned),
+        scan_input_directions=[way] * len(scanned), **({"scan_output_directions": [way] * stacked} if stacked else {}),
     )  # fmt: skip
+    return _results(found, e)
+
+
+def _results(found: Sequence[str], e: Equation) -> Names:
+    return paired(found, (v.type for v in e.outputs))
 
 
 def _counted(w: Writer, e: Equation, xs: Names) -> Names:
@@ -61,7 +68,8 @@ def _counted(w: Writer, e: Equation, xs: Names) -> Names:
     ]
     graph = _graph(w, "body", body, xs[: p["constants"]], extra, [condition])
     steps, going = w.constant(p["length"], np.int64), w.constant(True)
-    return w.several("Loop", [steps, going, *xs[p["constants"] :]], len(body.outputs), body=graph)
+    found = w.several("Loop", [steps, going, *flat(xs[p["constants"] :])], len(graph.output) - 1, body=graph)
+    return _results(found, e)
 
 
 @rule("while_loop")
@@ -72,15 +80,15 @@ def _while(w: Writer, e: Equation, xs: Names) -> Names:
     (start,) = w.program(p["condition"], [*held, *carries])
     inner = w.inner()
     types = p["body"].output_types
-    names = [w.fresh() for _ in carries]
-    found = [inner.node("Identity", n) for n in inner.program(p["body"], [*moved, *names])]
-    (going,) = inner.program(p["condition"], [*held, *found])
+    names = w.inputs(types)
+    found = [inner.node("Identity", n) for n in flat(inner.program(p["body"], [*moved, *names]))]
+    (going,) = inner.program(p["condition"], [*held, *paired(found, types)])
     count = helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.INT64, ())
     before = helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.BOOL, ())
-    inputs = [count, before, *(value_info(n, t) for n, t in zip(names, types, strict=True))]
-    outputs = [_first(inner, going), *(value_info(n, t) for n, t in zip(found, types, strict=True))]
+    inputs = [count, before, *infos_of(names, types)]
+    outputs = [_first(inner, going), *infos_of(paired(found, types), types)]
     graph = helper.make_graph(inner.nodes, "body", inputs, outputs)
-    return w.several("Loop", ["", start, *carries], len(carries), body=graph)
+    return _results(w.several("Loop", ["", start, *flat(carries)], len(found), body=graph), e)
 
 
 @rule("cond")
@@ -98,8 +106,8 @@ def _choose(w: Writer, index: str, branches: Mapping[int, Program], xs: Names, f
     graphs = []
     for low, high in ((first, middle), (middle + 1, last)):
         inner = w.inner()
-        found = [inner.node("Identity", n) for n in _choose(inner, index, branches, xs, low, high)]
-        values = [value_info(n, t) for n, t in zip(found, branches[0].output_types, strict=True)]
+        values = inner.renamed(_choose(inner, index, branches, xs, low, high), branches[0].output_types)
         graphs.append(helper.make_graph(inner.nodes, f"branch_{low}", [], values))
     which = w.node("LessOrEqual", index, w.constant(middle, np.int64))
-    return w.several("If", [which], len(branches[0].outputs), then_branch=graphs[0], else_branch=graphs[1])
+    found = w.several("If", [which], len(graphs[0].output), then_branch=graphs[0], else_branch=graphs[1])
+    return paired(found, branches[0].output_types)

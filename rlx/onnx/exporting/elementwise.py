@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.ir.program import Equation
-from rlx.onnx.exporting.writer import FORMAT, WIDE, Names, Writer
-from rlx.standalone.spelling import refused, scalar_code
+from rlx.onnx.exporting.writer import FORMAT, WIDE, Names, Parts, Writer, flat, paired
+from rlx.standalone.spelling import ScalarStep, refused, scalar_code
 
 __all__ = ["elementwise", "log1p"]
 
@@ -26,6 +27,7 @@ _BITS = {
     "xor": ("Xor", "BitwiseXor"),
     "not": ("Not", "BitwiseNot"),
 }
+_ORDERED = ("lt", "le", "gt", "ge", "min", "max")
 _SHIFTS = {"shift_left": "LEFT", "shift_right_logical": "RIGHT"}
 
 
@@ -33,6 +35,7 @@ def elementwise(w: Writer, equation: Equation, inputs: Names) -> Names:
     """Write each step; bool and narrow integers are computed in int64, which the operators support."""
     code = scalar_code(equation)
     found: Names = []
+    shapes: list[Any] = []
     dtypes = [step.dtype for step in code.steps]
     for step in code.steps:
         args = [found[a] for a in step.args]
@@ -41,19 +44,29 @@ def elementwise(w: Writer, equation: Equation, inputs: Names) -> Names:
             found.append(inputs[step.attribute])
         elif step.op == "constant":
             found.append(w.constant(step.attribute, step.dtype))
+        elif step.op in ("real", "imag"):
+            found.append(getattr(args[0], step.op))
+        elif step.op == "complex":
+            found.append(Parts(*args))
         else:
             found.append(_step(w, equation, step, args, operands))
+        shapes.append(_shape(equation, step, [shapes[a] for a in step.args]))
     results = []
     for at, variable in zip(code.results, equation.outputs, strict=True):
-        whole = (
-            code.steps[at].op in ("input", "constant") and _shape_of(equation, code.steps[at]) != variable.type.shape
-        )
-        results.append(w.node("Expand", found[at], w.integers(variable.type.shape)) if whole else found[at])
+        whole = shapes[at] == variable.type.shape
+        texts = flat([found[at]])
+        texts = texts if whole else [w.node("Expand", text, w.integers(variable.type.shape)) for text in texts]
+        results += paired(texts, [variable.type])
     return results
 
 
-def _shape_of(equation: Equation, step: Any) -> Any:
-    return equation.inputs[step.attribute].type.shape if step.op == "input" else None
+def _shape(equation: Equation, step: ScalarStep, shapes: Sequence[Any]) -> Any:
+    """The shape of a step's array, which may be smaller than the result; None if unknown."""
+    if step.op == "input":
+        return equation.inputs[step.attribute].type.shape
+    if None in shapes or (step.op == "complex" and shapes[0] != shapes[1]):
+        return None
+    return np.broadcast_shapes(*shapes)
 
 
 def _step(w: Writer, equation: Equation, step: Any, args: Names, operands: list[np.dtype]) -> str:
@@ -89,6 +102,8 @@ def _step(w: Writer, equation: Equation, step: Any, args: Names, operands: list[
         return w.node("Sub", one, w.node("Erf", args[0]))
     if op == "is_finite":
         return w.node("Not", w.node("Or", w.node("IsInf", args[0]), w.node("IsNaN", args[0])))
+    if op in ("rem", "div", "pow") and dtype == np.uint64:
+        raise refused(equation, FORMAT, f"there is no {op} of uint64")
     if op == "rem":
         return w.node("Mod", *args, fmod=1)
     if op == "copysign":
@@ -102,10 +117,16 @@ def _step(w: Writer, equation: Equation, step: Any, args: Names, operands: list[
     if op not in _SAME:
         raise refused(equation, FORMAT, f"there is no {op}")
     if op == "select":
-        return w.node("Where", *args)
+        if dtype.kind not in "iu" or dtype in (*WIDE, np.uint8):
+            return w.node("Where", *args)
+        return w.narrowed(w.node("Where", args[0], *(w.widened(x, dtype) for x in args[1:])), dtype)
     working = operands[0]
     if working.kind in "iub" and working not in WIDE:
         wide = [w.cast(a, np.int64) for a in args]
+        if working == np.uint64 and op in _ORDERED:  # compare, or choose, the numbers less 2 ** 63
+            least = w.constant(np.iinfo(np.int64).min, np.int64)
+            found = w.node(_SAME[op], *(w.node("Add", x, least) for x in wide))
+            return found if op not in ("min", "max") else w.cast(w.node("Sub", found, least), dtype)
         found = w.node(_SAME[op], *wide)
         return found if dtype.kind == "b" and op in ("eq", "lt", "le", "gt", "ge") else w.cast(found, dtype)
     return w.node(_SAME[op], *args)

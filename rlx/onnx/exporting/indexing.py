@@ -44,19 +44,15 @@ def _places(w: Writer, e: Equation, indices: str, numbers: Any, shape: Sequence[
             parts.append(w.node("Min", w.node("Max", start, zero), most) if clamp else start)
         if axis in numbers.operand_batching_dims:
             where = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(axis)]
-            parts.append(_line(w, operand[axis], batch[where], len(shape)))
+            parts.append(w.line(operand[axis], batch[where], len(shape)))
         if axis in inner:
-            parts.append(_line(w, sizes[axis], offset[inner.index(axis)], len(shape)))
+            parts.append(w.line(sizes[axis], offset[inner.index(axis)], len(shape)))
         total = parts[0] if parts else w.constant(np.zeros([1] * len(shape), np.int64))
         for part in parts[1:]:
             total = w.node("Add", total, part)
         columns.append(w.node("Unsqueeze", w.node("Expand", total, w.integers(shape)), w.integers([len(shape)])))
     places = w.node("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
     return places, inside or w.constant(True)
-
-
-def _line(w: Writer, size: int, axis: int, rank: int) -> str:
-    return w.constant(np.arange(size, dtype=np.int64).reshape([-1 if a == axis else 1 for a in range(rank)]))
 
 
 @rule("gather")
@@ -128,5 +124,8 @@ def _dynamic_update(w: Writer, e: Equation, xs: Names) -> Names:
     if not sizes:
         return [xs[1]]
     first, _ = _bounds(w, e, xs[2:], sizes)
-    grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
-    return [w.node("ScatterND", xs[0], w.node("Add", w.constant(grid), first), xs[1])]
+    shape, rank = w.integers(sizes), len(sizes)
+    lines = [w.node("Expand", w.line(n, a, rank), shape) for a, n in enumerate(sizes)]
+    columns = [w.node("Unsqueeze", line, w.integers([rank])) for line in lines]
+    grid = w.node("Concat", *columns, axis=rank)
+    return [w.node("ScatterND", xs[0], w.node("Add", grid, first), xs[1])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +12,74 @@ import onnx
 from onnx import helper
 
 import rlx
-from rlx.ir.program import Equation
+from rlx.errors import OptionError, UnsupportedError
+from rlx.export.exported import Exported
+from rlx.ir.program import Equation, Program
+from rlx.ir.types import is_complex, is_key
 from rlx.onnx.exporting import control, indexing, products, reductions, shapes
+from rlx.onnx.exporting.complex_numbers import has_complex, write_complex
 from rlx.onnx.exporting.elementwise import elementwise
-from rlx.onnx.exporting.writer import FORMAT, IR_VERSION, OPSET, Rule, Writer, value_info
+from rlx.onnx.exporting.sizes import graph_for_sizes
+from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, infos_of
 from rlx.standalone.spelling import is_elementwise, program_for_writing, refused
 
 __all__ = ["export"]
 
+OLDEST, OPSET = 17, 21
+# these take complex numbers as they are
+EITHER = frozenset("scan while_loop cond cumprod copy stop_gradient checkpoint_name optimization_barrier".split())
 RULES = shapes.RULES | reductions.RULES | products.RULES | indexing.RULES | control.RULES
 
 
-def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
+def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = OPSET) -> Any:
     """See rlx.onnx.export."""
-    exported = rlx.export(f)(*types)
-    program = program_for_writing(exported.program(), FORMAT)
-    writer = Writer(_rule_of, itertools.count())
-    inputs = [f"x{n}" for n in range(len(program.inputs))]
-    outputs = writer.program(program, inputs)
-    results = [f"y{n}" for n in range(len(outputs))]
-    for name, result in zip(outputs, results, strict=True):
-        writer.nodes.append(helper.make_node("Identity", [name], [result]))
-    graph = helper.make_graph(
-        _without_detours(writer.nodes, results), exported.fun_name,
-        [value_info(n, v.type) for n, v in zip(inputs, program.inputs, strict=True)],
-        [value_info(n, t) for n, t in zip(results, program.output_types, strict=True)],
-        list(writer.tensors.values()),
-    )  # fmt: skip
+    newest = onnx.defs.onnx_opset_version()
+    if opset not in range(OLDEST, newest + 1):
+        raise OptionError(f"opset is {opset!r}.", f"Write a number from {OLDEST} to {newest}; {OPSET} is the default.")
+    exported = f if isinstance(f, Exported) and not types else rlx.export(f)(*types)
+    graph = graph_for_sizes(exported, partial(_graph, exported, opset))
+    opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="rlx"
+        graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets), producer_name="rlx"
     )
-    onnx.checker.check_model(model)
+    _check(model, exported.fun_name, opset)
     if path is not None:
         Path(path).write_bytes(model.SerializeToString())
     return model
+
+
+def _graph(exported: Exported, opset: int, program: Program) -> Any:
+    program_for_writing(program, FORMAT)
+    _refuse_complex(program)
+    writer = Writer(_rule_of, opset, bool(exported.unknowns.names), itertools.count())
+    inputs = [f"x{n}" for n in range(len(program.inputs))]
+    outputs = writer.program(program, inputs)
+    results = [f"y{n}" for n in range(len(outputs))]
+    for source, result in zip(outputs, results, strict=True):
+        writer.nodes.append(helper.make_node("Identity", [source], [result]))
+    return helper.make_graph(
+        _without_detours(writer.nodes, results), exported.fun_name,
+        infos_of(inputs, program.input_types), infos_of(results, program.output_types), list(writer.tensors.values()),
+    )  # fmt: skip
+
+
+def _refuse_complex(program: Program) -> None:
+    if any(is_complex(t.dtype) for t in (*program.input_types, *program.output_types)):
+        raise UnsupportedError(
+            f"{program.name} takes or returns complex numbers, on which ONNX has no operations.",
+            "Take and return real and imaginary parts: lax.complex(a, b) makes complex numbers of parts.",
+        )
+
+
+def _check(model: Any, name: str, opset: int) -> None:
+    """Raise UnsupportedError if onnx finds an operator that does not take its operands' dtypes in this opset."""
+    reason = ""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        reason = str(error)
+    if reason:
+        raise UnsupportedError(f"{name} cannot be written for opset {opset}: {reason}", "Try a newer opset.")
 
 
 def _without_detours(nodes: list[Any], results: Sequence[str]) -> list[Any]:
@@ -71,8 +106,18 @@ def _names_in(graph: Any) -> set[str]:
 
 def _rule_of(equation: Equation) -> Rule:
     """The writer of an equation. Raises UnsupportedError."""
+    results = [v.type for v in equation.outputs]
+    if results and not any(t.size or is_key(t.dtype) for t in results) and not equation.effects:
+        return _without_elements
+    if is_elementwise(equation, complex_numbers=True) and equation.primitive.name not in RULES:
+        return elementwise
+    if has_complex(equation) and equation.primitive.name not in EITHER:
+        return write_complex
     if equation.primitive.name in RULES:
         return RULES[equation.primitive.name]
-    if is_elementwise(equation):
-        return elementwise
     raise refused(equation, FORMAT)
+
+
+def _without_elements(w: Writer, e: Equation, xs: Names) -> Names:
+    """Empty results, over which runtimes stumble."""
+    return [w.empty(v.type) for v in e.outputs]

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlx.ir.program import Equation
 from rlx.onnx.exporting.shapes import padded
-from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer
+from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, working_dtype
 from rlx.standalone.spelling import entering, refused
 
 __all__ = ["RULES"]
@@ -19,21 +19,29 @@ rule = entering(RULES)  # registers the writer of primitives by name
 def _dot(w: Writer, e: Equation, xs: Names) -> Names:
     (left, right), (left_batch, right_batch) = e.params["dimension_numbers"]
     a, b = (operand.type for operand in e.inputs)
+    dtype = e.outputs[0].type.dtype
+    operands = [w.cast(x, working_dtype(dtype)) if t.dtype != working_dtype(dtype) else x
+                for x, t in zip(xs, (a, b), strict=True)]  # fmt: skip
+    used = (*left, *left_batch), (*right, *right_batch)
+    free = [[i for i in range(len(t.shape)) if i not in taken] for t, taken in zip((a, b), used, strict=True)]
+    orders = [*left_batch, *free[0], *left], [*right_batch, *right, *free[1]]
+    # onnxruntime 1.32 merges transpositions into MatMul wrongly if they are in a loop, or if an operand is a vector
+    merged = w.inside and any(order != sorted(order) for order in orders)
+    if len(left) == len(free[1]) == 1 and (len(free[0]) == 1 or (free[0] and not left_batch)) and not merged:
+        rows, columns = (_arranged(w, x, order) for x, order in zip(operands, orders, strict=True))
+        return [w.narrowed(w.node("MatMul", rows, columns), dtype)]
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     one = [next(letters) for _ in a.shape]
-    other: list[str] = [next(letters) for _ in b.shape]
+    other = [next(letters) for _ in b.shape]
     for i, j in zip((*left, *left_batch), (*right, *right_batch), strict=True):
         other[j] = one[i]
-    batch = [one[i] for i in left_batch]
-    free = [x for i, x in enumerate(one) if i not in (*left, *left_batch)]
-    free += [x for j, x in enumerate(other) if j not in (*right, *right_batch)]
-    dtype = e.outputs[0].type.dtype
-    working = (
-        dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32 if dtype.kind == "f" else np.int64)
-    )
-    operands = [x if t.dtype == working else w.cast(x, working) for x, t in zip(xs, (a, b), strict=True)]
-    found = w.node("Einsum", *operands, equation=f"{''.join(one)},{''.join(other)}->{''.join(batch + free)}")
-    return [found if working == dtype else w.cast(found, dtype)]
+    kept = [one[i] for i in (*left_batch, *free[0])] + [other[j] for j in free[1]]
+    found = w.node("Einsum", *operands, equation=f"{''.join(one)},{''.join(other)}->{''.join(kept)}")
+    return [w.narrowed(found, dtype)]
+
+
+def _arranged(w: Writer, x: str, order: list[int]) -> str:
+    return x if order == sorted(order) else w.node("Transpose", x, perm=order)
 
 
 @rule("conv_general_dilated")
@@ -46,10 +54,12 @@ def _convolution(w: Writer, e: Equation, xs: Names) -> Names:
     dtype = e.inputs[0].type.dtype
     shape = [e.inputs[0].type.shape[a] for a in spec.lhs_spec]
     between = [(0, 0, 0), (0, 0, 0)]
-    # first cut negative padding and insert zeros between elements
-    between += [(min(a, 0), min(b, 0), d - 1) for (a, b), d in zip(p["padding"], p["lhs_dilation"], strict=True)]
+    # first cut negative padding and insert zeros between elements; padding that may depend on sizes is not an attribute
+    own = [(0, 0) if w.any_size else (max(a, 0), max(b, 0)) for a, b in p["padding"]]
+    before = [(a - x, b - y) for (a, b), (x, y) in zip(p["padding"], own, strict=True)]
+    between += [(a, b, d - 1) for (a, b), d in zip(before, p["lhs_dilation"], strict=True)]
     x = padded(w, x, w.constant(0, dtype), between, shape, dtype)
-    pads = [max(a, 0) for a, _ in p["padding"]] + [max(b, 0) for _, b in p["padding"]]
+    pads = [a for a, _ in own] + [b for _, b in own]
     found = w.node(
         "Conv", x, kernel, strides=list(p["window_strides"]), pads=pads, dilations=list(p["rhs_dilation"]),
         group=p["feature_group_count"],

@@ -74,10 +74,8 @@ def _broadcast(w: Writer, e: Equation, xs: Names) -> Names:
 @rule("iota")
 def _iota(w: Writer, e: Equation, xs: Names) -> Names:
     kind, axis = e.params["type"], e.params["axis"]
-    bounds = [w.constant(n, np.int64) for n in (0, kind.shape[axis], 1)]
-    line = w.cast(w.node("Range", *bounds), kind.dtype)
-    placed = w.node("Reshape", line, w.integers([-1 if a == axis else 1 for a in range(len(kind.shape))]))
-    return [w.node("Expand", placed, w.integers(kind.shape))]
+    line = w.cast(w.line(kind.shape[axis], axis, len(kind.shape)), kind.dtype)
+    return [w.node("Expand", line, w.integers(kind.shape))]
 
 
 def sliced(w: Writer, x: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> str:

@@ -2,23 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 from onnx import helper, numpy_helper
 
+from rlx.backends.claims import Claims
 from rlx.errors import UnsupportedError
 from rlx.ir.extended import key_dtype_of
 from rlx.ir.program import Atom, Equation, Literal, Program
+from rlx.ir.types import TensorType, is_complex, is_float
+from rlx.ops.matrices import real_dtype
+from rlx.passes.decompose_routines import decompose_routines
+from rlx.standalone.spelling import refused
 
-__all__ = ["FORMAT", "IR_VERSION", "OPSET", "WIDE", "Names", "Rule", "Writer", "value_info"]
+__all__ = [
+    "FORMAT",
+    "WIDE",
+    "Name",
+    "Names",
+    "Parts",
+    "Rule",
+    "Writer",
+    "flat",
+    "has_operator",
+    "infos_of",
+    "paired",
+    "working_dtype",
+]
 
-OPSET, IR_VERSION = 21, 10
 FORMAT = "ONNX"
 WIDE = (np.dtype(np.int32), np.dtype(np.int64))
-Names = list[str]
+ROUTINES = Claims(routines=frozenset())  # factorisations, solves and transforms become loops and products
+
+
+class Parts(NamedTuple):
+    """The names of the real and the imaginary part of a complex array: ONNX has no operations on complex numbers."""
+
+    real: str
+    imag: str
+
+
+Name = Any  # a text, or Parts
+Names = list[Name]
 Rule = Callable[["Writer", Equation, Names], Names]
+
+
+def flat(names: Iterable[Name]) -> list[str]:
+    """Names with the two of a complex array one after the other."""
+    return [text for name in names for text in (name if isinstance(name, Parts) else (name,))]
+
+
+def paired(texts: Iterable[str], types: Iterable[TensorType]) -> Names:
+    """The inverse of `flat`, for arrays of these types."""
+    left = iter(texts)
+    return [Parts(next(left), next(left)) if is_complex(t.dtype) else next(left) for t in types]
 
 
 def number_of(dtype: Any) -> int:
@@ -29,24 +70,52 @@ def number_of(dtype: Any) -> int:
     raise UnsupportedError(f"ONNX has no {dtype}." if found is None else "")
 
 
-def value_info(name: str, type: Any) -> Any:
-    """A name and its type, for inputs and outputs."""
-    return helper.make_tensor_value_info(name, number_of(type.dtype), type.shape)
+@cache
+def has_operator(kind: str, opset: int) -> bool:
+    """Whether a version of ONNX's operator set has an operator."""
+    try:
+        return not onnx.defs.get_schema(kind, opset, "").deprecated
+    except onnx.defs.SchemaError:
+        return False
+
+
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which runtimes compute with numbers of a real dtype."""
+    if is_float(dtype):
+        return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+    return dtype if dtype in WIDE else np.dtype(np.int64)
+
+
+def infos_of(names: Iterable[Name], types: Iterable[TensorType]) -> list[Any]:
+    """Names with their types, for the inputs and outputs of a graph."""
+    found = []
+    for name, type in zip(names, types, strict=True):
+        number = number_of(real_dtype(type.dtype))
+        found += [helper.make_tensor_value_info(text, number, type.shape) for text in flat([name])]
+    return found
 
 
 class Writer:
     """Nodes and tensors of a graph; subgraphs share names and tensors.
 
-    `rule_of` returns the writer of an equation, or raises UnsupportedError.
+    `rule_of` returns the writer of an equation, or raises UnsupportedError. `opset`: the version of the operator set.
+    `any_size`: the graph is for symbolic sizes, so numbers that depend on sizes must not be attributes.
     """
 
     def __init__(
-        self, rule_of: Callable[[Equation], Rule], numbers: Any, tensors: dict[Any, Any] | None = None
+        self,
+        rule_of: Callable[[Equation], Rule],
+        opset: int,
+        any_size: bool,
+        numbers: Any,
+        tensors: dict[Any, Any] | None = None,
     ) -> None:
-        self.rule_of = rule_of
+        self.rule_of, self.opset, self.any_size = rule_of, opset, any_size
         self.numbers = numbers
         self.nodes: list[Any] = []
         self.tensors: dict[Any, Any] = {} if tensors is None else tensors
+        self.equation: Equation | None = None  # the one that is being written
+        self.inside = False  # whether the graph is a node's
 
     def fresh(self) -> str:
         """A new name."""
@@ -58,18 +127,27 @@ class Writer:
 
     def several(self, kind: str, inputs: Sequence[str], count: int, **attributes: Any) -> Names:
         """The results of a node."""
+        if not has_operator(kind, self.opset) and self.equation is not None:
+            since = next(v for v in range(self.opset, onnx.defs.onnx_opset_version() + 1) if has_operator(kind, v))
+            reason = f"it needs {kind}, which opset {self.opset} lacks; write opset={since} or more"
+            raise refused(self.equation, FORMAT, reason)
         results = [self.fresh() for _ in range(count)]
         self.nodes.append(helper.make_node(kind, list(inputs), results, **attributes))
         return results
 
-    def constant(self, value: Any, dtype: Any = None) -> str:
+    def constant(self, value: Any, dtype: Any = None) -> Name:
         """The name of a constant."""
         array = np.asarray(value, dtype)
+        if is_complex(array.dtype):
+            return Parts(self.constant(array.real.copy()), self.constant(array.imag.copy()))
         keys = key_dtype_of(array.dtype)
         if keys is not None:  # operations on keys are operations on their words
             array = np.ascontiguousarray(keys.words_of(array))
         number_of(array.dtype)  # refuses dtypes that ONNX lacks
-        key = (array.dtype.str + array.dtype.name, array.shape, array.tobytes() if array.size < 1 << 12 else id(value))
+        content: Any = array.tobytes() if array.size < 1 << 12 else id(value)
+        key: Any = (array.dtype.str + array.dtype.name, array.shape, content)
+        if self.any_size and array.dtype.kind == "i":  # equal only for some sizes, perhaps
+            key = len(self.tensors)
         if key not in self.tensors:
             self.tensors[key] = numpy_helper.from_array(array, f"c{len(self.tensors)}")
         return self.tensors[key].name
@@ -78,36 +156,75 @@ class Writer:
         """A list of integers as an operator's input."""
         return self.constant(np.asarray(list(values), np.int64))
 
+    def empty(self, type: TensorType) -> Name:
+        """An array without elements."""
+        if not self.any_size:
+            return self.constant(np.zeros(type.shape, type.dtype))
+        zero = [numpy_helper.from_array(np.zeros(1, real_dtype(type.dtype))) for _ in range(1 + is_complex(type.dtype))]
+        texts = [self.node("ConstantOfShape", self.integers(type.shape), value=value) for value in zero]
+        return paired(texts, [type])[0]
+
     def cast(self, x: str, dtype: Any) -> str:
         """Convert to another dtype."""
         return self.node("Cast", x, to=number_of(dtype))
 
-    def program(self, program: Program, inputs: Sequence[str]) -> Names:
+    def widened(self, x: str, dtype: np.dtype) -> str:
+        """An array in the dtype in which runtimes compute: int32, int64, float32 or float64."""
+        working = working_dtype(dtype)
+        return x if working == dtype else self.cast(x, working)
+
+    def narrowed(self, x: str, dtype: np.dtype) -> str:
+        """The inverse of `widened`."""
+        return x if working_dtype(dtype) == dtype else self.cast(x, dtype)
+
+    def reduction(self, kind: str, x: str, axes: Sequence[int]) -> str:
+        """A reduction without the reduced axes, which opset 17 takes as an attribute except for sums."""
+        if self.opset < 18 and kind != "ReduceSum":
+            return self.node(kind, x, axes=list(axes), keepdims=0)
+        return self.node(kind, x, self.integers(axes), keepdims=0)
+
+    def line(self, size: int, axis: int, rank: int) -> str:
+        """The numbers from 0 up to a size along one of several axes, as int64."""
+        bounds = [self.constant(n, np.int64) for n in (0, size, 1)]
+        shape = self.integers([-1 if a == axis else 1 for a in range(rank)])
+        return self.node("Reshape", self.node("Range", *bounds), shape)
+
+    def program(self, program: Program, inputs: Sequence[Name]) -> Names:
         """The names of a program's results."""
-        names: dict[Any, str] = dict(zip(program.inputs, inputs, strict=True))
+        program = decompose_routines(program, ROUTINES)
+        names: dict[Any, Name] = dict(zip(program.inputs, inputs, strict=True))
         for variable, value in program.constants:
             names[variable] = self.constant(value.numpy() if hasattr(value, "numpy") else value)
 
-        def read(atom: Atom) -> str:
+        def read(atom: Atom) -> Name:
             return self.constant(atom.value) if isinstance(atom, Literal) else names[atom]
 
         for equation in program.equations:
+            self.equation = equation
             found = self.rule_of(equation)(self, equation, list(map(read, equation.inputs)))
             names.update(zip(equation.outputs, found, strict=True))
         return list(map(read, program.outputs))
 
     def inner(self) -> Writer:
         """The writer of a node's subgraph."""
-        return Writer(self.rule_of, self.numbers, self.tensors)
+        inner = Writer(self.rule_of, self.opset, self.any_size, self.numbers, self.tensors)
+        inner.equation, inner.inside = self.equation, True
+        return inner
 
-    def graph(self, program: Program, prefix: Sequence[str] = (), extra: Sequence[Any] = ()) -> Any:
+    def inputs(self, types: Iterable[TensorType]) -> Names:
+        """New names for arrays of these types."""
+        return [Parts(self.fresh(), self.fresh()) if is_complex(t.dtype) else self.fresh() for t in types]
+
+    def renamed(self, names: Iterable[Name], types: Iterable[TensorType]) -> list[Any]:
+        """The outputs of a subgraph: other names of the same arrays, with their types."""
+        types = list(types)
+        return infos_of(paired([self.node("Identity", text) for text in flat(names)], types), types)
+
+    def graph(self, program: Program, prefix: Sequence[Name] = (), extra: Sequence[Any] = ()) -> Any:
         """A program as a node's subgraph: its writer, inputs and outputs. Its first inputs are `prefix`, names of the
         outer graph; `extra` precedes its own inputs."""
         inner = self.inner()
-        own = program.inputs[len(prefix) :]
-        names = [self.fresh() for _ in own]
+        own = program.input_types[len(prefix) :]
+        names = self.inputs(own)
         outputs = inner.program(program, [*prefix, *names])
-        fresh = [inner.node("Identity", name) for name in outputs]
-        values = [value_info(n, v.type) for n, v in zip(names, own, strict=True)]
-        results = [value_info(n, t) for n, t in zip(fresh, program.output_types, strict=True)]
-        return inner, [*extra, *values], results
+        return inner, [*extra, *infos_of(names, own)], inner.renamed(outputs, program.output_types)
