@@ -64,8 +64,8 @@ def minimize_by_scipy(
     found = optimize.minimize(
         _HOST.compiled(value_and_grad(value)) if chosen.derivatives else _HOST.compiled(value), start,
         method=chosen.name, bounds=_bounds(parameters, bounds),
-        constraints=_constraints(parameters, constraints, chosen), tol=tol, callback=tree_callback(parameters, callback),
-        options=dict(options or {}), **_derivatives(value, chosen),
+        constraints=_constraints(parameters, constraints, chosen), tol=tol,
+        callback=tree_callback(parameters, callback), options=dict(options or {}), **_derivatives(value, chosen),
     )  # fmt: skip
     found.x = parameters.tree(found.x)
     return found
