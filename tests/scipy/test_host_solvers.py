@@ -16,6 +16,7 @@ import rlx.numpy as jnp
 from rlx import errors
 from rlx.scipy.host_functions import Host, Parameters
 from rlx.scipy.integrate import solve_ivp
+from rlx.scipy.jacobian_forms import sparse_pattern
 from rlx.scipy.optimize import curve_fit, least_squares, minimize, root
 from rlx.scipy.optimize.scipy_methods import SCIPY_METHODS
 
@@ -64,7 +65,7 @@ def test_limits_losses_and_scales_are_scipys() -> None:
 def test_a_sparse_jacobian_is_used_where_it_is_sparse() -> None:
     found = least_squares(diffusion, np.zeros(100), args=())
     dense = least_squares(diffusion, np.zeros(100), sparse=False)
-    assert isinstance(found.jac, scipy.sparse.csr_array) and found.jac.nnz == 298 + 100
+    assert scipy.sparse.issparse(found.jac) and found.jac.nnz == 298 + 100
     assert isinstance(dense.jac, np.ndarray)
     np.testing.assert_allclose(found.cost, dense.cost, rtol=1e-5)
     np.testing.assert_allclose(found.jac.toarray(), rlx.jacfwd(lambda u: jnp.concatenate(diffusion(u)))(found.x))
@@ -72,6 +73,16 @@ def test_a_sparse_jacobian_is_used_where_it_is_sparse() -> None:
         assert isinstance(least_squares(diffusion, np.zeros(70), max_nfev=2, **keywords).jac, np.ndarray)
         with pytest.raises(errors.OptionError, match="sparse=True"):
             least_squares(diffusion, np.zeros(70), sparse=True, **keywords)
+
+
+def test_a_dense_pattern_is_not_stored() -> None:
+    """Of 10**16 places: only the numbers of its rows and columns are needed to refuse it."""
+    x = rlx.ShapeDtypeStruct((10**8,), "float64")
+    assert sparse_pattern(lambda x: x * x.sum(), x) is None
+    assert sparse_pattern(lambda x: x[:64] * x[:64].sum(), rlx.ShapeDtypeStruct((64,), "float64")) is None
+    assert sparse_pattern(lambda x: x**2, rlx.ShapeDtypeStruct((63,), "float64")) is None
+    found = sparse_pattern(lambda x: x**2, rlx.ShapeDtypeStruct((64,), "float64"))
+    assert found is not None and found.nnz == 64
 
 
 def test_functions_without_forward_mode() -> None:

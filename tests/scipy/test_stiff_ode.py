@@ -42,6 +42,7 @@ def test_a_stiff_reaction_is_scipys() -> None:
     np.testing.assert_allclose(rlx.jit(solved)(), expected, rtol=1e-6, atol=1e-11)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_closed_forms(dtype: str) -> None:
     times = np.array([0.0, 0.0, 0.3, 1.0, 1.7])
