@@ -39,6 +39,7 @@ NOTEBOOKS = [
     "images",
     "language_model",
     "parallel",
+    "sparse",
 ]
 LINK = re.compile(r"(!?(?<!\\)\[[^\]]*(?<!\\)\])\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)

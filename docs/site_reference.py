@@ -58,7 +58,7 @@ COMMON = {
     "rlx.tree": "map leaves flatten unflatten structure reduce map_with_path",
     "rlx.numpy.linalg": "norm solve inv det eigh svd qr cholesky lstsq pinv eig",
     "rlx.debug": "print callback breakpoint",
-    "rlx.scipy.optimize": "minimize",
+    "rlx.scipy.optimize": "minimize least_squares curve_fit root",
 }
 SMALL = 6  # a module with at most this many names is one page
 

@@ -3,7 +3,7 @@
 A plate with a hot and a cold region is discretised with finite volumes: a sparse system, whose matrix depends on the
 conductivity of each cell. The temperature is measured at a tenth of the cells. Gauss-Newton steps on the logarithm of
 the conductivity, with a smoothness prior, find it again: derivatives pass through `sparse.spsolve`, whose gradient uses
-the factors of the solution.
+the factors of the solution. `main(side=317)` has 100,000 unknowns, and takes about a minute and 0.8 GiB.
 """
 
 import numpy as np
@@ -37,7 +37,8 @@ def main(side=40):
     first, second, difference = pattern_of(side)
     heat = np.zeros((side, side))
     heat[: side // 8], heat[-side // 8 :] = 1.0, -1.0
-    loss_rate = 0.01 * sparse.eye(side * side)
+    refined = (40 / side) ** 2  # the area of a cell, compared with the default
+    loss_rate = 0.01 * refined * sparse.eye(side * side)
 
     def temperature(logarithm):
         k = jnp.exp(logarithm)
@@ -51,16 +52,17 @@ def main(side=40):
     measured = np.asarray(rlx.jit(temperature)(truth))[places]
     measured = measured + 1e-3 * np.abs(measured).max() * rng.normal(size=len(places))
     scale = np.abs(measured).max()
-    prior = WEIGHT * (difference.T.tocsr() @ difference + 0.01 * sparse.eye(side * side))
+    prior = WEIGHT / refined * (difference.T.tocsr() @ difference + 0.01 * refined * sparse.eye(side * side))
 
     @rlx.jit
     def step(logarithm):
-        """A Gauss-Newton step; its system is solved by conjugate gradients on products with the Jacobian."""
+        """A Gauss-Newton step; conjugate gradients use products with the Jacobian, and the prior as preconditioner."""
         predict = lambda v: temperature(v)[places] / scale  # noqa: E731
         value, push = rlx.linearize(predict, logarithm)
         pull = rlx.linear_transpose(push, logarithm)
         gradient = pull(value - measured / scale)[0] + prior @ logarithm
-        change, _ = sparse.cg(lambda v: pull(push(v))[0] + prior @ v, -gradient, tol=1e-4, maxiter=100)
+        smooth = lambda v: sparse.spsolve(prior, v, assume="positive definite")  # noqa: E731
+        change, _ = sparse.cg(lambda v: pull(push(v))[0] + prior @ v, -gradient, tol=1e-4, maxiter=100, M=smooth)
         return logarithm + change, jnp.linalg.norm(value - measured / scale)
 
     found = np.zeros(side * side)

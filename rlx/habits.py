@@ -182,12 +182,7 @@ _ANYWHERE: dict[str, str] = {
     "clip_grad_norm_": "Write rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), rlx.optim.adam(1e-3)).",
     "enable_eager_execution": "Leave it out: functions without rlx.jit run at once.",
     "scipy": "Write rlx.scipy.",
-    **dict.fromkeys(
-        ("curve_fit", "least_squares"),
-        "Pass rlx's function and derivative to SciPy: scipy.optimize.least_squares(rlx.jit(residuals), p0,"
-        " jac=rlx.jit(rlx.jacfwd(residuals))). In jit, write rlx.scipy.optimize.minimize.",
-    ),
-    "solve_ivp": "Write rlx.experimental.ode.odeint(f, y0, t): f is called as f(y, t).",
+    "solve_ivp": "Write rlx.scipy.integrate.solve_ivp; in jit, rlx.experimental.ode.odeint(f, y0, t).",
     "odeint": "Write rlx.experimental.ode.odeint(f, y0, t).",
     "rand": "Write rlx.random.uniform(key, shape).",
     "randn": "Write rlx.random.normal(key, shape).",

@@ -42,7 +42,7 @@ QUESTIONS = [
     Question("How do I save parameters?", "save model checkpoint", "checkpoints", "CheckpointManager"),
     Question("How do I write a gradient rule?", "custom gradient rule", "tutorials/own_parts", "custom_vjp"),
     Question("Why is my function slow?", "why is my function slow", "speed", "Jit the largest function"),
-    Question("How do I solve an ODE?", "ode differential equation", "curve_fitting", "odeint"),
+    Question("How do I solve an ODE?", "ode differential equation", "differential_equations", "odeint"),
     Question("How do I sample with MCMC, or fit a GP?", "mcmc", "tutorials/probabilistic", "Hamiltonian"),
     Question("Where are layers, dropout and losses?", "dropout layers", "layers", "For layer classes"),
     Question("... and cross-entropy?", "cross entropy loss", "layers", "softmax_cross_entropy_with_integer_labels"),

@@ -61,7 +61,8 @@ LAYERS: dict[str, set[str]] = {
     "optim": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "scipy"},
     "data": FRONTS | {"call"},
     "progress": FRONTS,
-    "scipy": FRONTS,
+    # the parts over SciPy's solvers compile, and use sparse Jacobians; sparse uses others (see the test of cycles)
+    "scipy": FRONTS | {"call", "sparse", "sparse_derivatives"},
     "sparse": FRONTS | {"scipy"},
     "sparse_derivatives": FRONTS | {"sparse"},
     "image": FRONTS,
@@ -76,7 +77,7 @@ LAYERS: dict[str, set[str]] = {
     # shows what the compiler did; only fronts read it
     "explain": ARRAYS | {"backends", "lowering", "planning", "passes", "call"},
     "host": ARRAYS | {"ops", "sharding"},
-    "experimental": FRONTS | {"sharding", "call", "distributed", "sparse"},
+    "experimental": FRONTS | {"sharding", "call", "distributed", "scipy", "sparse", "sparse_derivatives"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # ways to divide a model over a mesh, and what they cost

@@ -33,8 +33,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "rlx-test"
 
 
-def test_there_are_twelve_notebooks() -> None:
-    assert len(NOTEBOOKS) == 12
+def test_there_are_thirteen_notebooks() -> None:
+    assert len(NOTEBOOKS) == 13
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -96,8 +96,10 @@ def _norm(x: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x))))
 
 
-def first_length(rate: Rate, start: Array, slope: Array, time: Array, rtol: Any, atol: Any) -> Array:
-    """A length for the first step, from how the slope changes over a very short one."""
+def first_length(
+    rate: Rate, start: Array, slope: Array, time: Array, rtol: Any, atol: Any, order: int = _ORDER
+) -> Array:
+    """A length for the first step of a method whose error is of this order, from the change of the slope."""
     scale = atol + jnp.abs(start) * rtol
     size, speed = _norm(start / scale), _norm(slope / scale)
     still = (size < 1e-5) | (speed < 1e-5)
@@ -105,7 +107,7 @@ def first_length(rate: Rate, start: Array, slope: Array, time: Array, rtol: Any,
     there = rate(start + convert_to(short, start.dtype) * slope, time + convert_to(short, time.dtype))
     most = jnp.maximum(speed, _norm((there - slope) / scale) / short)
     straight = most <= 1e-15
-    long = jnp.where(straight, jnp.maximum(1e-6, short * 1e-3), (0.01 / jnp.where(straight, 1, most)) ** (1 / _ORDER))
+    long = jnp.where(straight, jnp.maximum(1e-6, short * 1e-3), (0.01 / jnp.where(straight, 1, most)) ** (1 / order))
     return convert_to(jnp.minimum(100 * short, long), time.dtype)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.array import Array
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, OptionError, ShapeError
+from rlx.experimental.backward_differentiation import BackwardDifferentiation
 from rlx.experimental.dormand_prince import error_ratio, first_length, interpolated, next_length, step
 from rlx.ir.types import is_complex, is_float, is_inexact
 from rlx.numpy.promotion import convert_to, operand, promote_inexact, result_of
@@ -92,36 +93,72 @@ class _Progress(NamedTuple):
     polynomial: Array
 
 
-def _integrate(rate: Callable[[Array, Array], Array], start: Array, times: Array, tolerance: _Tolerance) -> Array:
+class _DormandPrince(NamedTuple):
+    """The explicit method: how to begin, to attempt a step, and to interpolate."""
+
+    rate: Callable[[Array, Array], Array]
+    tolerance: _Tolerance
+
+    def begin(self, start: Array, time: Array) -> _Progress:
+        """The state at the start."""
+        slope = self.rate(start, time)
+        length = first_length(self.rate, start, slope, time, self.tolerance.rtol, self.tolerance.atol)
+        length = convert_to(jnp.clip(length, 0, self.tolerance.hmax), time.dtype)
+        standing = jnp.concatenate([jnp.zeros((4, *start.shape), start.dtype), start[None]])
+        return _Progress(start, slope, time, length, time, standing)
+
+    def attempt(self, now: _Progress) -> _Progress:
+        """The state after a step, or after a failed one with another length."""
+        found = step(self.rate, now.state, now.slope, now.time, now.length)
+        ratio = error_ratio(found, now.state, self.tolerance.rtol, self.tolerance.atol)
+        length = jnp.clip(next_length(now.length, ratio), 0, self.tolerance.hmax)
+        taken = _Progress(found.end, found.slope, now.time + now.length, length, now.time, found.polynomial)
+        kept = now._replace(length=length)
+        return tree.map(lambda new, old: jnp.where(ratio <= 1, new, old), taken, kept)
+
+    def at(self, now: _Progress, time: Array) -> Array:
+        """The state at a time of the last step."""
+        width = now.time - now.before
+        return interpolated(now.polynomial, (time - now.before) / jnp.where(width > 0, width, 1))
+
+
+def _integrate(method: Any, start: Array, times: Array, mxstep: Any) -> Array:
     """The states at all times, (len(times), n); NaN at times that the steps did not reach."""
 
-    def advance(progress: _Progress, target: Array) -> tuple[_Progress, Array]:
+    def advance(progress: Any, target: Array) -> tuple[Any, Array]:
         def go_on(carry: Any) -> Array:
             count, now = carry
-            return (now.time < target) & (count < tolerance.mxstep) & (now.time + now.length > now.time)
+            return (now.time < target) & (count < mxstep) & (now.time + now.length > now.time)
 
         def proceed(carry: Any) -> Any:
             count, now = carry
-            found = step(rate, now.state, now.slope, now.time, now.length)
-            ratio = error_ratio(found, now.state, tolerance.rtol, tolerance.atol)
-            length = jnp.clip(next_length(now.length, ratio), 0, tolerance.hmax)
-            taken = _Progress(found.end, found.slope, now.time + now.length, length, now.time, found.polynomial)
-            kept = now._replace(length=length)
-            return count + 1, tree.map(lambda new, old: jnp.where(ratio <= 1, new, old), taken, kept)
+            return count + 1, method.attempt(now)
 
         _, progress = lax.while_loop(go_on, proceed, (jnp.zeros((), _INT32), progress))
-        width = progress.time - progress.before
-        share = (target - progress.before) / jnp.where(width > 0, width, 1)
         reached = (progress.before <= target) & (target <= progress.time)
-        return progress, jnp.where(reached, interpolated(progress.polynomial, share), np.nan)
+        return progress, jnp.where(reached, method.at(progress, target), np.nan)
 
-    slope = rate(start, times[0])
-    length = first_length(rate, start, slope, times[0], tolerance.rtol, tolerance.atol)
-    length = convert_to(jnp.clip(length, 0, tolerance.hmax), times.dtype)
-    standing = jnp.concatenate([jnp.zeros((4, *start.shape), start.dtype), start[None]])
-    progress = _Progress(start, slope, times[0], length, times[0], standing)
-    _, states = lax.scan(advance, progress, times[1:])
+    _, states = lax.scan(advance, method.begin(start, times[0]), times[1:])
     return jnp.concatenate([start[None], states])
+
+
+def _explicitly(rate: Callable[[Array, Array], Array], start: Array, times: Array, tolerance: _Tolerance) -> Array:
+    return _integrate(_DormandPrince(rate, tolerance), start, times, tolerance.mxstep)
+
+
+def _implicitly(rate: Callable[[Array, Array], Array], start: Array, times: Array, tolerance: _Tolerance) -> Array:
+    """The same by backward differentiation; complex numbers are pairs of real ones."""
+    if not is_complex(start.dtype):
+        method = BackwardDifferentiation(rate, start, times[0], tolerance)
+        return _integrate(method, start, times, tolerance.mxstep)
+
+    def parts(vector: Array) -> Array:
+        return jnp.concatenate([jnp.real(vector), jnp.imag(vector)])
+
+    def whole(pair: Array) -> Array:
+        return lax.complex(pair[..., : start.size], pair[..., start.size :])
+
+    return whole(_implicitly(lambda y, t: parts(rate(whole(y), t)), parts(start), times, tolerance))
 
 
 def _differentiable(function: Callable[..., Array], tolerance: _Tolerance) -> Callable[..., Array]:
@@ -129,7 +166,7 @@ def _differentiable(function: Callable[..., Array], tolerance: _Tolerance) -> Ca
 
     @custom_vjp
     def solution(start: Array, times: Array, args: Any) -> Array:
-        return _integrate(lambda state, time: function(state, time, *args), start, times, tolerance)
+        return _explicitly(lambda state, time: function(state, time, *args), start, times, tolerance)
 
     def forward(start: Array, times: Array, args: Any) -> Any:
         states = solution(start, times, args)
@@ -164,7 +201,7 @@ def _adjoint(
         cotangent = cotangents[number]
         begin = layout.vector((states[number], weight + cotangent, shares))
         ends = -jnp.stack([times[number], times[number - 1]])
-        found = _integrate(lambda vector, time: rate(vector, time, *args), begin, ends, tolerance)[1]
+        found = _explicitly(lambda vector, time: rate(vector, time, *args), begin, ends, tolerance)[1]
         at_end = jnp.real(jnp.sum(function(states[number], times[number], *args) * cotangent))
         _, weight, shares = layout.tree(found)
         return (weight, shares), at_end
@@ -185,8 +222,9 @@ def odeint(
     atol: Any = 1.4e-8,
     mxstep: Any = np.inf,
     hmax: Any = np.inf,
+    method: str = "dopri5",
 ) -> Any:
-    """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, by Dormand and Prince's method.
+    """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, with steps of variable length, also in jit.
 
     Args:
       func: func(y, t, *args) returns the rate of change of y, a tree like y.
@@ -196,18 +234,28 @@ def odeint(
       rtol, atol: the error of a step may be atol + rtol * abs(y) in each number.
       mxstep: the maximum number of steps from one time to the next.
       hmax: longest step.
+      method: "dopri5", the explicit method of Dormand and Prince, or "bdf" for stiff systems: backward differentiation
+        of orders 1 to 5, whose Newton steps solve with the Jacobian of func. The Jacobian is sparse if its pattern,
+        which is found in the program of func, has at most a tenth of the places of a large matrix; `rlx.sparse.spsolve`
+        then solves with it on the host. rtol is at least 100 times the dtype's epsilon.
 
     Returns: a tree like y0 with a leading axis for the times. NaN at times that the steps did not reach.
-    Differentiable in reverse mode, by integrating the adjoint equation backwards, with respect to y0, t, args and
-    the values that func closes over; not in forward mode.
+    Differentiable with respect to y0, t, args and the values that func closes over: with "dopri5" in reverse mode, by
+    integrating the adjoint equation backwards; with "bdf" in both modes, by the derivatives of the steps, where
+    lengths, orders and Newton's iterations count as constants: each step's system is differentiated instead.
     Raises: DtypeError for times that are not floats, ShapeError unless the times are a vector, and if func
-    returns more or fewer numbers than the state has.
+    returns more or fewer numbers than the state has, OptionError for another method.
 
     >>> import rlx, rlx.numpy as jnp
     >>> from rlx.experimental.ode import odeint
     >>> odeint(lambda y, t: -y, 1.0, jnp.array([0.0, 1.0, 2.0])).round(4)
     Array([1.    , 0.3679, 0.1353], dtype=float32)
+    >>> stiff = lambda y, t, rate: -rate * (y - jnp.cos(t))
+    >>> odeint(stiff, 0.0, jnp.array([0.0, 1.0]), 1e4, rtol=1e-5, atol=1e-5, method="bdf").round(2)
+    Array([0.  , 0.54], dtype=float32)
     """
+    if method not in ("dopri5", "bdf"):
+        raise OptionError(f"odeint has no method {method!r}.", 'There are "dopri5" and "bdf", for stiff systems.')
     times = as_array(operand(t, "odeint"))
     if not is_float(times.dtype):
         raise DtypeError(f"odeint got times of {times.dtype}.", "Write t as floats.")
@@ -226,6 +274,9 @@ def odeint(
 
     begin = layout.vector(start)
     values = [x for x, m in zip(flat, moving, strict=True) if m]
+    tolerance = _Tolerance(rtol, atol, mxstep, hmax)
+    if method == "bdf":
+        return layout.tree(_implicitly(lambda y, time: rate(y, time, *values), begin, times, tolerance))
     converted, held = closure_convert(rate, begin, times[0], *values)
-    solution = _differentiable(converted, _Tolerance(rtol, atol, mxstep, hmax))
+    solution = _differentiable(converted, tolerance)
     return layout.tree(solution(begin, times, (*values, *held)))

@@ -28,6 +28,7 @@ __all__ = [
     "read",
     "read_by_axes",
     "same_set",
+    "size_of",
     "stacked",
     "stored",
     "united",
@@ -132,13 +133,19 @@ def _pairs_matrix(pairs: Pairs, shape: tuple[int, int]) -> Any:
     return made
 
 
+def size_of(found: IndexSet, value: Shape) -> int:
+    """The number of elements of the set of a value of this shape, over all elements of the value."""
+    if isinstance(found, Stored):
+        return found.matrix.nnz
+    return prod(value) * prod(n for n, a in zip(found.shape, found.axes, strict=True) if a is None)
+
+
 def stored(found: IndexSet, value: Shape) -> Stored:
     """The set of a value of this shape, stored. Raises TooLargeError if it has too many elements."""
     if isinstance(found, Stored):
         return found
     shape, axes = found
-    inner = [n for n, a in zip(shape, axes, strict=True) if a is None]
-    if prod(value) * prod(inner) > _LARGEST:
+    if size_of(found, value) > _LARGEST:
         raise TooLargeError
     steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
     outer = np.zeros(value, np.int64)

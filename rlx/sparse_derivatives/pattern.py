@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.array import ConcreteArray, wrap
 from rlx.errors import UnsupportedError
-from rlx.ir.index_sets import IndexSet, TooLargeError, stored
+from rlx.ir.index_sets import IndexSet, TooLargeError, size_of, stored
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.assumed_pattern import assumed_pattern
@@ -173,8 +173,12 @@ def pattern_of(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     local: bool = False,
+    share: float = 1.0,
 ) -> Pattern:
-    """The pattern of a function's Jacobian for arguments of these types; at these values if `local`."""
+    """The pattern of a function's Jacobian for arguments of these types; at these values if `local`.
+
+    share: of the matrix's places. Raises UnsupportedError if the pattern has more, before it is stored.
+    """
     part = select_arguments(args, argnums)
     every, treedef = tree.flatten((tuple(args), kwargs))
     marked = restricted(lambda *a, **k: (a, k), args, argnums, kwargs)(tree.map(lambda _: _MOVES, part))
@@ -187,8 +191,8 @@ def pattern_of(
     mask = tuple([False] * (len(program.inputs) - len(types)) + moving)
     if local:
         values = [None] * (len(program.inputs) - len(types)) + [np.asarray(x) for x in leaves]
-        return _assembled(program, mask, values)
-    return _remembered(program, mask)
+        return _assembled(program, mask, values, share)
+    return _remembered(program, mask, share)
 
 
 def _with_constants(program: Program, captured: Sequence[Any]) -> Program:
@@ -215,15 +219,19 @@ def _known(value: Any) -> ConcreteArray | None:
 
 
 @lru_cache(maxsize=64)
-def _remembered(program: Program, moving: tuple[bool, ...]) -> Pattern:
-    return _assembled(program, moving, None)
+def _remembered(program: Program, moving: tuple[bool, ...], share: float) -> Pattern:
+    return _assembled(program, moving, None, share)
 
 
-def _assembled(program: Program, moving: Sequence[bool], values: Sequence[Any] | None) -> Pattern:
+def _assembled(program: Program, moving: Sequence[bool], values: Sequence[Any] | None, share: float) -> Pattern:
     moving = [m and is_inexact(v.type.dtype) for m, v in zip(moving, program.inputs, strict=True)]
     found, assumptions = dependence_of(program, moving, values, values is not None)
     widths = [v.type.size if m else 0 for v, m in zip(program.inputs, moving, strict=True)]
     starts = np.cumsum([0, *widths])
+    kept = [(sets, t.shape) for sets, t in zip(found, program.output_types, strict=True) if is_inexact(t.dtype)]
+    places = sum(size_of(one, shape) for sets, shape in kept for one in sets.values())
+    if places > share * sum(widths) * sum(prod(shape) for _, shape in kept):
+        raise UnsupportedError(f"The pattern has {places} places, more than {share} of the matrix.")
     rows, cols, height = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for sets, out in zip(found, program.output_types, strict=True):
         if not is_inexact(out.dtype):

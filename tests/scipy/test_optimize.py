@@ -15,7 +15,7 @@ import rlx.numpy as jnp
 from rlx import errors
 from rlx.config import scoped
 from rlx.scipy.optimize import OptimizeResults, minimize
-from rlx.scipy.optimize.line_search import FOUND, INTERVAL_TOO_SMALL, TOO_MANY_STEPS, search
+from rlx.scipy.optimize.line_search import FOUND, INTERVAL_TOO_SMALL, TOO_MANY_STEPS, Point, division, search
 
 METHODS = ("BFGS", "L-BFGS")
 
@@ -108,6 +108,24 @@ def test_derivative_and_batch_of_a_minimum() -> None:
         np.testing.assert_allclose(rlx.vmap(best)(several), [best(row) for row in several], atol=1e-8)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", METHODS)
+def test_reverse_mode_is_forward_mode(method: str) -> None:
+    """Also in a batch, and where interpolations of the line search divide by zero."""
+
+    def best(a: Any) -> Any:
+        return minimize(lambda x: jnp.sum(x**4 + (x - a) ** 2), jnp.zeros_like(a), method=method, tol=1e-12).x.sum()
+
+    a = np.array([1.0, 3.0])
+    for point in (a, np.zeros(2)):
+        gradient = np.asarray(rlx.jit(rlx.grad(best))(point))
+        pushed = [rlx.jvp(best, (point,), (e,))[1] for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, pushed, rtol=1e-9, atol=1e-12)
+    x = np.asarray(minimize(lambda x: jnp.sum(x**4 + (x - a) ** 2), np.zeros(2), method=method, tol=1e-12).x)
+    np.testing.assert_allclose(rlx.grad(best)(a), 2 / (12 * x**2 + 2), rtol=1e-3)
+    np.testing.assert_allclose(rlx.vmap(rlx.grad(best))(a[None])[0], rlx.grad(best)(a), rtol=1e-9)
+
+
 # ------------------------------------------------------------------ ends that are no minima
 def test_too_many_iterations() -> None:
     for method in METHODS:
@@ -155,6 +173,17 @@ def test_failures_of_the_line_search() -> None:
     assert look(lambda t: -t, 1.0, 4).status.item() == TOO_MANY_STEPS
     assert look(lambda t: jnp.where(t > 0, jnp.nan, -t), 1.0).status.item() == INTERVAL_TOO_SMALL
     assert look(lambda t: jnp.where(t > 0, jnp.nan, -t), 1.0).low.step.item() == 0.0
+
+
+@pytest.mark.parametrize("values", [np.zeros(8), np.array([0, 1, -1, 1, np.nan, 5, 2, 10.0]), np.arange(8.0)])
+def test_the_derivative_of_a_division_is_finite(values: np.ndarray) -> None:
+    """Where an interpolation divides zero by zero, or a value is not a number, the middle is taken."""
+
+    def divided(v: Any) -> Any:
+        low, high = (Point(v[i], v[i + 1], v[i + 2], v[:0]) for i in (0, 3))
+        return division(low, high, (v[6], v[7]))
+
+    assert np.isfinite(rlx.grad(divided)(values)).all()
 
 
 def test_wrong_arguments() -> None:

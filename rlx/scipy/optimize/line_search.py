@@ -58,22 +58,45 @@ def choose(condition: Array, first: Any, second: Any) -> Any:
 
 
 # ------------------------------------------------------------------ interpolation
-def _cubic_minimum(low: Point, high: Point, last: tuple[Array, Array]) -> Array:
-    """Of the cubic through three points, with the slope at the first one; NaN if it has none."""
-    first, second = high.step - low.step, last[0] - low.step
+class _Curve(NamedTuple):
+    """Three points of a curve, and its slope at the first."""
+
+    low: Any
+    low_value: Any
+    slope: Any
+    high: Any
+    high_value: Any
+    last: Any
+    last_value: Any
+
+
+_HARMLESS = _Curve(0.0, 0.0, -1.0, 1.0, 0.0, 2.0, 6.0)  # of t**3 - t: its interpolations have finite derivatives
+
+
+def _cubic_minimum(curve: _Curve) -> Array:
+    """Of the cubic through three points, with the slope at the first one; the first point if it has none."""
+    first, second = curve.high - curve.low, curve.last - curve.low
     scale = jnp.square(first * second) * (first - second)
-    rise_first = high.value - low.value - low.slope * first
-    rise_second = last[1] - low.value - low.slope * second
-    cubic = (jnp.square(second) * rise_first - jnp.square(first) * rise_second) / scale
-    square = (first**3 * rise_second - second**3 * rise_first) / scale
-    return low.step + (jnp.sqrt(jnp.square(square) - 3 * cubic * low.slope) - square) / (3 * cubic)
+    rise_first = curve.high_value - curve.low_value - curve.slope * first
+    rise_second = curve.last_value - curve.low_value - curve.slope * second
+    cubic = _quotient(jnp.square(second) * rise_first - jnp.square(first) * rise_second, scale)
+    square = _quotient(first**3 * rise_second - second**3 * rise_first, scale)
+    discriminant = jnp.square(square) - 3 * cubic * curve.slope
+    root = jnp.sqrt(jnp.where(discriminant > 0, discriminant, 1))
+    return curve.low + jnp.where(discriminant > 0, _quotient(root - square, 3 * cubic), 0)
 
 
-def _quadratic_minimum(low: Point, high: Point) -> Array:
-    """Of the parabola through two points, with the slope at the first one."""
-    width = high.step - low.step
-    curvature = (high.value - low.value - low.slope * width) / jnp.square(width)
-    return low.step - low.slope / (2 * curvature)
+def _quadratic_minimum(curve: _Curve) -> Array:
+    """Of the parabola through two points, with the slope at the first one; the first point if it has none."""
+    width = curve.high - curve.low
+    curvature = _quotient(curve.high_value - curve.low_value - curve.slope * width, jnp.square(width))
+    return curve.low - _quotient(curve.slope, 2 * curvature)
+
+
+def _quotient(a: Any, b: Any) -> Array:
+    """a / b, and 0 for b = 0."""
+    zero = jnp.equal(b, 0)
+    return jnp.where(zero, 0, a / jnp.where(zero, 1, b))
 
 
 def _within(step: Array, low: Point, high: Point, margin: float) -> Array:
@@ -85,9 +108,14 @@ def _within(step: Array, low: Point, high: Point, margin: float) -> Array:
 
 def division(low: Point, high: Point, last: tuple[Array, Array], with_cubic: Any = True) -> Array:
     """Where to divide the interval: at a cubic's minimum, else a parabola's, else in the middle."""
-    cubic, quadratic = _cubic_minimum(low, high, last), _quadratic_minimum(low, high)
-    step = jnp.where(_within(quadratic, low, high, _QUADRATIC_MARGIN), quadratic, (low.step + high.step) / 2)
-    return jnp.where(with_cubic & _within(cubic, low, high, _CUBIC_MARGIN), cubic, step)
+    curve = _Curve(low.step, low.value, low.slope, high.step, high.value, *last)
+    fixed = tree.map(lax.stop_gradient, curve)
+    by_cubic = with_cubic & _within(_cubic_minimum(fixed), low, high, _CUBIC_MARGIN)
+    by_parabola = _within(_quadratic_minimum(fixed), low, high, _QUADRATIC_MARGIN)
+    # an interpolation that is not taken gets other points: its derivative may be NaN at values that are not finite
+    cubic = _cubic_minimum(choose(by_cubic, curve, _HARMLESS))
+    quadratic = _quadratic_minimum(choose(by_parabola, curve, _HARMLESS))
+    return jnp.where(by_cubic, cubic, jnp.where(by_parabola, quadratic, (low.step + high.step) / 2))
 
 
 # ------------------------------------------------------------------ one step of the search

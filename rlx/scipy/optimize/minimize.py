@@ -10,7 +10,9 @@ from rlx.array import Array
 from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import promote_inexact
+from rlx.scipy.host_functions import refuse_keywords
 from rlx.scipy.optimize.quasi_newton import minimize_with_limited_memory, minimize_with_matrix
+from rlx.scipy.optimize.scipy_methods import SCIPY_METHODS, minimize_by_scipy
 from rlx.transforms.reverse import value_and_grad
 
 __all__ = ["OptimizeResults", "minimize"]
@@ -50,40 +52,67 @@ def minimize(
     args: tuple[Any, ...] = (),
     *,
     method: str,
+    bounds: Any = None,
+    constraints: Any = (),
     tol: float | None = None,
+    callback: Callable[..., Any] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> OptimizeResults:
-    """A local minimum of a function, found by its gradients.
+    **keywords: Any,
+) -> Any:
+    """A local minimum of a function, found by its derivatives.
+
+    "BFGS" and "L-BFGS" (also under JAX's name "l-bfgs-experimental-do-not-rely-on-this") are programs: they run in jit,
+    grad and vmap. All other methods are SciPy's, and run on the host: not in traced functions.
 
     Args:
-      fun: fun(x, *args) returns a real number; rlx derives its gradient.
-      x0: where to start, (n,). For L-BFGS it may be complex.
+      fun: fun(x, *args) returns a real number; rlx derives its gradient, and products with its Hessian.
+      x0: where to start. For BFGS and L-BFGS (n,), for L-BFGS also complex; for SciPy's methods an array of any shape
+        or a tree of arrays, and fun gets a tree like it with leaves of float64.
       args: a tuple of further arguments.
-      method: "BFGS", which holds an (n, n) matrix, or "L-BFGS", which holds the last steps (also under
-        JAX's name "l-bfgs-experimental-do-not-rely-on-this").
-      tol: the same as the option gtol.
-      options: gtol: stop if the gradient's norm is less (1e-5); norm: its order, as in
-        numpy.linalg.norm (largest component); maxiter: the maximum number of iterations (200 n). For BFGS
-        line_search_maxiter (10); for L-BFGS maxcor: steps in memory (10), ftol: least decrease of a
-        step, maxfun, maxgrad: evaluations, maxls: doublings of a step (20).
+      method: "BFGS", which holds an (n, n) matrix; "L-BFGS", which holds the last steps; or SciPy's "L-BFGS-B",
+        "TNC", "SLSQP", "trust-constr", "CG", "Newton-CG", "trust-ncg", "trust-krylov", "trust-exact", "dogleg",
+        "Nelder-Mead", "Powell", "COBYLA", "COBYQA".
+      bounds: of L-BFGS-B, TNC, SLSQP, trust-constr, Nelder-Mead, Powell, COBYLA and COBYQA: for a vector x0 pairs
+        (lower, upper), one for each number; for another tree x0 two trees like it; or scipy.optimize.Bounds.
+      constraints: of SLSQP, trust-constr, COBYLA and COBYQA: dicts with type ("eq" or "ineq"), fun and args, or
+        scipy.optimize.NonlinearConstraint, of functions of trees like x0, whose derivatives rlx finds; or
+        LinearConstraint, of the vector of all leaves.
+      tol: the same as the option gtol for BFGS and L-BFGS; as of scipy.optimize.minimize for the others.
+      callback: for SciPy's methods, as of scipy.optimize.minimize, with a tree like x0.
+      options: of SciPy's methods those of scipy.optimize.minimize. For BFGS and L-BFGS gtol: stop if the
+        gradient's norm is less (1e-5); norm: its order, as in numpy.linalg.norm (largest component); maxiter: the
+        maximum number of iterations (200 n). For BFGS line_search_maxiter (10); for L-BFGS maxcor: steps in memory
+        (10), ftol: least decrease of a step, maxfun, maxgrad: evaluations, maxls: doublings of a step (20).
 
-    Returns: OptimizeResults. Status: 1: too many iterations; of BFGS 3, 5: no step was found; of L-BFGS
-    2, 3: too many evaluations, 4: no decrease, 5: no step was found.
-    Raises: InputTypeError if args is not a tuple, ShapeError if x0 is not a vector.
+    Returns: for BFGS and L-BFGS OptimizeResults. Status: 1: too many iterations; of BFGS 3, 5: no step was found; of
+    L-BFGS 2, 3: too many evaluations, 4: no decrease, 5: no step was found. For SciPy's methods SciPy's
+    OptimizeResult, whose x is a tree like x0, and whose other fields are of the vector of all leaves.
+    Raises: InputTypeError if args is not a tuple; ShapeError if x0 is not a vector, and for bounds that do not fit;
+      OptionError for another method, bounds and constraints that the method does not take, and SciPy's jac, hess and
+      hessp, which rlx derives; ConcretizationTypeError for SciPy's methods in traced functions.
 
     >>> import rlx, rlx.numpy as jnp
     >>> parabola = lambda x, centre: jnp.sum((x - centre) ** 2)
     >>> found = rlx.scipy.optimize.minimize(parabola, jnp.zeros(2), (jnp.array([1.0, 2.0]),), method="BFGS")
     >>> found.x.round(3), found.success.item()
     (Array([1., 2.], dtype=float32), True)
+    >>> bounds = [(0.0, 0.5), (0.0, None)]
+    >>> rlx.scipy.optimize.minimize(parabola, [0.0, 0.0], (1.0,), method="L-BFGS-B", bounds=bounds).x.tolist()
+    [0.5, 1.0]
     """
     if not isinstance(args, tuple):
         raise InputTypeError(f"minimize got args={args!r:.40}; args must be a tuple.", "Write args=(value,).")
+    refuse_keywords("minimize", keywords)
     name = method.lower()
+    if name in SCIPY_METHODS:
+        return minimize_by_scipy(fun, x0, args, method, bounds, constraints, tol, callback, options)
     if name != "bfgs" and name not in _LIMITED:
+        known = ", ".join(m.name for m in SCIPY_METHODS.values())
+        raise OptionError(f"minimize has no method {method!r}.", f"Use 'BFGS' or 'L-BFGS', or SciPy's {known}.")
+    if bounds is not None or constraints or callback is not None:
         raise OptionError(
-            f"minimize has no method {method!r}.",
-            "Use 'BFGS' or 'L-BFGS'. Outside of jit, scipy.optimize.minimize has more methods and takes rlx functions.",
+            f"minimize got bounds, constraints or a callback for the method {method!r}, which is a compiled program.",
+            "Use 'L-BFGS-B' or 'SLSQP', which run on the host.",
         )
     (start,) = promote_inexact("minimize", x0)
     if start.ndim != 1:

@@ -80,7 +80,8 @@ def minimize_with_matrix(
     most = 200 * size if maxiter is None else maxiter
     identity = jnp.eye(size, dtype=x.dtype)
     start = _start(function, x, norm, gtol, None)
-    start = start._replace(memory=(identity, start.value + _size(start.gradient, None) / 2))
+    rise = _size(lax.stop_gradient(start.gradient), None) / 2  # it chooses the first trial step alone
+    start = start._replace(memory=(identity, start.value + rise))
 
     def go_on(state: Minimum) -> Array:
         return ~state.converged & ~state.failed & (state.iterations < most)
@@ -89,7 +90,7 @@ def minimize_with_matrix(
         inverse, before = state.memory
         direction = -jnp.matmul(inverse, state.gradient, precision="highest")
         slope = jnp.sum(direction * state.gradient)
-        guess = 2.02 * (state.value - before) / slope
+        guess = 2.02 * (state.value - before) / jnp.where(slope == 0, 1, slope)
         trial = jnp.where((guess > 0) & (guess < 1), guess, 1)
         found = search(function, state.x, direction, state.value, state.gradient, trial, line_search_maxiter)
         moved, change, turn = _moved(state, found, direction)
