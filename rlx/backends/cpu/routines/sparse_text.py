@@ -23,6 +23,7 @@ CARRY = "rlx_csr_carry"
 _WIDTHS = (16, 8, 4, 1)  # columns of a block
 _DOT_WIDTHS = (8, 1)
 _TURNS = 2  # the logarithm of the number of sums that hide the latency of an addition, for one column
+_LONG = 24  # elements of a row with several sums: the sums of shorter rows overlap
 
 
 def sparse_text(dtype: np.dtype, index: np.dtype) -> str:
@@ -168,7 +169,7 @@ def _rows(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
 
         def total(first: Value, end: Value, out: str) -> None:
             if one:
-                _sum_block(t, (data, indices, x, out), 1, first, end, 1, _TURNS)
+                _sum_row(t, (data, indices, x, out), first, end)
             else:
                 for block, column in t.blocks(t.word(0), columns):
                     _sum_block(t, (data, indices, t.place(x, column), t.place(out, column)), columns, first, end, block)
@@ -180,6 +181,15 @@ def _rows(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
         total(t.code.load("i64", start), last, carry)
 
     _by_columns(t, columns, each)
+
+
+def _sum_row(t: _Lanes, pointers: tuple[str, str, str, str], start: Value, end: Value) -> None:
+    """One column of a row of A @ x."""
+    long = t.word(_LONG) < end - start
+    with t.code.when(long):
+        _sum_block(t, pointers, 1, start, end, 1, _TURNS)
+    with t.code.when(~long):
+        _sum_block(t, pointers, 1, start, end, 1)
 
 
 def _by_columns(t: _Lanes, columns: Value, each: Callable[[bool], None]) -> None:
