@@ -75,7 +75,7 @@ def block_jacobi(A: Any, block: int) -> Preconditioner:
     blocks = jnp.zeros((matrix.shape[0] // block, block, block), matrix.dtype)
     blocks = blocks.at[rows // block, rows % block, columns % block].add(matrix.data[inside])
     inverses = jnp.linalg.inv(blocks)
-    return lambda x: jnp.einsum("bij,bj->bi", inverses, x.reshape(-1, block)).reshape(x.shape)
+    return lambda x: jnp.einsum("bij,bj->bi", inverses, x.reshape(x.shape[0] // block, block)).reshape(x.shape)
 
 
 def _with_diagonal(name: str, A: Any) -> tuple[CSR, np.ndarray]:

@@ -74,18 +74,18 @@ class BSR(SparseMatrix):
         ones = jnp.ones(blocks, terms.dtype)
         flat = terms.reshape(blocks, height * count)
         found = csr_product(ones, indices, indptr, flat, columns=columns, transposed=transposed)
-        return found.reshape(-1, count)
+        return found.reshape(found.shape[0] * height, count)
 
     def multiply_columns(self, x: Any) -> Array:
         (_, width), blocks = self.block, self.data.shape[0]
-        parts = x.reshape(-1, width, x.shape[1])[self.pattern.indices]
+        parts = x.reshape(x.shape[0] // width, width, x.shape[1])[self.pattern.indices]
         terms = jnp.einsum("brc,bck->brk", self.data, parts)
         numbers = np.arange(blocks, dtype=self.pattern.indptr.dtype)
         return self._summed(terms, numbers, self.pattern.indptr, blocks, False)
 
     def multiply_transposed(self, x: Any) -> Array:
         (height, _), blocks = self.block, self.data.shape[0]
-        parts = x.reshape(-1, height, x.shape[1])[self.pattern.rows]
+        parts = x.reshape(x.shape[0] // height, height, x.shape[1])[self.pattern.rows]
         terms = jnp.einsum("brc,brk->bck", self.data, parts)
         numbers = np.arange(blocks + 1, dtype=self.pattern.indices.dtype)
         return self._summed(terms, self.pattern.indices, numbers, self.pattern.shape[1], True)
@@ -175,7 +175,7 @@ class DIA(SparseMatrix):
     def tocsr(self) -> CSR:
         """The matrix by rows; every element of a diagonal is stored."""
         parts = [self.data[n, c : c + length] for n, (_, c, length) in enumerate(self._spans())]
-        return diags(parts, list(self.offsets), self.shape)
+        return diags(parts, list(self.offsets), self.shape, self.dtype)
 
     @property
     def T(self) -> DIA:
@@ -185,7 +185,8 @@ class DIA(SparseMatrix):
             jnp.pad(self.data[n, c : c + length], (r, rows - r - length))
             for n, (r, c, length) in enumerate(self._spans())
         ]
-        return DIA(jnp.stack(moved), [-k for k in self.offsets], (columns, rows))
+        data = jnp.stack(moved) if moved else jnp.zeros((0, rows), self.dtype)
+        return DIA(data, [-k for k in self.offsets], (columns, rows))
 
 
 def _restored(kind: Any, static: Any, children: Sequence[Any]) -> Any:
