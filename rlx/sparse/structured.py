@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -165,11 +166,27 @@ class DIA(SparseMatrix):
         return self._multiplied(x, self.shape[1], True)
 
     def _multiplied(self, x: Any, rows: int, transposed: bool) -> Array:
-        total = jnp.zeros((rows, x.shape[1]), x.dtype)
-        for number, (row, column, length) in enumerate(self._spans()):
-            source, target = (row, column) if transposed else (column, row)
-            terms = self.data[number, column : column + length, None] * x[source : source + length]
-            total = total + jnp.pad(terms, ((target, rows - target - length), (0, 0)))
+        """The rows that all diagonals reach are one loop without conditions; those before and after them have zeros."""
+        spans = [(c, r, n) if transposed else (r, c, n) for r, c, n in self._spans()]
+        first = max((target for target, _, _ in spans), default=0)
+        last = min((target + length for target, _, length in spans), default=0)
+        edges = [0, first, last, rows] if first < last else [0, rows]
+        parts = [self._rows_of_product(x, spans, transposed, a, b) for a, b in pairwise(edges) if a < b]
+        return jnp.concatenate(parts) if parts else jnp.zeros((0, x.shape[1]), x.dtype)
+
+    def _rows_of_product(
+        self, x: Any, spans: Sequence[tuple[int, int, int]], transposed: bool, first: int, last: int
+    ) -> Array:
+        """Rows of the result, for the first row of each diagonal in the result, the one in x, and its length."""
+        total = jnp.zeros((last - first, x.shape[1]), x.dtype)
+        for number, (target, source, length) in enumerate(spans):
+            start, end = max(first, target), min(last, target + length)
+            if start < end:
+                moved = source - target
+                column = start if transposed else start + moved
+                elements = self.data[number, column : column + end - start, None]
+                terms = elements * x[start + moved : end + moved]
+                total = total + jnp.pad(terms, ((start - first, last - end), (0, 0)))
         return total
 
     def tocsr(self) -> CSR:
