@@ -50,7 +50,7 @@ _EXECUTABLES = Refusal(
 _SPARSE = Refusal(
     ALL,
     "computes with sparse arrays",
-    "BCOO and BCSR have todense(), @ and elementwise products; rlx.sparse has more.",
+    "BCOO and BCSR have todense(), @, sums and elementwise products, and sparsify; rlx.sparse has more.",
 )
 _EXTENDED = "is about JAX's extended dtypes; rlx only has key dtypes"
 _TRACE_CLASSES = "is the state of JAX's tracer, which rlx implements differently"
