@@ -14,7 +14,6 @@ from sparse_systems import convection, drawn, poisson
 import rlx
 import rlx.numpy as jnp
 from rlx import sparse
-from rlx.errors import DeviceError
 
 MESH, FLOW = sparse.CSR.fromscipy(poisson(4)), sparse.CSR.fromscipy(convection(4))
 DRAWN = sparse.CSR.fromscipy(sp.csr_array(drawn(9, 16, 60)))
@@ -49,7 +48,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "sampled": lambda d, x: sparse.sddmm(jnp.outer(x[:9], x), jnp.outer(x, d[:16]), DRAWN).data,
     "sparse product": lambda d, x: ((DRAWN.with_data(d[: DRAWN.nnz]) @ FLOW.astype(x.dtype)) @ x),
     "diagonals": lambda d, x: sparse.DIA(d[:48].reshape(3, 16), [-1, 0, 2], (16, 16)) @ x,
-    "traced pattern": lambda d, x: sparse.CSR(d[: DRAWN.nnz], DRAWN.indices + jnp.int32(0 * d[0]), DRAWN.indptr, (9, 16)) @ x,
+    "traced pattern": lambda d, x: (
+        sparse.CSR(d[: DRAWN.nnz], DRAWN.indices + jnp.int32(0 * d[0]), DRAWN.indptr, (9, 16)) @ x
+    ),
     "direct": lambda d, x: sparse.spsolve(moved(d), x),
     "gradient of a solution": lambda d, x: rlx.grad(lambda e: sparse.spsolve(FLOW.with_data(e), x).sum())(
         moved(d).data

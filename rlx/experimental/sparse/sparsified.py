@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
 import rlx.numpy as jnp
 from rlx.errors import UnsupportedError, source_line
 from rlx.experimental.sparse.arrays import BCOO, BCSR, JAXSparse
