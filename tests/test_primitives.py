@@ -132,6 +132,7 @@ def variations(x: np.ndarray, count: int = 3) -> list[np.ndarray]:
 
 # operands whose elements in another order are not a pattern: tests/sparse has batches of patterns
 PATTERNS = {"csr_product": (1, 2), "sampled_product": (2, 3), "csr_solve": (1, 2), "csr_logdet": (1, 2)}
+PATTERNS["csr_triangular_solve"] = (1, 2)
 PATTERNS["csr_lstsq"] = (0, 1, 2)  # a batch of matrices is one system, whose iterations are counted together
 
 
@@ -385,7 +386,7 @@ def test_every_primitive_has_samples() -> None:
     # lu_solve takes an LU factorisation of its other operand, linear_solve programs, the others keys and errors:
     # tests/random/test_keys.py, tests/experimental; eigenvalues and inverses of sparse matrices: tests/sparse
     own_tests = {"lu_solve", "linear_solve", "random_wrap", "random_unwrap", "check"}
-    own_tests |= {"csr_eigsh", "csr_inverse_entries", "csr_inverse_change"}
+    own_tests |= {"csr_eigsh", "csr_inverse_entries", "csr_inverse_change", "csr_incomplete_lu"}
     own_tests |= {p for p in registry if p.endswith("_callback")}
     plain = {p.name for p in registry.values() if not p.region and not p.collective}
     assert not plain - set(names()) - own_tests

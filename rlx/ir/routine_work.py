@@ -131,6 +131,8 @@ _COUNTS: dict[str, Callable[[Library], float]] = {
     "fft": _fourier,
     "csr_product": _sparse,
     "sampled_product": _sparse,
+    "csr_triangular_solve": _sparse,
+    "csr_incomplete_lu": lambda kernel: 2.0 * kernel.inputs[1].shape[0],
     # the fill of the factors depends on the pattern: counted as if there were none
     "csr_solve": _sparse,
     "csr_logdet": lambda kernel: 2.0 * kernel.inputs[1].shape[0],

@@ -50,7 +50,7 @@ _EXECUTABLES = Refusal(
 _SPARSE = Refusal(
     ALL,
     "computes with sparse arrays",
-    "BCOO and BCSR have todense(), @ and elementwise products; rlx.sparse has more.",
+    "BCOO and BCSR have todense(), @, sums and elementwise products, and sparsify; rlx.sparse has more.",
 )
 _EXTENDED = "is about JAX's extended dtypes; rlx only has key dtypes"
 _TRACE_CLASSES = "is the state of JAX's tracer, which rlx implements differently"
@@ -87,9 +87,9 @@ _SPARSE_MODULES = ("ad", "api", "bcoo", "bcsr", "coo", "csr", "random", "test_ut
 _SPARSE_NAMES = (
     "COO CSC CSR SparseTracer bcoo_broadcast_in_dim bcoo_concatenate bcoo_conv_general_dilated "
     "bcoo_dot_general_p bcoo_dot_general_sampled bcoo_dot_general_sampled_p bcoo_dynamic_slice "
-    "bcoo_extract bcoo_extract_p bcoo_fromdense_p bcoo_gather bcoo_multiply_sparse bcoo_reshape bcoo_rev "
+    "bcoo_extract bcoo_extract_p bcoo_fromdense_p bcoo_gather bcoo_multiply_sparse bcoo_rev "
     "bcoo_slice bcoo_sort_indices bcoo_sort_indices_p bcoo_spdot_general_p bcoo_squeeze "
-    "bcoo_sum_duplicates bcoo_sum_duplicates_p bcoo_todense_p bcoo_transpose_p bcoo_update_layout "
+    "bcoo_sum_duplicates_p bcoo_todense_p bcoo_transpose_p bcoo_update_layout "
     "bcsr_broadcast_in_dim bcsr_concatenate bcsr_dot_general_p bcsr_extract bcsr_extract_p "
     "bcsr_fromdense_p bcsr_sum_duplicates bcsr_todense_p coo_fromdense coo_fromdense_p coo_matmat "
     "coo_matmat_p coo_matvec coo_matvec_p coo_todense coo_todense_p csr_fromdense csr_fromdense_p "

@@ -34,6 +34,9 @@ Attributes with their defaults:
 - csr_lstsq(data, indices, indptr, b) -> (x, iterations): columns, transposed, method, tol, maxiter
 - csr_eigsh(data, indices, indptr) -> (w, v), real: count, which, sigma, tol, maxiter
 - csr_inverse_change(data, indices, indptr, change) -> the first-order change of these elements
+- csr_triangular_solve(data, indices, indptr, b) -> x: t x = b, or t.T x = b if transposed, for the triangle t; lower,
+  unit_diagonal
+- csr_incomplete_lu(data, indices, indptr) -> the LU factors at the stored places: sorted, with a diagonal
 - fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
   are the transform's (of the real side for rfft and irfft)
 """
@@ -61,6 +64,7 @@ from rlx.routines.sparse_solves import (
     csr_lstsq,
     csr_solve,
 )
+from rlx.routines.sparse_triangles import csr_incomplete_lu, csr_triangular_solve
 from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 
 __all__ = ["LIBRARY_ROUTINES", "Routine"]
@@ -93,4 +97,6 @@ LIBRARY_ROUTINES: dict[str, Routine] = {
     "csr_eigsh": csr_eigsh,
     "csr_inverse_entries": csr_inverse_entries,
     "csr_inverse_change": csr_inverse_change,
+    "csr_triangular_solve": csr_triangular_solve,
+    "csr_incomplete_lu": csr_incomplete_lu,
 }

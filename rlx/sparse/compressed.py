@@ -229,7 +229,7 @@ class CSR(SparseMatrix):
         if factor.ndim > 2 or np.broadcast_shapes(factor.shape, self.shape) != self.shape:
             raise ShapeError(f"A sparse matrix of shape {self.shape} was multiplied by an array of {factor.shape}.")
         rows, columns = (1,) * (2 - factor.ndim) + factor.shape
-        places = (self.row_numbers() if rows > 1 else 0, self.indices if columns > 1 else 0)
+        places = (self.row_numbers() if rows != 1 else 0, self.indices if columns != 1 else 0)
         return self.with_data(self.data * factor.reshape(rows, columns)[places])
 
     def multiply_sparse(self, other: CSR) -> CSR:

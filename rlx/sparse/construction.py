@@ -69,10 +69,12 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
     values = [as_array(d if isinstance(d, Array) else np.asarray(d)) for d in given]
     if len(values) != len(places):
         raise ShapeError(f"diags got {len(values)} diagonals and {len(places)} offsets.", "Pass one for each other.")
+    if shape is None and not places:
+        raise ShapeError("diags got no diagonals and no shape.", "Pass the shape of the matrix.")
     if shape is None:
         side = max(v.shape[0] + abs(k) for v, k in zip(values, places, strict=True) if v.ndim)
         shape = (side, side)
-    rows, columns, data = [], [], []
+    rows, columns, data = [np.zeros(0, int)], [np.zeros(0, int)], []
     for value, offset in zip(values, places, strict=True):
         first = max(0, -offset)
         length = max(0, min(shape[0] - first, shape[1] - max(0, offset)))
@@ -85,7 +87,7 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
         rows.append(np.arange(first, first + length))
         columns.append(rows[-1] + offset)
         data.append(jnp.broadcast_to(value, (length,)))
-    joined = jnp.concatenate(data)
+    joined = jnp.concatenate(data) if data else jnp.zeros(0, np.float64 if dtype is None else dtype)
     made = COO(joined if dtype is None else joined.astype(dtype), np.concatenate(rows), np.concatenate(columns), shape)
     return made.tocsr().sum_duplicates()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -136,8 +137,8 @@ class SparseMatrix:
         if x.ndim == 2:
             return multiply(x)
         beside = jnp.moveaxis(x, -2, 0)
-        found = multiply(beside.reshape(length, -1))
-        return jnp.moveaxis(found.reshape(-1, *beside.shape[1:]), 0, -2)
+        found = multiply(beside.reshape(length, prod(beside.shape[1:])))
+        return jnp.moveaxis(found.reshape(found.shape[0], *beside.shape[1:]), 0, -2)
 
     def __neg__(self) -> Self:
         return self.with_data(-self.data)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, InputTypeError, ShapeError, UnsupportedError
-from rlx.ops.sparse_solves import csr_solve
+from rlx.numpy.promotion import promote_inexact
+from rlx.ops.sparse_triangles import csr_incomplete_lu, csr_triangular_solve
 from rlx.sparse.compressed import CSR, known_pattern
 from rlx.sparse.matrix import SparseMatrix
 from rlx.sparse.patterns import is_known
@@ -73,23 +75,42 @@ def block_jacobi(A: Any, block: int) -> Preconditioner:
     blocks = jnp.zeros((matrix.shape[0] // block, block, block), matrix.dtype)
     blocks = blocks.at[rows // block, rows % block, columns % block].add(matrix.data[inside])
     inverses = jnp.linalg.inv(blocks)
-    return lambda x: jnp.einsum("bij,bj->bi", inverses, x.reshape(-1, block)).reshape(x.shape)
+    return lambda x: jnp.einsum("bij,bj->bi", inverses, x.reshape(x.shape[0] // block, block)).reshape(x.shape)
 
 
-def _triangular(matrix: Any) -> Callable[..., Array]:
-    """A function (b, transposed) that solves with a triangular matrix of SciPy."""
-    factor = CSR.fromscipy(matrix)
-    options = {"assume": "general", "ordering": "natural", "refine": 0, "factor_dtype": None}
+def _with_diagonal(name: str, A: Any) -> tuple[CSR, np.ndarray]:
+    """The matrix in floating point with sorted places, constant in derivatives; and its diagonal's stored elements."""
+    matrix = _square(name, A)
+    known_pattern(name, matrix, "its factors are at the stored places")
+    matrix = matrix.sum_duplicates()
+    pattern = known_pattern(name, matrix, "its factors are at the stored places")
+    diagonal = np.nonzero(pattern.rows == pattern.indices)[0]
+    if len(diagonal) < matrix.shape[0]:
+        missing = np.setdiff1d(np.arange(matrix.shape[0]), pattern.rows[diagonal])[0]
+        raise ShapeError(
+            f"{name} got a matrix without a diagonal element in row {missing}.",
+            f"Add sparse.eye({matrix.shape[0]}) * 0.",
+        )
+    (data,) = promote_inexact(name, lax.stop_gradient(matrix.data))
+    return matrix.with_data(data), diagonal
+
+
+def _triangle(factors: CSR, lower: bool) -> Callable[..., Array]:
+    """A function (b, transposed) that solves with a triangle of factors; the lower one's diagonal is ones."""
 
     def solve(b: Array, transposed: bool = False) -> Array:
-        right = b.astype(factor.dtype)[:, None]
-        return csr_solve(factor.data, factor.indices, factor.indptr, right, transposed=transposed, **options)[:, 0]
+        right = b.astype(factors.dtype)[:, None]
+        options = {"lower": lower, "unit_diagonal": lower, "transposed": transposed}
+        return csr_triangular_solve(factors.data, factors.indices, factors.indptr, right, **options)[:, 0]
 
     return solve
 
 
 def ilu0(A: Any) -> Preconditioner:
-    """Solves with an incomplete LU factorisation that has the places of the matrix. It is not traced.
+    """Solves with an incomplete LU factorisation that has the places of the matrix.
+
+    The elements may be traced, but not the indices. Derivatives take the preconditioner for a constant: a solution does
+    not depend on it.
 
     Raises: ConcretizationTypeError, ShapeError, InputTypeError. Source: Meijerink and van der Vorst 1977.
 
@@ -99,39 +120,10 @@ def ilu0(A: Any) -> Preconditioner:
     >>> np.allclose(A @ sparse.ilu0(A)(np.ones(4)), 1)  # exact for a tridiagonal matrix
     True
     """
-    import scipy.sparse
-
-    matrix = _host_matrix("ilu0", A)
-    factors = matrix.copy()
-    factors.data = _eliminated(matrix)
-    lower = scipy.sparse.tril(factors, -1) + scipy.sparse.eye_array(matrix.shape[0])
-    below, above = _triangular(lower.tocsr()), _triangular(scipy.sparse.triu(factors).tocsr())
+    matrix, _ = _with_diagonal("ilu0", A)
+    factors = matrix.with_data(csr_incomplete_lu(matrix.data, matrix.indices, matrix.indptr))
+    below, above = _triangle(factors, True), _triangle(factors, False)
     return lambda x: above(below(x))
-
-
-def _eliminated(matrix: Any) -> np.ndarray:
-    """Elements after an elimination that drops all fill: row by row."""
-    indices, indptr, data = matrix.indices, matrix.indptr, matrix.data.copy()
-    places = np.full(matrix.shape[1], -1)
-    diagonal = np.full(matrix.shape[0], -1)
-    for row in range(matrix.shape[0]):
-        start, end = indptr[row], indptr[row + 1]
-        columns = indices[start:end]
-        places[columns] = np.arange(start, end)
-        if places[row] < start:
-            raise ShapeError(f"ilu0 got a matrix without a diagonal element in row {row}.", "Add eye(n) * 0 to it.")
-        diagonal[row] = places[row]
-        for number in range(start, end):
-            pivot = indices[number]
-            if pivot >= row:
-                break
-            data[number] /= data[diagonal[pivot]]
-            others = slice(diagonal[pivot] + 1, indptr[pivot + 1])
-            targets = places[indices[others]]
-            hit = targets >= 0
-            data[targets[hit]] -= data[number] * data[others][hit]
-        places[columns] = -1
-    return data
 
 
 def ic0(A: Any) -> Preconditioner:
@@ -147,24 +139,25 @@ def ic0(A: Any) -> Preconditioner:
     >>> np.allclose(A @ sparse.ic0(A)(np.ones(4)), 1)  # exact for a tridiagonal matrix
     True
     """
-    import scipy.sparse
-
-    matrix = _host_matrix("ic0", A)
+    matrix, diagonal = _with_diagonal("ic0", A)
+    if not is_known(matrix.data):
+        raise ConcretizationTypeError(
+            "ic0 got a traced matrix: its pivots decide whether the diagonal is scaled.",
+            "Use ilu0, jacobi or block_jacobi there.",
+        )
     shift = 0.0
     for _ in range(_MOST_SHIFTS):
-        shifted = (matrix + shift * scipy.sparse.diags_array(matrix.diagonal())).tocsr()
-        shifted.sort_indices()
-        shifted.data = _eliminated(shifted)
-        pivots = shifted.diagonal().real
-        if (pivots > 0).all():
+        shifted = matrix.data.at[diagonal].multiply(1 + shift)
+        factors = matrix.with_data(csr_incomplete_lu(shifted, matrix.indices, matrix.indptr))
+        pivots = jnp.real(factors.data[diagonal])
+        if bool((pivots > 0).all()):
             break
         shift = max(2 * shift, 1e-3)
     else:
         raise UnsupportedError("ic0 found no positive pivots.", "The matrix is not positive definite: use ilu0.")
     if shift:
         warnings.warn(f"ic0 added {shift:.3g} times the diagonal: a pivot was not positive.", stacklevel=2)
-    lower = scipy.sparse.tril(shifted, -1) + scipy.sparse.eye_array(matrix.shape[0])
-    solve, scale = _triangular(lower.tocsr()), jnp.asarray(1 / pivots)
+    solve, scale = _triangle(factors, True), 1 / pivots
     return lambda x: jnp.conj(solve(jnp.conj(scale * solve(x)), True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,18 +75,18 @@ class BSR(SparseMatrix):
         ones = jnp.ones(blocks, terms.dtype)
         flat = terms.reshape(blocks, height * count)
         found = csr_product(ones, indices, indptr, flat, columns=columns, transposed=transposed)
-        return found.reshape(-1, count)
+        return found.reshape(found.shape[0] * height, count)
 
     def multiply_columns(self, x: Any) -> Array:
         (_, width), blocks = self.block, self.data.shape[0]
-        parts = x.reshape(-1, width, x.shape[1])[self.pattern.indices]
+        parts = x.reshape(x.shape[0] // width, width, x.shape[1])[self.pattern.indices]
         terms = jnp.einsum("brc,bck->brk", self.data, parts)
         numbers = np.arange(blocks, dtype=self.pattern.indptr.dtype)
         return self._summed(terms, numbers, self.pattern.indptr, blocks, False)
 
     def multiply_transposed(self, x: Any) -> Array:
         (height, _), blocks = self.block, self.data.shape[0]
-        parts = x.reshape(-1, height, x.shape[1])[self.pattern.rows]
+        parts = x.reshape(x.shape[0] // height, height, x.shape[1])[self.pattern.rows]
         terms = jnp.einsum("brc,brk->bck", self.data, parts)
         numbers = np.arange(blocks + 1, dtype=self.pattern.indices.dtype)
         return self._summed(terms, self.pattern.indices, numbers, self.pattern.shape[1], True)
@@ -165,17 +166,33 @@ class DIA(SparseMatrix):
         return self._multiplied(x, self.shape[1], True)
 
     def _multiplied(self, x: Any, rows: int, transposed: bool) -> Array:
-        total = jnp.zeros((rows, x.shape[1]), x.dtype)
-        for number, (row, column, length) in enumerate(self._spans()):
-            source, target = (row, column) if transposed else (column, row)
-            terms = self.data[number, column : column + length, None] * x[source : source + length]
-            total = total + jnp.pad(terms, ((target, rows - target - length), (0, 0)))
+        """The rows that all diagonals reach are one loop without conditions; those before and after them have zeros."""
+        spans = [(c, r, n) if transposed else (r, c, n) for r, c, n in self._spans()]
+        first = max((target for target, _, _ in spans), default=0)
+        last = min((target + length for target, _, length in spans), default=0)
+        edges = [0, first, last, rows] if first < last else [0, rows]
+        parts = [self._rows_of_product(x, spans, transposed, a, b) for a, b in pairwise(edges) if a < b]
+        return jnp.concatenate(parts) if parts else jnp.zeros((0, x.shape[1]), x.dtype)
+
+    def _rows_of_product(
+        self, x: Any, spans: Sequence[tuple[int, int, int]], transposed: bool, first: int, last: int
+    ) -> Array:
+        """Rows of the result, for the first row of each diagonal in the result, the one in x, and its length."""
+        total = jnp.zeros((last - first, x.shape[1]), x.dtype)
+        for number, (target, source, length) in enumerate(spans):
+            start, end = max(first, target), min(last, target + length)
+            if start < end:
+                moved = source - target
+                column = start if transposed else start + moved
+                elements = self.data[number, column : column + end - start, None]
+                terms = elements * x[start + moved : end + moved]
+                total = total + jnp.pad(terms, ((start - first, last - end), (0, 0)))
         return total
 
     def tocsr(self) -> CSR:
         """The matrix by rows; every element of a diagonal is stored."""
         parts = [self.data[n, c : c + length] for n, (_, c, length) in enumerate(self._spans())]
-        return diags(parts, list(self.offsets), self.shape)
+        return diags(parts, list(self.offsets), self.shape, self.dtype)
 
     @property
     def T(self) -> DIA:
@@ -185,7 +202,8 @@ class DIA(SparseMatrix):
             jnp.pad(self.data[n, c : c + length], (r, rows - r - length))
             for n, (r, c, length) in enumerate(self._spans())
         ]
-        return DIA(jnp.stack(moved), [-k for k in self.offsets], (columns, rows))
+        data = jnp.stack(moved) if moved else jnp.zeros((0, rows), self.dtype)
+        return DIA(data, [-k for k in self.offsets], (columns, rows))
 
 
 def _restored(kind: Any, static: Any, children: Sequence[Any]) -> Any:

@@ -16,6 +16,7 @@ from sparse_systems import arrow, convection, drawn, poisson, saddle
 
 import rlx
 from rlx import errors, sparse
+from rlx.ops.sparse_triangles import csr_incomplete_lu
 from rlx.routines.sparse_solves import factor_of
 from rlx.testing import check_grads
 
@@ -108,6 +109,38 @@ def test_preconditioners_take_fewer_steps() -> None:
     for solver in (sparse.bicgstab, sparse.gmres, sparse.minres):
         x, info = solver(a, b, tol=1e-10, M=sparse.jacobi(a))
         assert bool(info.converged)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "c8"])
+def test_incomplete_factors(dtype: str) -> None:
+    """The product of the factors is the matrix at its own places, and their solves are exact."""
+    rng = np.random.default_rng(4)
+    size, eps = 40, float(np.finfo(dtype).eps)
+    stored = (rng.random((size, size)) < 0.15) | np.eye(size, dtype=bool)
+    noise = rng.normal(size=(size, size)) + (1j * rng.normal(size=(size, size)) if dtype[0] == "c" else 0)
+    dense = np.where(stored, noise + 8 * np.eye(size), 0).astype(dtype)
+    a = sparse.from_dense(dense)
+    factors = np.asarray(a.with_data(csr_incomplete_lu(a.data, a.indices, a.indptr)).todense())
+    lower, upper = np.tril(factors, -1) + np.eye(size), np.triu(factors)
+    np.testing.assert_allclose((lower @ upper)[stored], dense[stored], atol=1e3 * eps)
+    b = noise[:, 0].astype(dtype)
+    solve = rlx.jit(lambda a, b: sparse.ilu0(a)(b))
+    np.testing.assert_allclose(lower @ (upper @ np.asarray(solve(a, b))), b, atol=1e3 * eps)
+    hermitian = (noise @ noise.conj().T + size * np.eye(size)).astype(dtype)
+    exact = sparse.ic0(sparse.from_dense(hermitian))(b)
+    np.testing.assert_allclose(hermitian @ np.asarray(exact), b, atol=1e5 * eps)
+
+
+def test_a_preconditioner_is_a_constant_in_derivatives() -> None:
+    a, b = SYMMETRIC, np.linspace(-1, 2, 9)
+
+    def solve(data: Any, b: Any) -> Any:
+        matrix = a.with_data(data)
+        return sparse.bicgstab(matrix, b, tol=1e-13, M=sparse.ilu0(matrix))[0]
+
+    check_grads(rlx.jit(solve), (a.data, b), order=2)
+    twice = rlx.vmap(solve)(np.stack([a.data, 2 * a.data]), np.stack([b, b]))
+    np.testing.assert_allclose(twice[1], np.asarray(twice[0]) / 2, rtol=1e-9)
 
 
 def test_ic0_shifts_the_diagonal_and_says_so() -> None:
@@ -296,7 +329,8 @@ def test_a_gradient_uses_the_factors_of_its_function(monkeypatch: pytest.MonkeyP
         (lambda: sparse.spsolve(GENERAL, np.ones(9), assume="symmetric"), errors.OptionError, "transpose"),
         (lambda: sparse.cg(SYMMETRIC, np.ones(9), maxiter=1, check=True), errors.CheckError, "not converged"),
         (lambda: sparse.cg(SYMMETRIC, np.ones(8)), ValueError, "shape"),
-        (lambda: rlx.jit(lambda a: sparse.ilu0(a)(a.data))(SYMMETRIC), errors.ConcretizationTypeError, "host"),
+        (lambda: rlx.jit(lambda a: sparse.ic0(a)(np.ones(9)))(SYMMETRIC), errors.ConcretizationTypeError, "ilu0"),
+        (lambda: sparse.ilu0(sparse.diags([1.0], [1], (2, 2))), errors.ShapeError, "row 0"),
         (lambda: rlx.jit(sparse.factorized)(SYMMETRIC), errors.ConcretizationTypeError, "spsolve"),
         (lambda: sparse.eigsh(SYMMETRIC, 9), errors.ShapeError, "0 < k < n"),
         (lambda: sparse.eigsh(SYMMETRIC, 2, which="XX"), errors.OptionError, "'LM'"),

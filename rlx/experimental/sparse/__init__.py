@@ -8,7 +8,6 @@ from rlx.experimental.sparse.arrays import (
     JAXSparse,
     SparseEfficiencyError,
     SparseEfficiencyWarning,
-    sparsify,
     todense,
 )
 from rlx.experimental.sparse.functions import (
@@ -16,6 +15,8 @@ from rlx.experimental.sparse.functions import (
     bcoo_fromdense,
     bcoo_multiply_dense,
     bcoo_reduce_sum,
+    bcoo_reshape,
+    bcoo_sum_duplicates,
     bcoo_todense,
     bcoo_transpose,
     bcsr_dot_general,
@@ -26,6 +27,7 @@ from rlx.experimental.sparse.functions import (
     grad,
     value_and_grad,
 )
+from rlx.experimental.sparse.sparsified import sparsify
 
 __all__ = [
     "BCOO",
@@ -38,6 +40,8 @@ __all__ = [
     "bcoo_fromdense",
     "bcoo_multiply_dense",
     "bcoo_reduce_sum",
+    "bcoo_reshape",
+    "bcoo_sum_duplicates",
     "bcoo_todense",
     "bcoo_transpose",
     "bcsr_dot_general",

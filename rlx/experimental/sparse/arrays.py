@@ -1,11 +1,10 @@
 """jax.experimental.sparse: matrices that store only some elements (numpyro).
 
-BCOO and BCSR without batch and dense axes, with products with dense arrays, sums and conversions.
+BCOO and BCSR without dense axes, with products with dense arrays, sums and conversions. Batch axes become sparse ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ __all__ = [
     "JAXSparse",
     "SparseEfficiencyError",
     "SparseEfficiencyWarning",
-    "sparsify",
     "todense",
 ]
 
@@ -80,11 +78,29 @@ class JAXSparse:
         return len(self.shape)
 
 
+def _numbers(places: Array, shape: Any) -> Array:
+    """The number of each position in the array, by rows."""
+    steps = np.cumprod([1, *shape[:0:-1]])[::-1]
+    return (places * jnp.array(steps[: len(shape)], places.dtype)).sum(-1)
+
+
+def _without_batch(data: Array, indices: Array) -> tuple[Array, Array]:
+    """Batch axes as further columns of the indices."""
+    batch = indices.shape[:-2]
+    if not batch or data.shape != indices.shape[:-1]:
+        return data, indices
+    numbers = jnp.stack(jnp.meshgrid(*map(jnp.arange, batch), indexing="ij"), -1).astype(indices.dtype)
+    beside = jnp.broadcast_to(numbers[..., None, :], (*indices.shape[:-1], len(batch)))
+    whole = jnp.concatenate([beside, indices], -1)
+    return data.reshape(-1), whole.reshape(data.size, whole.shape[-1])
+
+
 class BCOO(JAXSparse):
     """An array by the positions of its elements: data[k] is at indices[k]; elements at one position are added.
 
     Args:
-      args: (data, indices), of shapes (n,) and (n, number of axes).
+      args: (data, indices), of shapes (n,) and (n, number of axes). With batch axes, (*batch, n) and
+        (*batch, n, number of other axes), they are stored as if all axes were sparse.
       shape: the array's shape.
 
     >>> import numpy as np
@@ -97,7 +113,7 @@ class BCOO(JAXSparse):
     def __init__(
         self, args: tuple[Any, Any], *, shape: Any, indices_sorted: bool = False, unique_indices: bool = False
     ) -> None:
-        self.data, self.indices = map(as_array, args)
+        self.data, self.indices = _without_batch(*map(as_array, args))
         self.shape = _checked(shape, self.indices.shape[-1], "BCOO")
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
 
@@ -145,9 +161,55 @@ class BCOO(JAXSparse):
         order = tuple(range(self.ndim))[::-1] if axes is None else tuple(axes)
         return BCOO((self.data, self.indices[:, np.array(order)]), shape=[self.shape[a] for a in order])
 
+    def with_data(self, data: Any) -> BCOO:
+        """The array with other elements at the same positions."""
+        return BCOO((data, self.indices), shape=self.shape, unique_indices=self.unique_indices)
+
+    def astype(self, dtype: Any) -> BCOO:
+        """The array with elements of another dtype."""
+        return self.with_data(self.data.astype(dtype))
+
+    def reshape(self, *shape: Any) -> BCOO:
+        """The array with its elements in another shape."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        whole = np.broadcast_to(0, self.shape).reshape(sizes).shape
+        dtype = self.indices.dtype if self.size <= np.iinfo(self.indices.dtype).max else np.dtype("i8")
+        outside = jnp.any(self.indices >= jnp.array(self.shape), axis=-1)
+        rest = jnp.where(outside, self.size, _numbers(self.indices.astype(dtype), self.shape))
+        columns = []
+        for size in whole[:0:-1]:
+            columns.append(rest % size)
+            rest = rest // size
+        places = jnp.stack([*columns, rest][::-1][: len(whole) or 1], -1) if whole else self.indices[:, :0]
+        return BCOO((self.data, places.astype(self.indices.dtype)), shape=whole)
+
     def sum(self, axis: Any = None) -> Any:
-        """The sum of all elements, or along axes."""
-        return self.data.sum() if axis is None else self.todense().sum(axis)
+        """The sum of all elements; along axes, a sparse array."""
+        if axis is None:
+            return self.data.sum()
+        gone = {a % self.ndim for a in np.atleast_1d(axis).tolist()}
+        kept = [a for a in range(self.ndim) if a not in gone]
+        inside = jnp.all(self.indices < jnp.array(self.shape, self.indices.dtype), axis=-1)
+        places = self.indices[:, np.array(kept, int)]
+        data = jnp.where(inside, self.data, jnp.zeros_like(self.data))
+        return BCOO((data, places), shape=[self.shape[a] for a in kept])
+
+    def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
+        """The array with each position once, in order; the rest of `nse` elements (None: as many as now) are zeros
+        outside of it."""
+        if self.unique_indices and nse is None:
+            return self
+        outside = jnp.any(self.indices >= jnp.array(self.shape), axis=-1)
+        size = self.nse if nse is None else nse
+        keys = jnp.where(outside, self.size, _numbers(self.indices.astype("int64"), self.shape))
+        found, places = jnp.unique(keys, size=size, fill_value=self.size, return_inverse=True)
+        data = jnp.zeros(size, self.dtype).at[places.reshape(-1)].add(self.data, mode="drop")
+        axes = jnp.unravel_index(jnp.minimum(found, max(self.size - 1, 0)), self.shape)
+        inside = found < self.size
+        columns = [jnp.where(inside, axis, n) for axis, n in zip(axes, self.shape, strict=True)]
+        indices = jnp.stack(columns, -1).astype(self.indices.dtype)
+        data = jnp.where(inside, data, jnp.zeros_like(data))
+        return BCOO((data, indices), shape=self.shape, indices_sorted=True, unique_indices=True)
 
     def __matmul__(self, other: Any) -> Array:
         if isinstance(other, (BCOO, BCSR)):
@@ -161,12 +223,33 @@ class BCOO(JAXSparse):
         scale = jnp.asarray(other)
         if scale.ndim:
             scale = jnp.broadcast_to(scale, self.shape)[tuple(jnp.moveaxis(self.indices, -1, 0))]
-        return BCOO((self.data * scale, self.indices), shape=self.shape)
+        return self.with_data(self.data * scale)
 
     __rmul__ = __mul__
 
+    def __truediv__(self, other: Any) -> BCOO:
+        return self * (1 / jnp.asarray(other))
+
+    def __pow__(self, power: Any) -> BCOO:
+        if not isinstance(power, (int, float)) or power <= 0:
+            raise UnsupportedError(f"A sparse array was raised to {power!r}.", "Zeros stay zeros for powers above 0.")
+        whole = self.sum_duplicates()
+        return whole.with_data(whole.data**power)
+
+    def __add__(self, other: Any) -> BCOO:
+        if not isinstance(other, BCOO) or other.shape != self.shape:
+            raise UnsupportedError(
+                f"A sparse array of shape {self.shape} was added to {type(other).__name__}.",
+                "Add a BCOO of the same shape, or .todense().",
+            )
+        places = jnp.concatenate([self.indices, other.indices])
+        return BCOO((jnp.concatenate([self.data, other.data]), places), shape=self.shape)
+
+    def __sub__(self, other: Any) -> BCOO:
+        return self + (-other)
+
     def __neg__(self) -> BCOO:
-        return BCOO((-self.data, self.indices), shape=self.shape)
+        return self.with_data(-self.data)
 
     def __repr__(self) -> str:
         return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
@@ -251,17 +334,6 @@ def todense(arr: Any) -> Any:
     3.0
     """
     return arr.todense() if isinstance(arr, JAXSparse) else arr
-
-
-def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
-    """The function with sparse arrays as arguments. Their operators and methods work; rlx.numpy refuses them.
-
-    >>> import numpy as np
-    >>> from rlx.experimental.sparse import BCOO, sparsify
-    >>> sparsify(lambda m, x: m @ x)(BCOO.fromdense(np.eye(2)), np.ones(2)).tolist()
-    [1.0, 1.0]
-    """
-    return f
 
 
 def _made(kind: Any, shape: Any, children: Any) -> Any:

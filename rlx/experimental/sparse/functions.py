@@ -9,6 +9,7 @@ import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.experimental.sparse.arrays import BCOO, BCSR, JAXSparse
+from rlx.experimental.sparse.sparsified import sparse_product
 from rlx.numpy.placement import placed
 from rlx.transforms.reverse import value_and_grad as dense_value_and_grad
 from rlx.trees import tree
@@ -18,6 +19,8 @@ __all__ = [
     "bcoo_fromdense",
     "bcoo_multiply_dense",
     "bcoo_reduce_sum",
+    "bcoo_reshape",
+    "bcoo_sum_duplicates",
     "bcoo_todense",
     "bcoo_transpose",
     "bcsr_dot_general",
@@ -72,9 +75,31 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_reduce_sum(sparse.eye(2), axes=[0]).todense().tolist()
     [1.0, 1.0]
     """
-    gone = {axis % mat.ndim for axis in axes}
-    kept = [axis for axis in range(mat.ndim) if axis not in gone]
-    return BCOO((mat.data, mat.indices[:, jnp.array(kept, int)]), shape=[mat.shape[axis] for axis in kept])
+    return mat.sum(tuple(axes))
+
+
+def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Any = None, sharding: Any = None) -> BCOO:
+    """The array with its elements in another shape. dimensions: None. Raises UnsupportedError for a sharding.
+
+    >>> from rlx.experimental import sparse
+    >>> sparse.bcoo_reshape(sparse.eye(2), new_sizes=(4,)).todense().tolist()
+    [1.0, 0.0, 0.0, 1.0]
+    """
+    if dimensions is not None or sharding is not None:
+        raise UnsupportedError(f"bcoo_reshape got dimensions={dimensions}, sharding={sharding}.", "Pass None for both.")
+    return mat.reshape(tuple(new_sizes))
+
+
+def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
+    """The array with each position once. nse: the number of elements; the others are zeros outside of it.
+
+    >>> import numpy as np
+    >>> from rlx.experimental import sparse
+    >>> twice = sparse.BCOO((np.ones(2), np.zeros((2, 1), np.int32)), shape=(3,))
+    >>> sparse.bcoo_sum_duplicates(twice, nse=1).data.tolist()
+    [2.0]
+    """
+    return mat.sum_duplicates(nse)
 
 
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
@@ -89,16 +114,9 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
 
 
 def _dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, out_sharding: Any) -> Array:
-    (left, right), batch = dimension_numbers
-    if any(map(len, batch)) or len(left) != 1 or lhs.ndim != 2 or isinstance(rhs, JAXSparse):
-        raise UnsupportedError(
-            f"A sparse dot_general got dimension_numbers={dimension_numbers}.",
-            "One axis of a sparse matrix is contracted with one of a dense array; use the operator @ for others.",
-        )
-    matrix = lhs if left[0] == 1 else lhs.T
-    x = jnp.moveaxis(jnp.asarray(rhs), right[0], 0)
-    found = matrix @ x.reshape(x.shape[0], -1)
-    found = found.reshape(found.shape[0], *x.shape[1:])
+    if isinstance(rhs, JAXSparse):
+        raise UnsupportedError("A sparse dot_general got two sparse arrays.", "Use the operator @.")
+    found = sparse_product(lhs.to_bcoo() if isinstance(lhs, BCSR) else lhs, jnp.asarray(rhs), dimension_numbers)
     return found if out_sharding is None else placed(found, None, out_sharding)
 
 
@@ -111,9 +129,9 @@ def bcoo_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The product of a sparse matrix with a dense array over one axis of each, with the sharding `out_sharding`.
+    """The product of a sparse array with a dense one, with the sharding `out_sharding`.
 
-    Raises: UnsupportedError for batch axes, and for two sparse operands.
+    Raises: UnsupportedError for two sparse operands.
 
     >>> import numpy as np
     >>> from rlx.experimental import sparse

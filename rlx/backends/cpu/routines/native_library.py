@@ -25,6 +25,7 @@ from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Scri
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
+from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
@@ -90,8 +91,10 @@ def _packed_functions(scheme: str) -> dict[str, int]:
 @cache
 def _sparse_functions(dtype: np.dtype, index: np.dtype) -> dict[str, int]:
     """The loops over stored elements."""
-    names = (ROWS, PUSH, SAMPLE, CARRY)
-    return _addresses_in(f"sparse {dtype.str} {index.str} ", names, lambda: sparse_text(dtype, index))
+    key = f"{dtype.str} {index.str} "
+    products = _addresses_in(f"sparse {key}", (ROWS, PUSH, SAMPLE, CARRY), lambda: sparse_text(dtype, index))
+    triangles = (PULL, SPREAD, INCOMPLETE)
+    return products | _addresses_in(f"triangles {key}", triangles, lambda: triangle_text(dtype, index))
 
 
 def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
@@ -165,7 +168,7 @@ def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
 
 
 def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> list[Script]:
-    """The scripts of a product with a sparse matrix."""
+    """The scripts of a product with a sparse matrix, of a triangular solve, or of a factorisation."""
     index = kernel.inputs[SPARSE_ROUTINES[kernel.routine][1]].buffer.dtype
 
     def new_script() -> Script:

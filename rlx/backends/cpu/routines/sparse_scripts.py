@@ -1,4 +1,4 @@
-"""Products with sparse matrices by rows in native code: see sparse_text.py for the loops.
+"""Sparse matrices by rows in native code: products (see sparse_text.py for the loops), and sparse_triangle_text.py's.
 
 Rows are divided by the merge path (Merrill and Garland 2016): each part has an equal number of rows' ends and stored
 elements together, so that one long row is divided too. A part adds up the beginning of the row that it ends in; a last
@@ -15,6 +15,7 @@ import numpy as np
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE
+from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD
 from rlx.backends.cpu.runtime.native import (
     Signature,
     Word,
@@ -31,11 +32,15 @@ _PART = 1 << 14  # rows and stored elements of a part
 _MOST_PARTS = 64
 _ELEMENT_NANOSECONDS = 0.7  # with its index, for one column
 _COLUMN_NANOSECONDS = 0.15
+_TRIANGLE_NANOSECONDS = 3.0  # an element of a triangle, for one column
+_INCOMPLETE_NANOSECONDS = 10.0
 
 call_rows = Signature("void", ("ptr",) * 6 + ("i64",) * 5)
 call_carry = Signature("void", ("ptr", "ptr", "i64"))
 call_push = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
 call_sample = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_triangle = Signature("void", ("ptr",) * 5 + ("i64",) * 4)
+call_incomplete = Signature("void", ("ptr",) * 5 + ("i64",))
 
 # Fields of an action: six places, then these.
 FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
@@ -49,6 +54,8 @@ ITEM = FIELDS + 6  # bytes of an element
 RESULT_BYTES = FIELDS + 7
 CARRY_BYTES = FIELDS + 8  # of one part: the row, then the sum
 CARRY_HEAD = 8
+SIGN = FIELDS + 9  # of a triangle: 1 for the lower one, -1 for the upper one
+UNIT = FIELDS + 10  # whether its diagonal counts as ones
 
 
 @native
@@ -152,7 +159,38 @@ def sample_sparse_rows(state: Word, action: Word) -> int:
     return 0
 
 
-SPARSE_ACTIONS = (multiply_sparse_rows, add_carried_rows, push_sparse_rows, sample_sparse_rows)
+@native
+def solve_sparse_triangle(state: Word, action: Word) -> int:
+    """[x, data, indices, indptr, b]: a solve with a triangle, or with a transposed one."""
+    call_triangle(
+        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
+        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
+        action[MATRIX_ROWS], action[COLUMNS], action[SIGN], action[UNIT],
+    )  # fmt: skip
+    return 0
+
+
+@native
+def factor_sparse_rows(state: Word, action: Word) -> int:
+    """[factors, data, indices, indptr, work]: an incomplete factorisation."""
+    call_incomplete(
+        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
+        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
+        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
+        action[MATRIX_ROWS],
+    )  # fmt: skip
+    return 0
+
+
+SPARSE_ACTIONS = (
+    multiply_sparse_rows, add_carried_rows, push_sparse_rows, sample_sparse_rows, solve_sparse_triangle,
+    factor_sparse_rows,
+)  # fmt: skip
 
 
 # ------------------------------------------------------------- scripts
@@ -222,14 +260,40 @@ def _sample_scripts(new: NewScript, functions: dict[str, int], between: Between)
     return [script]
 
 
+def _triangle_scripts(new: NewScript, functions: dict[str, int], between: Between) -> list[Script]:
+    script = new()
+    columns = script.kernel.inputs[3].shape[1]
+    options = script.attributes
+    script.turns, script.nanoseconds = 1, _TRIANGLE_NANOSECONDS * columns * script.kernel.inputs[1].shape[0]
+    function = functions[SPREAD if options["transposed"] else PULL]
+    places = (*_fixed(script.outputs), *_fixed(script.inputs), Place(0))
+    sign, unit = 1 if options["lower"] else -1, int(options["unit_diagonal"])
+    script.act("solve_sparse_triangle", *places, function, *_fields(script, 1, columns, 1), sign, unit)
+    return [script]
+
+
+def _incomplete_scripts(new: NewScript, functions: dict[str, int], between: Between) -> list[Script]:
+    script = new()
+    fields = _fields(script, 1, 1, 1)
+    script.turns, script.nanoseconds = 1, _INCOMPLETE_NANOSECONDS * script.kernel.inputs[1].shape[0]
+    places = (*_fixed(script.outputs), *_fixed(script.inputs), between(16 * fields[0]), Place(0))
+    script.act("factor_sparse_rows", *places, functions[INCOMPLETE], *fields)
+    return [script]
+
+
 # a routine, and the number of its indices among its operands
-SPARSE_ROUTINES = {"csr_product": (_product_scripts, 1), "sampled_product": (_sample_scripts, 2)}
+SPARSE_ROUTINES = {
+    "csr_product": (_product_scripts, 1),
+    "sampled_product": (_sample_scripts, 2),
+    "csr_triangular_solve": (_triangle_scripts, 1),
+    "csr_incomplete_lu": (_incomplete_scripts, 1),
+}
 
 
 def fill_sparse(
     routine: str, new: NewScript, functions: dict[str, int], between: Between
 ) -> list[Script]:
-    """The scripts of a product; `functions`: addresses of the loops by name."""
+    """The scripts of a routine; `functions`: addresses of the loops by name."""
     fill, _ = SPARSE_ROUTINES[routine]
     kernel = new().kernel
     if any(0 in operand.shape for operand in (*kernel.inputs, *kernel.outputs)):

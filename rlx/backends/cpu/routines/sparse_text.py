@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
 
-__all__ = ["CARRY", "PUSH", "ROWS", "SAMPLE", "sparse_text"]
+__all__ = ["CARRY", "PUSH", "ROWS", "SAMPLE", "ElementLanes", "sparse_text"]
 
 ROWS = "rlx_csr_rows"
 PUSH = "rlx_csr_push"
@@ -23,6 +23,7 @@ CARRY = "rlx_csr_carry"
 _WIDTHS = (16, 8, 4, 1)  # columns of a block
 _DOT_WIDTHS = (8, 1)
 _TURNS = 2  # the logarithm of the number of sums that hide the latency of an addition, for one column
+_LONG = 24  # elements of a row with several sums: the sums of shorter rows overlap
 
 
 def sparse_text(dtype: np.dtype, index: np.dtype) -> str:
@@ -35,7 +36,7 @@ def sparse_text(dtype: np.dtype, index: np.dtype) -> str:
     SAMPLE(out, x, y, indices, indptr, row, last_row, element, last, columns): elements of x @ y.T.
     """
     module = Module()
-    bodies: dict[str, tuple[Callable[[_Lanes, list[str], list[Value]], None], int, int]] = {
+    bodies: dict[str, tuple[Callable[[ElementLanes, list[str], list[Value]], None], int, int]] = {
         ROWS: (_rows, 6, 5),
         CARRY: (_carry, 2, 1),
         PUSH: (_push, 5, 5),
@@ -45,13 +46,13 @@ def sparse_text(dtype: np.dtype, index: np.dtype) -> str:
         code = Code(module)
         given = [f"%p{n}" for n in range(pointers)]
         words = [Value(code, f"%w{n}", "i64") for n in range(numbers)]
-        body(_Lanes(code, dtype, index), given, words)
+        body(ElementLanes(code, dtype, index), given, words)
         parameters = ", ".join([f"ptr {p}" for p in given] + [f"i64 {w.name}" for w in words])
         module.definitions[name] = f"define void @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  ret void\n}}"
     return module.text() + "\n"
 
 
-class _Lanes:
+class ElementLanes:
     """Elements of a dtype as lanes of vectors, in a function under construction."""
 
     def __init__(self, code: Code, dtype: np.dtype, index: np.dtype) -> None:
@@ -141,7 +142,7 @@ class _Lanes:
 class _Sums:
     """Vectors on the stack, which LLVM keeps in registers: of real parts (and imaginary ones)."""
 
-    def __init__(self, lanes: _Lanes, width: int, count: int) -> None:
+    def __init__(self, lanes: ElementLanes, width: int, count: int) -> None:
         self.lanes, self.width, self.kind = lanes, width, lanes.vector(width)
         self.slots = [lanes.code.stack_slot(self.kind) for _ in range(count)]
         for slot in self.slots:
@@ -157,7 +158,7 @@ class _Sums:
 
 
 # ------------------------------------------------------------- A @ x
-def _rows(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
+def _rows(t: ElementLanes, pointers: list[str], numbers: list[Value]) -> None:
     y, data, indices, indptr, x, carry = pointers
     row, last_row, element, last, columns = numbers
 
@@ -168,7 +169,7 @@ def _rows(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
 
         def total(first: Value, end: Value, out: str) -> None:
             if one:
-                _sum_block(t, (data, indices, x, out), 1, first, end, 1, _TURNS)
+                _sum_row(t, (data, indices, x, out), first, end)
             else:
                 for block, column in t.blocks(t.word(0), columns):
                     _sum_block(t, (data, indices, t.place(x, column), t.place(out, column)), columns, first, end, block)
@@ -182,7 +183,16 @@ def _rows(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
     _by_columns(t, columns, each)
 
 
-def _by_columns(t: _Lanes, columns: Value, each: Callable[[bool], None]) -> None:
+def _sum_row(t: ElementLanes, pointers: tuple[str, str, str, str], start: Value, end: Value) -> None:
+    """One column of a row of A @ x."""
+    long = t.word(_LONG) < end - start
+    with t.code.when(long):
+        _sum_block(t, pointers, 1, start, end, 1, _TURNS)
+    with t.code.when(~long):
+        _sum_block(t, pointers, 1, start, end, 1)
+
+
+def _by_columns(t: ElementLanes, columns: Value, each: Callable[[bool], None]) -> None:
     """The code for one column, and the code for others."""
     single = columns.equal(1)
     with t.code.when(single):
@@ -192,7 +202,7 @@ def _by_columns(t: _Lanes, columns: Value, each: Callable[[bool], None]) -> None
 
 
 def _sum_block(
-    t: _Lanes, pointers: tuple[str, str, str, str], columns: Value | int, start: Value, end: Value, width: int,
+    t: ElementLanes, pointers: tuple[str, str, str, str], columns: Value | int, start: Value, end: Value, width: int,
     turns: int = 0,
 ) -> None:  # fmt: skip
     """`width` columns of a row of A @ x, from 2^turns sums."""
@@ -222,14 +232,14 @@ def _sum_block(
     t.store(totals[0], out)
 
 
-def _carry(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
+def _carry(t: ElementLanes, pointers: list[str], numbers: list[Value]) -> None:
     for width, column in t.blocks(t.word(0), numbers[0]):
         target, source = (t.place(p, column) for p in pointers)
         t.store(t.added(t.load(target, width), t.load(source, width)), target)
 
 
 # ------------------------------------------------------------- A.T @ x
-def _push(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
+def _push(t: ElementLanes, pointers: list[str], numbers: list[Value]) -> None:
     y, data, indices, indptr, x = pointers
     row, last_row, columns, column, last_column = numbers
 
@@ -251,7 +261,7 @@ def _push(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
 
 
 def _push_block(
-    t: _Lanes, pointers: tuple[str, str, str, str], columns: Value | int, start: Value, end: Value, width: int
+    t: ElementLanes, pointers: tuple[str, str, str, str], columns: Value | int, start: Value, end: Value, width: int
 ) -> None:
     """Add a row's elements, times `width` columns of x, to rows of y."""
     data, indices, x, y = pointers
@@ -269,7 +279,7 @@ def _push_block(
 
 
 # ------------------------------------------------------------- x @ y.T at places
-def _sample(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
+def _sample(t: ElementLanes, pointers: list[str], numbers: list[Value]) -> None:
     """Elements from one to another, which belong to the rows from one to another."""
     out, x, y, indices, indptr = pointers
     row, last_row, element, last, columns = numbers
@@ -284,7 +294,7 @@ def _sample(t: _Lanes, pointers: list[str], numbers: list[Value]) -> None:
         t.code.store(end, start)
 
 
-def _inner_product(t: _Lanes, x: str, y: str, columns: Value, out: str) -> None:
+def _inner_product(t: ElementLanes, x: str, y: str, columns: Value, out: str) -> None:
     """The inner product of two rows, without conjugation."""
     totals: list[Value] = [t.code.constant(t.real, 0.0)] * t.parts
     first = t.word(0)
