@@ -38,6 +38,7 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    PackedPair,
     Quotient,
     Register,
     Remainder,
@@ -291,6 +292,9 @@ class _Launch:
                 return first | self._decided(right, mask & ~first)
             case Element(dtype, array, position):
                 return cast(self._read(array, self._place(array, position, mask), mask), dtype)
+            case PackedPair(dtype, of, low, high):
+                pair = [cast(np.asarray(self.value(number, mask)), of).view(np.uint16) for number in (low, high)]
+                return pair[0].astype(dtype) | pair[1].astype(dtype) << 16
             case Shuffle():
                 return self._shuffle(expression, mask)
             case Aligned(_, arrays, nbytes):

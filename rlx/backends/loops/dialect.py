@@ -198,6 +198,10 @@ class Dialect(ABC):
         """The function in which a warp multiplies fragments: of an item's sums and its words of both matrices."""
         raise NotImplementedError(f"{self.language} has no matrix units")
 
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """A word of two float32 registers that are rounded to a 16-bit dtype."""
+        raise NotImplementedError(f"{self.language} has no matrix units")
+
     def barrier(self) -> str:
         """The barrier of a group: its items wait for one another, and see each other's writes."""
         raise NotImplementedError(f"{self.language} has no barriers")

@@ -26,6 +26,7 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    PackedPair,
     Quotient,
     Register,
     Remainder,
@@ -146,6 +147,8 @@ class Printer:
                 return dialect.logical("and", self.expression(left), self.expression(right))
             case Either(_, left, right):
                 return dialect.logical("or", self.expression(left), self.expression(right))
+            case PackedPair(_, of, low, high):
+                return dialect.packed(of, self.expression(low), self.expression(high))
             case Shuffle(dtype, value, distance, warp):
                 return dialect.shuffle(dtype, self.expression(value), self.expression(distance), warp)
             case Aligned(_, arrays, nbytes):
