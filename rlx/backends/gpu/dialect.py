@@ -276,12 +276,15 @@ class DeviceDialect(CDialect):
         return (f"{{ {self._pointer(dtype)}const held = {left}; {left} = {right}; {right} = held; }}",)
 
     def array(self, array: Array) -> str:
-        """A declaration."""
+        """A declaration; the compiler can store 16 bytes at once if rows consist of them."""
         if array.vector:
             return f"{self.vector(array.dtype, *array.shape)} {array.name};"
         kind = memory_type(array.words or array.dtype)
-        space = f"{self.group_space} " if array.space == "group" else ""
-        return f"{space}{kind} {array.name}{''.join(f'[{extent}]' for extent in array.shape)};"
+        name = array.name + "".join(f"[{extent}]" for extent in array.shape)
+        if array.space == "item":
+            return f"{kind} {name};"
+        aligned = len(array.shape) > 1 and array.shape[-1] * array.dtype.itemsize % 16 == 0
+        return f"{self.group_space} {kind} {name}{' __attribute__((aligned(16)))' if aligned else ''};"
 
     def viewed(self, array: Array, name: str) -> str:
         """A cast pointer."""
@@ -296,12 +299,12 @@ class DeviceDialect(CDialect):
         """The declaration of a constant vector."""
         kind = self.vector(array.dtype, *target.shape)
         pointer = f"{self.global_space} const {kind} *".strip()
-        return f"const {kind} {target.name} = *({pointer})({array.name} + {position});"
+        return f"const {kind} {target.name} = *({pointer})&{array.name}[{position}];"
 
     def vector_write(self, array: Array, position: str, source: Array) -> str:
         """An assignment of a vector."""
         pointer = f"{self.global_space} {self.vector(array.dtype, *source.shape)} *".strip()
-        return f"*({pointer})({array.name} + {position}) = {source.name};"
+        return f"*({pointer})&{array.name}[{position}] = {source.name};"
 
     def fixed(self, name: str, expression: str) -> str:
         """A constant index."""
