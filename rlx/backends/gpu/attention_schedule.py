@@ -18,7 +18,7 @@ import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import combine_group, unsigned
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import Step, ceiling, code_step, parameter_array, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
     Apply,
@@ -175,11 +175,8 @@ class AttentionCode(ABC):
             self.code.write(self.cell(array, number), self.number(0))
 
     def parameter(self, name: str, buffer: Buffer, written: bool = False) -> Array:
-        """An array that the kernel takes; operands that share an array share a name."""
-        found = next((p.name for p, other in self.parameters.items() if other is buffer), None)
-        if found is None:
-            self.parameters[Parameter(name, buffer.dtype, written)] = buffer
-        return Array(found or name, buffer.dtype)
+        """An array that the kernel takes."""
+        return parameter_array(self.parameters, name, buffer, written)
 
     def at(self, operand: Operand, axes: Sequence[Expression]) -> Linear:
         """The position of the element whose last axes have these indices; axes of size 1 are broadcast."""

@@ -30,7 +30,6 @@ _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomi
 class DeviceDialect(CDialect):
     """C for a device. For each array, a kernel takes its memory and the byte offset where the array begins.
 
-    Positions have 32 bits if that is enough (`positions`): devices divide and multiply wider numbers slowly.
     shuffles: whether the items of a warp can read each other's registers. shared_launch: whether the kernels written
     now become parts of one launch (`sharing_launch`).
     """
@@ -45,7 +44,6 @@ class DeviceDialect(CDialect):
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
         self.shuffles = shuffles
-        self.wide = True
         self.shared_launch = False
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
@@ -204,14 +202,6 @@ class DeviceDialect(CDialect):
         """Blocks that the device claims are supported; the host runs other routines."""
         return None if kernel.meaning is None else ()
 
-    # ------------------------------------------------------------------ positions
-    @contextmanager
-    def positions(self, wide: bool) -> Generator[None]:
-        """Within this context, positions have 64 bits, or 32."""
-        before, self.wide = self.wide, wide
-        yield
-        self.wide = before
-
     @contextmanager
     def sharing_launch(self) -> Generator[None]:
         """Within this context, kernels become parts of one launch: they have whole groups, and no library runs any."""
@@ -220,20 +210,6 @@ class DeviceDialect(CDialect):
             yield
         finally:
             self.shared_launch = before
-
-    @property
-    def position_type(self) -> str:
-        """The type of positions and indices."""
-        return "int64_t" if self.wide else "int32_t"
-
-    @property
-    def number_type(self) -> str:
-        """The unsigned type of the numbers that indices are computed from by division, which is cheaper unsigned."""
-        return f"u{self.position_type}"
-
-    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """A for loop over positions of the device's index type."""
-        return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
@@ -306,61 +282,6 @@ class DeviceDialect(CDialect):
         pointer = f"{self.global_space} {self.vector(array.dtype, *source.shape)} *".strip()
         return f"*({pointer})&{array.name}[{position}] = {source.name};"
 
-    def fixed(self, name: str, expression: str) -> str:
-        """A constant index."""
-        return f"const {self.position_type} {name} = {expression};"
-
-    def number(self, name: str, expression: str) -> str:
-        """A number that indices are computed from by division."""
-        return f"const {self.number_type} {name} = {expression};"
-
-    # ------------------------------------------------------------------ groups
-    def combine_group(
-        self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int, apart: int = 1
-    ) -> tuple[str, ...]:
-        """Statements that reduce a variable over all items that share a row; each of them then has the result.
-
-        `lanes` items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
-        """
-        if not self.shuffles:
-            return self._combine_in_memory(name, reducer, dtype, lanes, apart)
-        near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp * apart))
-        head = f"for (int width = {warp * apart // 2}; width >= {apart}; width /= 2) {{"
-        lines = [head, f"    {self.assign(name, near)}", "}"]
-        if lanes == warp:
-            return tuple(lines)
-        shared, item = f"group_{name}", self.number_in_group()
-        far = self.combine(reducer, dtype, name, f"{shared}[part]")
-        return (
-            *lines,
-            f"if ({item} % {warp} == 0) {shared}[{item} / {warp}] = {name};",
-            self.barrier(),
-            f"{name} = {shared}[0];",
-            f"for (int part = 1; part < {lanes // warp}; ++part) {{ {self.assign(name, far)} }}",
-            self.barrier(),
-        )
-
-    def _combine_in_memory(
-        self, name: str, reducer: str, dtype: np.dtype, lanes: int, apart: int
-    ) -> tuple[str, ...]:
-        shared, item = f"group_{name}", self.number_in_group()
-        pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
-        total = lanes * apart
-        return (
-            f"{shared}[{item}] = {name};",
-            self.barrier(),
-            f"for (int width = {total // 2}; width >= {apart}; width /= 2) {{",
-            f"    if ({item} % {total} < width) {shared}[{item}] = {pair};",
-            f"    {self.barrier()}",
-            "}",
-            f"{name} = {shared}[{item} / {total} * {total}{f' + {item} % {apart}' if apart > 1 else ''}];",
-            self.barrier(),
-        )
-
-    def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
-        """An array in the group's memory, declared at the beginning of the kernel."""
-        return f"{self.group_space} {register_type(dtype)} group_{name}[{items}];"
-
     # ------------------------------------------------------------------ vectors
     def vector(self, dtype: np.dtype, width: int) -> str:
         """The name of a vector type, whose elements are loaded and stored at once."""
@@ -370,10 +291,6 @@ class DeviceDialect(CDialect):
         return name
 
     # ------------------------------------------------------------------ atomics
-    def has_atomic(self, dtype: np.dtype) -> bool:
-        """Whether the device has atomics for a dtype."""
-        return dtype.itemsize <= 8
-
     def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
         """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
         name = self.atomic_function(reducer, dtype)

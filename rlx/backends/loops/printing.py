@@ -31,7 +31,6 @@ from rlx.code.tree import (
     Register,
     Remainder,
     Shuffle,
-    Skip,
     Statement,
     VectorRead,
     VectorWrite,
@@ -92,8 +91,6 @@ class Printer:
                 return self._condition(statement)
             case Leave():
                 return [dialect.leave()]
-            case Skip():
-                return [dialect.skip()]
             case Allocate(array):
                 return [dialect.array(array)]
             case View(array, source, offset):
