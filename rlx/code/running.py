@@ -38,11 +38,11 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    PackedPair,
     Quotient,
     Register,
     Remainder,
     Shuffle,
-    Skip,
     Statement,
     VectorRead,
     VectorWrite,
@@ -147,7 +147,6 @@ class _Launch:
             for name, values in memory.items()
         }
         self.leaving: list[np.ndarray] = []  # by open loop: the items that have left it
-        self.skipping: list[np.ndarray] = []
 
     # ------------------------------------------------------------------ statements
     def run(self, block: Block, mask: np.ndarray) -> None:
@@ -155,7 +154,7 @@ class _Launch:
         for statement in block:
             active = mask
             if self.leaving:
-                active = mask & ~self.leaving[-1] & ~self.skipping[-1]
+                active = mask & ~self.leaving[-1]
             if active.any():
                 self.statement(statement, active)
 
@@ -178,8 +177,6 @@ class _Launch:
                 self._if_any(otherwise, mask & ~holds)
             case Leave():
                 self.leaving[-1] |= mask
-            case Skip():
-                self.skipping[-1] |= mask
             case Allocate(array):
                 self._allocate(array)
             case View():
@@ -225,23 +222,22 @@ class _Launch:
         index = (stop.astype(np.int64) - 1) if loop.backward else start.astype(np.int64)
         grows = loop.advance == "multiply"
         step = np.asarray(self.value(index_of(loop.step), mask), np.int64)
-        self._enter()
+        self.leaving.append(np.zeros(self.lanes.shape, bool))
         while True:
             goes_on = index >= start if loop.backward else index >= stop if loop.advance == "divide" else index < stop
             active = mask & goes_on & ~self.leaving[-1]
             if not active.any():
                 break
             self._set(loop.index, index, active)
-            self.skipping[-1][:] = False
             self.run(loop.body, active)
             if loop.advance == "add":
                 index = index + (-1 if loop.backward else step)
             else:
                 index = index * step if grows else index // step
-        self._exit()
+        self.leaving.pop()
 
     def _free(self, body: Block, condition: Expression | None, mask: np.ndarray) -> None:
-        self._enter()
+        self.leaving.append(np.zeros(self.lanes.shape, bool))
         while True:
             active = mask & ~self.leaving[-1]
             if condition is not None and active.any():
@@ -250,17 +246,8 @@ class _Launch:
                 active = active & holds
             if not active.any():
                 break
-            self.skipping[-1][:] = False
             self.run(body, active)
-        self._exit()
-
-    def _enter(self) -> None:
-        self.leaving.append(np.zeros(self.lanes.shape, bool))
-        self.skipping.append(np.zeros(self.lanes.shape, bool))
-
-    def _exit(self) -> None:
         self.leaving.pop()
-        self.skipping.pop()
 
     # ------------------------------------------------------------------ values
     def value(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
@@ -291,6 +278,9 @@ class _Launch:
                 return first | self._decided(right, mask & ~first)
             case Element(dtype, array, position):
                 return cast(self._read(array, self._place(array, position, mask), mask), dtype)
+            case PackedPair(dtype, of, low, high):
+                pair = [cast(np.asarray(self.value(number, mask)), of).view(np.uint16) for number in (low, high)]
+                return pair[0].astype(dtype) | pair[1].astype(dtype) << 16
             case Shuffle():
                 return self._shuffle(expression, mask)
             case Aligned(_, arrays, nbytes):

@@ -17,9 +17,9 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Shuffle", "Skip",
-    "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
-    "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Quotient", "Register", "Remainder",
+    "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
+    "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
@@ -169,6 +169,15 @@ class Aligned(Expression):
 
     arrays: tuple[Array, ...]
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPair(Expression):
+    """Two float32 numbers, rounded to a 16-bit dtype, as one word; `low` has its low bits."""
+
+    of: np.dtype
+    low: Expression
+    high: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,11 +339,6 @@ class Leave(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Skip(Statement):
-    """Continue with the next iteration of the innermost loop."""
-
-
-@dataclass(frozen=True, slots=True)
 class If(Statement):
     """One of two blocks."""
 
@@ -427,6 +431,8 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return expression.left, expression.right
         case Element():
             return expression.position
+        case PackedPair():
+            return expression.low, expression.high
         case Shuffle():
             return expression.value, expression.distance
     return ()
@@ -448,6 +454,8 @@ def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
             return replace(expression, left=below[0], right=below[1])
         case Element():
             return replace(expression, position=tuple(below))
+        case PackedPair():
+            return replace(expression, low=below[0], high=below[1])
         case Shuffle():
             return replace(expression, value=below[0], distance=below[1])
     return expression

@@ -86,9 +86,6 @@ class Apart(OpenCLDialect):
         self.barriers += 1
         return ";" if self.barriers - 1 == self.left_out else super().barrier()
 
-    def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))) void"
-
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         return value
 

@@ -932,12 +932,12 @@ UNITS: dict[str, tuple[DeviceDialect, str]] = {
 class FragmentDialect(OpenCLDialect):
     """Words of a device that multiplies fragments: here a warp's items ask each other, as the hardware is described."""
 
-    unroll = "__attribute__((opencl_unroll_hint(1)))"  # compilers would take seconds for what shuffles stand for
-
     def __init__(self, device: DeviceDialect, text: str) -> None:
         found = device.fragments(np.dtype("float16"))
         assert found is not None
         super().__init__(True, found.items)
+        # compilers would take seconds for what shuffles stand for
+        self.words = replace(self.words, unroll="__attribute__((opencl_unroll_hint(1)))")
         self.device_dialect, self.text, self.units = device, text, ""
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:

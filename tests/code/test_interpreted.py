@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from interpreted import InterpretedProgram
@@ -18,6 +19,7 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.backends.opencl.dialect import OpenCLDialect
@@ -102,17 +104,34 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def plan_of(function: Callable[..., Any], *arguments: np.ndarray) -> Plan:
+def attention_loss(*given: Any) -> Any:
+    """A number whose derivatives by query, key, value and bias need every launch."""
+    return (nn.dot_product_attention(*given, is_causal=True, softcap=2.0) ** 2).sum()
+
+
+def narrow_attention(features: int, dtype: str) -> tuple[np.ndarray, ...]:
+    """Query, key, value and bias; more queries than a group has rows."""
+    given = numbers(1, 70, 2, features), numbers(1, 18, 1, features), numbers(1, 18, 1, features)
+    return (*(x.astype(dtype) for x in given), numbers(2, 70, 18))
+
+
+# features -> how narrow operands are; of more than 64 and 128 features, launches have other tiles
+NARROW = {9: "float16", 16: "bfloat16", 72: "float16", 136: "float16"}
+
+
+def plan_of(function: Callable[..., Any], *arguments: np.ndarray, units: Fragments | None = None) -> Plan:
     """The plan of a function for GPUs whose matrix units multiply 16-bit numbers."""
     wide = [ProductType.of(name, "float32") for name in ("float16", "bfloat16")]
     options = lowering_options(SMALL)
     products = replace(options.products, types=(*options.products.types, *wide))
-    context = Context(replace(options, products=products), claims_of(None))
+    context = Context(replace(options, products=products), claims_of(units))
     return lower_to_plan(rlx.make_program(function)(*arguments), context=context)
 
 
-def check(plan: Plan, inputs: list[np.ndarray], dialect: DeviceDialect, limits: Limits) -> InterpretedProgram:
-    """Run a plan as a device would, and as the reference does."""
+def check(
+    plan: Plan, inputs: list[np.ndarray], dialect: DeviceDialect, limits: Limits, coarse: float = 0
+) -> InterpretedProgram:
+    """Run a plan as a device would, and as the reference does; `coarse`: an error relative to the largest number."""
     expected = [np.zeros(b.size, b.dtype) for b in plan.outputs]
     run_plan(plan, [np.array(x) for x in inputs], expected)
     program = InterpretedProgram(plan, dialect, limits)
@@ -120,7 +139,8 @@ def check(plan: Plan, inputs: list[np.ndarray], dialect: DeviceDialect, limits: 
         if wanted.dtype.kind in "fc" or is_narrow(wanted.dtype):
             wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
             rtol = 5e-5 if wanted.dtype.itemsize > 2 else 0.02  # sums are in another order
-            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=rtol, atol=5e-5)
+            atol = max(5e-5, coarse * max(1.0, float(np.abs(wanted).max(initial=0))))
+            np.testing.assert_allclose(got.astype(wide), wanted.astype(wide), rtol=rtol, atol=atol)
         else:
             np.testing.assert_array_equal(got, wanted)
     return program
@@ -139,6 +159,37 @@ def test_strategies_compute_the_reference_without_races(strategy: str, device: s
     with scoped(check=True):
         program = check(plan_of(function, *arguments), flat(tuple(arguments)), DEVICES[device](), SMALL)
     assert not any(name.startswith("reference") for name in program.ran), program.ran
+
+
+UNITS = ("sm_80", "sm_90", "gfx90a", "gfx942", "gfx1100")
+
+
+def by_fragments(features: int, device: str, *, gradient: bool) -> None:
+    """Attention on a matrix unit; weights and cotangents of scores are rounded where they are multiplied."""
+    given, dialect = narrow_attention(features, NARROW[features]), DEVICES[device]()
+    rounded = 4 * float(ml_dtypes.finfo(NARROW[features]).eps)
+    function = rlx.grad(attention_loss, (0, 1, 2, 3)) if gradient else partial(
+        nn.dot_product_attention, is_causal=True, softcap=2.0
+    )
+    with scoped(check=True):
+        plan = plan_of(function, *given, units=dialect.fragments(given[0].dtype))
+        ran = check(plan, flat(given), dialect, SMALL, rounded).ran
+    attention = [name for name in ran if "attention" in name or "gradient" in name]
+    assert attention and not any(name.startswith("reference") for name in ran), ran
+    assert all(name.endswith(" by fragments") for name in attention) == (features <= 128 or device != "gfx1100")
+
+
+@pytest.mark.parametrize("device", ["sm_80", "gfx1100"])
+def test_matrix_units_compute_attention(device: str) -> None:
+    by_fragments(9, device, gradient=False)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("device", UNITS)
+@pytest.mark.parametrize("features", NARROW)
+def test_matrix_units_compute_attention_and_its_gradient(features: int, device: str) -> None:
+    for gradient in (False, True):
+        by_fragments(features, device, gradient=gradient)
 
 
 @pytest.mark.thorough

@@ -9,17 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlx.backends.c.dialect import CDialect
-from rlx.backends.c.types import register_type
 from rlx.backends.cuda.library import ROUTINES, why_not_routine
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
 from rlx.backends.gpu.fragments import LANE, NUMBER, Chain, Fragments
+from rlx.backends.gpu.words import DeviceWords
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Library
 
-__all__ = ["CudaDialect"]
+__all__ = ["CUDA_WORDS", "CudaDialect"]
 
 _HEAD = """\
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
@@ -35,9 +34,6 @@ typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; t
 #define INFINITY __int_as_float(0x7f800000)
 #endif
 """
-_WORDS = """threadIdx blockIdx blockDim gridDim warpSize clock norm rhypot rsqrt rcbrt sinpi cospi sincospi normcdf
-    normcdfinv erfcx erfinv erfcinv cyl_bessel_i0 cyl_bessel_i1 max min dim3 float4 int4 uint4 double2 saturate assert
-    printf malloc free exit abort abs div signbit"""
 _ATOMICS = {
     "add": ("atomicAdd", ("int32", "uint32", "uint64", "float32", "float64")),
     "min": ("atomicMin", ("int32", "uint32", "int64", "uint64")),
@@ -47,6 +43,20 @@ _ATOMICS = {
     "xor": ("atomicXor", ("int32", "uint32", "uint64")),
 }
 
+CUDA_WORDS = DeviceWords(
+    head=_HEAD,  # types and limits, since there are no headers
+    kernel='extern "C" __global__ void __launch_bounds__({items}{roomy})',
+    item="(int)threadIdx.x",
+    group="blockIdx.x",
+    groups="gridDim.x",
+    barrier="__syncthreads();",
+    fence="__threadfence();",  # it includes writes that a barrier made visible to the item before
+    watched="*(volatile uint32_t *)({pointer})",  # a volatile load bypasses the multiprocessor's cache
+    shuffle="__shfl_xor_sync(0xffffffffu, {value}, {distance}, {warp})",
+    exchange=dict.fromkeys(("uint32_t", "uint64_t"), "atomicCAS({place}, {before}, {after})"),
+    atomics=_ATOMICS,
+    group_space="__shared__",
+)
 
 # dimensions beyond the second, and words that depend on the whole grid
 _LAUNCH_WORDS = re.compile(
@@ -120,10 +130,9 @@ class CudaDialect(DeviceDialect):
     one instruction; narrowest_floats: also fragments of 8-bit floats. excess_precision: the setting of that name.
     """
 
-    reserved = CDialect.reserved | frozenset(_WORDS.split())
-
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
+    words = CUDA_WORDS
     # functions that only this language has, by the prefix of their names; the rest of the name is a unit's
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product": _fragment_product, "packed": _packed,
@@ -186,7 +195,6 @@ class CudaDialect(DeviceDialect):
         """Whether NCCL executes the collective: if every process has its own GPU."""
         return takes(kernel.exchange, kernel.input.buffer.dtype)
 
-    group_space = "__shared__"
     launch_words = _LAUNCH_WORDS
 
     def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
@@ -200,54 +208,3 @@ extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block
     {called}({arguments});
 }}
 """
-
-    def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """An unmangled name, and launch bounds for groups of this size."""
-        return f'extern "C" __global__ void __launch_bounds__({items}{f", {roomy}" if roomy else ""})'
-
-    def group_number(self) -> str:
-        """blockIdx."""
-        return "blockIdx.x"
-
-    def number_in_group(self) -> str:
-        """threadIdx."""
-        return "(int)threadIdx.x"
-
-    def barrier(self) -> str:
-        """The barrier of a block."""
-        return "__syncthreads();"
-
-    def group_count(self) -> str:
-        """gridDim."""
-        return "gridDim.x"
-
-    def fence(self) -> str:
-        """A fence for the whole device; it includes writes that a barrier made visible to the item before."""
-        return "__threadfence();"
-
-    def watched(self, pointer: str) -> str:
-        """A volatile load, which bypasses the multiprocessor's cache."""
-        return f"*(volatile uint32_t *)({pointer})"
-
-    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """A shuffle in which all items of a warp take part."""
-        kind = register_type(dtype)
-        wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
-        text = self._shuffled(f"({wide}){value}", distance, warp)
-        return text if wide == kind else f"(({kind}){text})"
-
-    def _shuffled(self, value: str, distance: str, warp: int) -> str:
-        return f"__shfl_xor_sync(0xffffffffu, {value}, {distance}, {warp})"
-
-    def program_head(self, text: str) -> str:
-        """Types and limits, since there are no headers."""
-        return _HEAD
-
-    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """The compare-and-swap of 32 or 64 bits."""
-        return f"atomicCAS({place}, ({word}){before}, ({word}){after})"
-
-    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """The hardware's atomic functions."""
-        name, dtypes = _ATOMICS.get(reducer, ("", ()))
-        return name if dtype.name in dtypes else None

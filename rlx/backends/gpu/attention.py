@@ -12,16 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import MANY, ONE_EACH, FragmentText, takes_fragments
+from rlx.backends.gpu.attention_fragments import (
+    MANY,
+    ONE_EACH,
+    FragmentSizes,
+    FragmentTiles,
+    fragments_of,
+    is_crowded,
+)
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
-from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, attention_code
-from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, Tile, tile_width, window_of
+from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, R, Tile, window_of
+from rlx.backends.gpu.attention_tiles import ITEMS, ItemTiles, tile_width
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling
 from rlx.code.tree import Array, Expression
-from rlx.ir.kernels import Library, Operand
+from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType, compute_dtype
 
 __all__ = ["BLOCKS", "attention_steps", "fits"]
@@ -79,32 +85,35 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     wide = limits.wide or largest + ITEMS * ITEMS >= 1 << 30
     if kernel.routine == _GRADIENT:
         return gradient_steps(kernel, dialect, wide)
-    if takes_fragments(kernel, dialect):
-        with dialect.positions(wide):
-            return [_OfFragments(kernel, dialect).written()]
     query = kernel.inputs[kernel.attributes["operands"].index("query")]
-    return [_forward(attention_code(kernel, dialect, wide, _tile(query.shape[-1], query.buffer.dtype)))]
+    features = query.shape[-1]
+    fragments = fragments_of(kernel, dialect)
+    if fragments is None:
+        return [_forward(ItemTiles(kernel, dialect, wide, _tile(features, query.buffer.dtype)))]
+    fewer = 1 if features <= MANY else 4 if is_crowded(fragments) else 2
+    twice = features <= _FEW and query.shape[-3] > ONE_EACH
+    sizes = FragmentSizes(_COLUMNS // fewer, 2 if twice else 1)
+    return [_forward(FragmentTiles(kernel, dialect, wide, fragments, sizes))]
 
 
 def _forward(it: AttentionCode) -> Step:
     """The launch of attention: rows are queries, columns are keys."""
-    code, rows, columns = it.code, it.tile.rows, it.tile.columns
+    code, rows = it.code, it.tile.rows
     largest, total = it.exchange("largest"), it.exchange("sum")
-    queries, tile, weights = it.row_tile("query_tile"), it.column_tile(), it.weights_tile()
+    it.declare_columns(multiplied=("key",), mixed=("value",))
+    it.declare_rows("query")
     groups = it.place(it.query_head, it.shape[2], it.queries)
     code.declare("key_head", it.query_head // it.shared_by, it.position)
-    it.load_tile(queries, "query", it.first_row)
-    state = _Softmax(it.registers("highest", rows), it.registers("total", rows), largest, total)
+    it.load_rows("query")
+    state = _Softmax(it.numbers("highest", rows), it.numbers("total", rows), largest, total)
     _start(it, state)
-    scores, mixed = it.registers("scores", rows, columns), it.zeros("mixed", it.parts)
+    scores, mixed = it.registers("scores", it.tile.columns), it.zeros("mixed", it.parts)
     with code.loop(it.first_column, *it.seen_keys(), it.columns):
-        it.reload(tile, "key")
-        it.multiply(scores, queries, tile)
+        it.load_columns()
+        it.multiply(scores, "query", "key")
         _adjust(it, scores)
         _weigh(it, state, scores, mixed)
-        it.share_with_group(weights, scores)
-        it.reload(tile, "value")
-        it.mix(mixed, weights, tile)
+        it.mix(mixed, scores, "value")
     _store(it, state, mixed)
     return it.step("attention", groups)
 
@@ -128,29 +137,30 @@ def _start(it: AttentionCode, state: _Softmax) -> None:
 
 def _adjust(it: AttentionCode, scores: Array) -> None:
     """The scores of a tile from its products."""
+    score = it.cell(scores, C)
     with it.over_scores():
         with it.numbered(it.query_number, it.key_number):
-            it.code.write(scores[R, C], it.adjusted(it.apply("mul", scores[R, C], it.factor)))
+            it.code.write(score, it.adjusted(it.apply("mul", score, it.factor)))
         with it.code.otherwise():
-            it.code.write(scores[R, C], it.number(-np.inf))
+            it.code.write(score, it.number(-np.inf))
 
 
 def _weigh(it: AttentionCode, state: _Softmax, scores: Array, mixed: Array) -> None:
     """The weight of each key of the tile, relative to the largest score so far; the earlier mixture is rescaled."""
     code, apply, low = it.code, it.apply, it.number(-np.inf)
-    highest, total = state.highest[R], state.total[R]
+    highest, total, score = state.highest[R], state.total[R], it.cell(scores, C)
     with it.over(R, it.tile.rows):
         largest = code.declare("largest", low, changes=True)
         with it.over(C, it.tile.columns):
-            code.assign(largest, apply("max", largest, scores[R, C]))
+            code.assign(largest, apply("max", largest, score))
         it.reduce_row(largest, "max", state.largest_memory)
         code.assign(largest, apply("max", largest, highest))
         base = code.declare("base", apply("select", largest.equals(low), it.number(0), largest))
         before = code.declare("before", apply("exp", apply("sub", highest, base)))
         added = code.declare("sum", it.number(0), changes=True)
         with it.over(C, it.tile.columns):
-            code.write(scores[R, C], apply("exp", apply("sub", scores[R, C], base)))
-            code.assign(added, apply("add", added, scores[R, C]))
+            code.write(score, apply("exp", apply("sub", score, base)))
+            code.assign(added, apply("add", added, score))
         it.reduce_row(added, "add", state.sum_memory)
         code.write(total, apply("add", apply("mul", total, before), added))
         code.write(highest, largest)
@@ -175,95 +185,3 @@ def _store(it: AttentionCode, state: _Softmax, mixed: Array) -> None:
             with it.code.when(it.is_first()):
                 it.write_to(name, operand, number, it.batch, it.query_number, it.query_head)
 
-
-class _OfFragments(FragmentText):
-    """With a matrix unit: keys and values are in the group's memory together, attention weights in registers."""
-
-    def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
-        super().__init__(kernel, dialect)
-        self.mixed, *self.more = kernel.outputs
-
-    def tile_of(self, query: Operand) -> Tile | None:
-        """The tile of a work-item."""
-        twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
-        fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
-        return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
-
-    def written(self) -> Step:
-        """All statements of the kernel."""
-        add, kind = self.lines.add, register_type(self.dtype)
-        rows = self.tile.rows
-        self.begin_words(key_words=self.along, value_words=self.across)
-        groups = self.place(self.shape[1], self.shape[2])
-        add(self.dialect.fixed("query_head", "head"), self.dialect.fixed("key_head", f"head / {self.shared_by}"))
-        self.hold("query_words", "query")
-        add(f"{kind} highest[{rows}], total[{rows}];")
-        self.registers("scores", self.tile.columns)
-        sunk = "sinks" in self.given
-        with self.each("r", rows):
-            add(f"highest[r] = {self.element('sinks', 'head') if sunk else literal(self.dtype, -np.inf)};")
-            add(f"total[r] = {literal(self.dtype, 1 if sunk else 0)};")
-        self.sums(["mixed"])
-        window, causal = window_of(self.attributes), self.attributes["is_causal"]
-        after = 0 if causal else None if window is None else window[1]
-        with self.every_column(*self.range(None if window is None else window[0], after, self.count)):
-            add(self.dialect.barrier())
-            self.load_along("key_words", "key", "first_column")
-            self.load_across("value_words", "value", "first_column")
-            add(self.dialect.barrier())
-            self.score()
-            self.share()
-            self.fragment_mix("mixed", "scores", "value_words")
-        self.store()
-        return self.step("attention by fragments", groups)
-
-    # ------------------------------------------------------------------ the work of an item
-    def score(self) -> None:
-        """The scores of a tile, in registers."""
-        add, seen, score = self.lines.add, self.seen(), f"scores{self.at_column}"
-        self.fragment_product("scores", "query_words", "key_words")
-        with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
-            add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
-            add(self.dialect.fixed("key_number", f"first_column + {self.column}"))
-            inside = f"query_number < {self.shape[1]} && key_number < {self.count}"
-            with self.lines.block(self.dialect.condition(inside)):
-                found = self.capped(f"{score} * {self.factor}")
-                add(f"{score} = {f'{seen} ? {found} : {literal(self.dtype, HIDDEN)}' if seen else found};")
-            with self.lines.block(self.dialect.otherwise()):
-                add(f"{score} = {literal(self.dtype, -np.inf)};")
-
-    def share(self) -> None:
-        """The weight of each key of the tile, relative to the largest score so far; the earlier mixture is rescaled."""
-        add, kind, dtype = self.lines.add, register_type(self.dtype), self.dtype
-        low, zero, score = literal(dtype, -np.inf), literal(dtype, 0), f"scores{self.at_column}"
-        with self.each("r", self.tile.rows):
-            add(f"{kind} largest = {low}, sum = {zero};")
-            with self.each("c", self.tile.columns):
-                add(f"largest = {self.dialect.combine('max', dtype, 'largest', score)};")
-            self.combine("largest", "max")
-            add(f"largest = {self.dialect.combine('max', dtype, 'largest', 'highest[r]')};")
-            add(f"const {kind} base = largest == {low} ? {zero} : largest;")
-            add(f"const {kind} before = {self.function('exp', 'highest[r] - base')};")
-            with self.each("c", self.tile.columns):
-                add(f"const {kind} share = {self.function('exp', f'{score} - base')};", "sum += share;")
-                add(f"{score} = share;")
-            self.combine("sum", "add")
-            add("total[r] = total[r] * before + sum;", "highest[r] = largest;")
-            with self.each("e", self.parts):
-                add(f"mixed{self.at_feature} *= before;")
-
-    def store(self) -> None:
-        """The mixture; on request, the logarithm of its divisor, or the maximum and sum the divisor is built from."""
-        with self.each("r", self.tile.rows):
-            self.lines.add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
-            with self.lines.block(self.dialect.condition(f"query_number < {self.shape[1]}")):
-                counted = f"mixed{self.at_feature} / total[r]"
-                if "query_seq_lengths" in self.given:
-                    length = self.element("query_seq_lengths", "batch")
-                    counted = f"query_number < {length} ? {counted} : {literal(self.dtype, 0)}"
-                self.store_row("mixed_values", self.mixed, counted, "query_number", "head")
-                residual = [f"highest[r] + {self.function('log', 'total[r]')}"]
-                values = residual if len(self.more) == 1 else ["highest[r]", "total[r]"]
-                for name, operand, value in zip(("largest_score", "sum_of_all"), self.more, values, strict=False):
-                    with self.lines.block(self.dialect.condition(self.first)):
-                        self.write_to(name, operand, value, "batch", "query_number", "head")

@@ -8,18 +8,34 @@ all products are transposed, and an item holds columns of a single row.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
-from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_tiles import AttentionText, Tile
+from rlx.backends.gpu.attention_schedule import AttentionCode, C, E, R, Tile, every
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments, numbered
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
+from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.steps import ceiling
-from rlx.ir.kernels import Library
+from rlx.code.tree import (
+    Apply,
+    Array,
+    Barrier,
+    Element,
+    Expression,
+    FragmentProduct,
+    Number,
+    PackedPair,
+    Register,
+    Shuffle,
+    VectorRead,
+    substituted,
+)
+from rlx.ir.kernels import Library, Operand
 
-__all__ = ["MANY", "ONE_EACH", "FragmentText", "most_features", "takes_fragments"]
+__all__ = ["MANY", "ONE_EACH", "FragmentSizes", "FragmentTiles", "fragments_of", "is_crowded", "most_features"]
 
 _WARPS = 4  # warps of a group
 ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of a group whose warps have one fragment each
@@ -30,15 +46,20 @@ _WIDE = 64  # items of a warp in which each item has half the numbers
 _APART = 4  # padding words between rows, so that the words that a warp reads at once are in different banks
 _MULTIPLIED = ("query", "key", "value", "cotangent")
 _AT_ONCE = 8  # features that an item loads at once, if they are contiguous
+_INT32, _UINT32 = np.dtype(np.int32), np.dtype(np.uint32)
+_HALF = Number(_UINT32, 16)  # bits
+# an item's warp; a fragment of its rows, of columns and of the depth; one of its words; one of the codes that it loads
+_WARP, _B, _P, _K, _N, _PART = (Register(_INT32, name) for name in ("warp", "b", "p", "k", "n", "part"))
 
 
-def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
-    """Whether a device can use fragments for attention, or for its gradient: all operands have one 16-bit dtype."""
+def fragments_of(kernel: Library, dialect: DeviceDialect) -> Fragments | None:
+    """The matrix unit for a call of attention, or of its gradient: all operands have one 16-bit dtype."""
     given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
     (dtype, *others) = {given[name].buffer.dtype for name in _MULTIPLIED if name in given}
     if others or dtype.itemsize != 2:
-        return False
-    return given["query"].shape[-1] <= most_features(dialect.fragments(dtype))
+        return None
+    fragments = dialect.fragments(dtype)
+    return fragments if given["query"].shape[-1] <= most_features(fragments) else None
 
 
 def most_features(fragments: Fragments | None) -> int:
@@ -48,239 +69,271 @@ def most_features(fragments: Fragments | None) -> int:
     return MANY if _is_repeated(fragments) else _MOST
 
 
+def is_crowded(fragments: Fragments) -> bool:
+    """Whether the rows or sums of more than `MANY` features leave few registers to an item."""
+    return fragments.items < _WIDE
+
+
 def _is_repeated(fragments: Fragments) -> bool:
     """Whether the items that share a row hold all of its words, which do not fit in registers."""
     return len(fragments.left) == FRAGMENT_WORDS
 
 
-class FragmentText(AttentionText):
-    """The statements of an attention kernel whose products use fragments.
+class FragmentSizes(NamedTuple):
+    """The tile of a group: it has `columns` columns, and a warp `blocks` fragments of rows. slices: see Tile."""
 
-    along: rows and words of operands with a word for two neighbouring features; across: for two neighbouring columns.
+    columns: int
+    blocks: int = 1
+    slices: int = 1
+
+
+class FragmentTiles(AttentionCode):
+    """Tiles of all columns of an iteration are in the group's memory together; rows, and attention weights, are in
+    registers.
+
+    Tiles are words: of operands that are multiplied for two neighbouring features, of operands that are mixed for two
+    neighbouring columns.
     """
 
-    def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
-        self.held = kernel.inputs[kernel.attributes["operands"].index("query")].buffer.dtype
-        fragments = dialect.fragments(self.held)
-        assert fragments is not None and fragments.chain is not None
-        self.fragments, self.unit, self.chain = fragments, fragments.name, fragments.chain
-        rows, self.each_row = self.chain.rows, fragments.sums // self.chain.rows
-        self.items, self.sharing, self.apart = (
-            _WARPS * fragments.items, fragments.columns // self.each_row, self.chain.apart
-        )  # fmt: skip
-        self.crowded = fragments.items < _WIDE
-        super().__init__(kernel, dialect)
-        self.blocks = self.tile.rows // rows  # fragments of a warp, stacked vertically
+    def __init__(
+        self, kernel: Library, dialect: DeviceDialect, wide: bool, fragments: Fragments, sizes: FragmentSizes
+    ) -> None:
+        chain = fragments.chain
+        assert chain is not None
+        each_row = fragments.sums // chain.rows
+        sharing = fragments.columns // each_row
+        tile = Tile(chain.rows * sizes.blocks, sizes.columns // sharing, sizes.slices)
+        items = _WARPS * fragments.items
+        super().__init__(kernel, dialect, wide, tile, items, sharing, chain.apart, fragments.name)
+        self._fragments, self._turned, self._blocks, self._each_row = fragments, chain.turned, sizes.blocks, each_row
+        self._held = self.given["query"].buffer.dtype
+        self._repeated = _is_repeated(fragments)
+        # the words that a warp reads, and those that it holds
+        self._moved, self._kept = fragments.right, fragments.left
         row, column = fragments.row, fragments.column
-        # words that a warp reads, and words that it holds
-        self.moved, self.kept = (
-            [(numbered(line), numbered(word)) for line, word in side] for side in (fragments.right, fragments.left)
+        if chain.turned:
+            row, column, self._moved, self._kept = column, row, self._kept, self._moved
+        self._block = R // chain.rows
+        self._number: Expression = R % chain.rows * each_row if chain.rows > 1 else Number(_INT32, 0)
+        self.row = self._row_of(self._block, substituted(row, {NUMBER: self._number}))
+        self.column, feature = (
+            n // each_row * fragments.columns + substituted(column, {NUMBER: n % each_row}) for n in (C, E)
         )
-        if self.chain.turned:
-            row, column = column, row
-            self.moved, self.kept = self.kept, self.moved
-        self.repeated = _is_repeated(fragments)
-        number = f"r % {rows} * {self.each_row}"
-        self.row = self.row_of(f"r / {rows}", numbered(row, f"({number})"))
-        self.column, self.feature = (
-            f"{name} / {self.each_row} * {fragments.columns} + {numbered(column, f'({name} % {self.each_row})')}"
-            for name in "ce"
-        )
-        self.at_column, self.at_feature = (
-            f"[r / {rows}][{name} / {self.each_row}][{number} + {name} % {self.each_row}]" for name in "ce"
-        )
-        self.wide = ceiling(self.shape[-1], _DEEP) * _DEEP  # features, padded to whole fragments
-        self.made = self.parts * self.sharing  # the features that the group mixes, starting at `ahead`
-        self.ahead = f"slice * {self.made} + " if self.tile.slices > 1 else ""
-        self.feature = self.ahead + self.feature
-        self.along = (self.columns, self.wide // 2 + _APART)
-        self.across = (self.made, self.columns // 2 + _APART)
+        self._wide = ceiling(self.features, _DEEP) * _DEEP  # features, padded to whole fragments
+        self._made = self.parts * sharing  # the features that the group mixes, starting at `_ahead`
+        self._ahead: Expression = self.slice * self._made if sizes.slices > 1 else Number(self.position, 0)
+        self.feature = self._ahead + feature
+        self._multiplied: Sequence[str] = ()
+        self._mixed: Sequence[str] = ()
 
-    def fragment_tile(self, columns: int, blocks: int = 1, slices: int = 1) -> Tile:
-        """Rows and columns of an item: a group has `columns` columns, a warp `blocks` fragments of rows."""
-        return Tile(self.chain.rows * blocks, columns // self.sharing, slices)
-
-    def row_of(self, block: str, row: str) -> str:
-        """The row in the tile of a row in one of a warp's fragments."""
-        return f"warp * {self.blocks * FRAGMENT_ROWS} + {block} * {FRAGMENT_ROWS} + {row}"
-
-    # ------------------------------------------------------------------ positions
-    def begin_words(self, **tiles: tuple[int, int]) -> None:
-        """Declare the words shared by the group."""
-        for name, (rows, words) in tiles.items():
-            self.group_tile(name, rows, words)
-        self.number()
-
-    def group_tile(self, name: str, rows: int, words: int) -> None:
-        """A tile in the group's memory."""
-        aligned = "__attribute__((aligned(16)))"
-        self.lines.add(f"{self.dialect.group_space} uint32_t {name}[{rows}][{words}] {aligned};")
-
-    def number(self) -> None:
+    # ------------------------------------------------------------------ places
+    def number_items(self) -> None:
         """Each warp has rows, which its items share."""
-        item, size = self.dialect.number_in_group(), self.fragments.items
-        across = f"lane / {self.apart} % {self.sharing}"
-        self.lines.add(f"const int lane = {item} % {size}, warp = {item} / {size}, across = {across};")
+        size = self._fragments.items
+        self.code.declare(LANE.name, ITEM % size)
+        self.code.declare(_WARP.name, ITEM // size)
+        self.code.declare("across", LANE // self.apart % self.sharing)
 
-    def registers(self, name: str, each: int) -> None:
-        """An array of fragments."""
-        kind, shape = register_type(self.dtype), (self.blocks, each // self.each_row, self.fragments.sums)
-        self.lines.add(f"{kind} {name}{''.join(f'[{size}]' for size in shape)};")
+    def _row_of(self, block: Expression, row: Expression) -> Expression:
+        """The row in the tile of a row in one of a warp's fragments."""
+        return _WARP * (self._blocks * FRAGMENT_ROWS) + block * FRAGMENT_ROWS + row
+
+    def registers(self, name: str, each: int) -> Array:
+        """An item's sums of fragments."""
+        return self.numbers(name, self._blocks * each // self._each_row, self._fragments.sums)
+
+    def cell(self, array: Array, number: Register) -> Element:
+        """One of an item's sums."""
+        fragment = self._block * (array.shape[0] // self._blocks) + number // self._each_row
+        return array[fragment, self._number + number % self._each_row]
 
     # ------------------------------------------------------------------ memory
-    def hold(self, name: str, source: str) -> None:
-        """Load the group's rows as fragments into registers, or into shared memory if an item would hold whole rows."""
-        self.declare_held(name)
-        self.load_held(name, source)
+    def _along(self, name: str) -> Array:
+        return Array(f"{name}_words", _UINT32, "group", (self.columns, self._wide // 2 + _APART))
 
-    def declare_held(self, name: str) -> None:
-        """Where the rows are kept."""
-        if self.repeated:
-            self.group_tile(name, self.rows, self.along[1])
-        else:
-            self.lines.add(f"uint32_t {name}[{self.blocks}][{self.wide // _DEEP}][{len(self.kept)}];")
+    def _across(self, name: str) -> Array:
+        return Array(f"mixed_{name}", _UINT32, "group", (self._made, self.columns // 2 + _APART))
 
-    def load_held(self, name: str, source: str) -> None:
-        """Load the rows to where they are kept."""
-        deep, words = self.wide // _DEEP, self.kept
-        if self.repeated:
-            self.load_along(name, source, "first_row", self.rows)
-            return
-        with self.each("b", self.blocks), self.each("k", deep):
-            for number, (row, word) in enumerate(words):
-                with self.lines.block("{"):
-                    self.lines.add(self.dialect.fixed("place", f"first_row + {self.row_of('b', row)}"))
-                    self.lines.add(self.dialect.fixed("first", f"k * {_DEEP} + 2 * ({word})"))
-                    self.load_codes("code", source, 2, "place", "first")
-                    self.lines.add(f"{name}[b][k][{number}] = {_word('code.of[0]', 'code.of[1]')};")
+    def _rows_of(self, name: str) -> Array:
+        """The group's rows as words of fragments; in the group's memory if an item would hold whole rows."""
+        if self._repeated:
+            return Array(f"{name}_rows", _UINT32, "group", (self.rows, self._wide // 2 + _APART))
+        return Array(f"{name}_rows", _UINT32, "item", (self._blocks, self._wide // _DEEP, len(self._kept)))
 
-    def load_along(self, tile: str, source: str, first: str, rows: int | None = None) -> None:
-        """Load a tile with a word for two features of a row: an operand whose rows are multiplied."""
-        width = self.at_once(source, 2)
-        with self.every((rows or self.columns) * self.wide // width):
-            self.lines.add(f"const int d = at % {self.wide // width} * {width}, f = at / {self.wide // width};")
-            self.lines.add(self.dialect.fixed("place", f"{first} + f"))
-            self.load_codes("code", source, width, "place", "d")
-            for pair in range(0, width, 2):
-                word = _word(f"code.of[{pair}]", f"code.of[{pair + 1}]")
-                self.lines.add(f"{tile}[f][d / 2 + {pair // 2}] = {word};")
+    def declare_columns(self, multiplied: Sequence[str], mixed: Sequence[str] = ()) -> None:
+        """Declare a tile of each operand."""
+        self._multiplied, self._mixed = multiplied, mixed
+        for tile in (*map(self._along, multiplied), *map(self._across, mixed)):
+            self.code.allocate(tile)
 
-    def load_across(self, tile: str, source: str, first: str) -> None:
-        """Load a tile with a word for two rows of a feature: a right operand whose rows are mixed."""
-        width, pairs = self.at_once(source, 1), self.columns // 2
-        with self.every(pairs * self.made // width):
-            near, far = f"at % {pairs}", f"at / {pairs} * {width}"
+    def declare_rows(self, *names: str) -> None:
+        """Declare the rows."""
+        for name in names:
+            self.code.allocate(self._rows_of(name))
+
+    def load_rows(self, *names: str) -> None:
+        """Load the rows."""
+        for name in names:
+            self._load_along(self._rows_of(name), name, self.first_row) if self._repeated else self._load_held(name)
+
+    def load_columns(self, *rows: str) -> None:
+        """Load all tiles."""
+        self.code.add(Barrier())
+        self.load_rows(*rows)
+        for name in self._multiplied:
+            self._load_along(self._along(name), name, self.first_column)
+        for name in self._mixed:
+            self._load_across(self._across(name), name)
+        self.code.add(Barrier())
+
+    def _load_held(self, name: str) -> None:
+        """Load rows into registers."""
+        code, rows = self.code, self._rows_of(name)
+        with self.over(_B, self._blocks), self.over(_K, self._wide // _DEEP):
+            for number, (row, word) in enumerate(self._kept):
+                place = code.declare(f"place{number}", self.first_row + self._row_of(_B, row))
+                first = code.declare(f"first{number}", _K * _DEEP + 2 * word)
+                codes = self._load_codes(f"codes{number}", name, 2, place, first)
+                code.write(rows[_B, _K, number], _word(codes.code(0), codes.code(1)))
+
+    def _load_along(self, tile: Array, source: str, first: Register) -> None:
+        """Load a tile with a word for two features of a row."""
+        code, width = self.code, self._at_once(source, 2)
+        each = self._wide // width
+        with self._every(tile.shape[0] * each) as at:
+            d, f = code.declare("d", at % each * width), code.declare("f", at // each)
+            place = code.declare("place", first + f)
+            codes = self._load_codes("codes", source, width, place, d)
+            with self.over(_PART, width // 2):
+                code.write(tile[f, d // 2 + _PART], _word(codes.code(_PART * 2), codes.code(_PART * 2 + 1)))
+
+    def _load_across(self, tile: Array, source: str) -> None:
+        """Load a tile with a word for two rows of a feature."""
+        code, width, pairs = self.code, self._at_once(source, 1), self.columns // 2
+        with self._every(pairs * self._made // width) as at:
+            near, far = at % pairs, at // pairs * width
             if width == 1:  # coalesced
-                near, far = f"at / {self.made}", f"at % {self.made}"
-            self.lines.add(f"const int f = {near}, d = {far};")
-            self.lines.add(self.dialect.fixed("feature", f"{self.ahead}d"))
-            for name, more in (("low", ""), ("high", " + 1")):
-                self.lines.add(self.dialect.fixed(f"{name}_place", f"{first} + 2 * f{more}"))
-                self.load_codes(name, source, width, f"{name}_place", "feature")
-            for part in range(width):
-                self.lines.add(f"{tile}[d + {part}][f] = {_word(f'low.of[{part}]', f'high.of[{part}]')};")
+                near, far = at // self._made, at % self._made
+            f, d = code.declare("f", near), code.declare("d", far)
+            feature = code.declare("feature", self._ahead + d)
+            low, high = (
+                self._load_codes(
+                    name, source, width, code.declare(f"{name}_place", self.first_column + 2 * f + more), feature
+                )
+                for more, name in enumerate(("low", "high"))
+            )
+            with self.over(_PART, width):
+                code.write(tile[d + _PART, f], _word(low.code(_PART), high.code(_PART)))
 
-    def every(self, count: int) -> Any:
+    @contextmanager
+    def _every(self, count: int) -> Generator[Register]:
         """A loop whose iterations are divided among the group's items."""
-        return self.lines.block(f"for (int at = {self.dialect.number_in_group()}; at < {count}; at += {self.items}) {{")
+        at = Register(_INT32, "at")
+        with self.code.loop(at, ITEM, count, self.items):
+            yield at
 
-    def at_once(self, name: str, least: int) -> int:
+    def _at_once(self, name: str, least: int) -> int:
         """The number of an operand's features that an item loads at once."""
-        return _AT_ONCE if self.is_whole(name, _AT_ONCE) else least
+        return _AT_ONCE if _is_whole(self.given[name], _AT_ONCE) else least
 
-    def is_whole(self, name: str, width: int) -> bool:
-        """Whether `count` features are contiguous and aligned for one load."""
-        operand = self.given[name]
-        apart = [stride for size, stride in zip(operand.shape[:-1], operand.strides[:-1], strict=True) if size > 1]
-        others = (operand.shape[-1], operand.offset, *apart)
-        return operand.strides[-1] == 1 and all(number % width == 0 for number in others)
+    def _load_codes(self, name: str, source: str, width: int, place: Expression, feature: Expression) -> Array:
+        """The codes of contiguous features of a row, zero outside the bounds."""
+        code, codes = self.code, self.code.allocate(Array(name, self._held, "item", (width,)))
+        operand, zero = self.given[source], Number(self._held, 0)
+        array, counted = self.parameter(source, operand.buffer), self.counted(source, place)
+        before = self.batch, place, self.head_of(source)
+        if not _is_whole(operand, width):
+            with self.over(_PART, width):
+                with code.when(every(*counted, feature + _PART < self.features)):
+                    code.write(codes.code(_PART), array.code(self.at(operand, (*before, feature + _PART))))
+                with code.otherwise():
+                    code.write(codes.code(_PART), zero)
+            return codes
+        if self.features < max(self._wide, self._made * self.tile.slices):
+            counted.append(feature < self.features)
+        vector = Array(f"{name}_vector", self._held, "item", (width,), vector=True)
+        with code.when(every(*counted)):
+            code.add(VectorRead(vector, array, self.at(operand, (*before, feature))))
+            with self.over(_PART, width):
+                code.write(codes.code(_PART), vector.code(_PART))
+        with code.otherwise(), self.over(_PART, width):
+            code.write(codes.code(_PART), zero)
+        return codes
 
-    def load_codes(self, name: str, source: str, width: int, place: str, feature: str) -> None:
-        """The codes of contiguous features, zero outside the bounds."""
-        operand = self.given[source]
-        head, count = self.ends(source)
-        ended = f" && {found}" if (found := self.ended(source, place)) else ""
-        array, add = self.parameter(source, operand.buffer), self.lines.add
-        kind = self.dialect.vector(self.held, width)
-        add(f"{kind} {name} = {{{{0}}}};")
-        if self.is_whole(source, width):
-            at = self.position(operand, ("batch", place, head, feature))
-            pointer = f"({self.dialect.global_space} const {kind} *)".replace("( ", "(")
-            inside = f"{place} < {count}{ended}"
-            reached = max(self.wide, self.made * self.tile.slices)
-            inside += f" && {feature} < {self.shape[-1]}" if self.shape[-1] < reached else ""
-            add(f"if ({inside}) {name} = *{pointer}&{array}[{at}];")
-            return
-        for part in range(width):
-            at = self.position(operand, ("batch", place, head, f"({feature} + {part})"))
-            inside = f"{place} < {count}{ended} && {feature} + {part} < {self.shape[-1]}"
-            add(f"if ({inside}) {name}.of[{part}] = {array}[{at}];")
-
-    # ------------------------------------------------------------------ numbers
-    def fragment_product(self, result: str, left: str, right: str) -> None:
+    # ------------------------------------------------------------------ products
+    def multiply(self, products: Array, rows: str, columns: str) -> None:
         """Multiply the rows by columns whose words run along the features."""
-        self.zero(result)
-        self.add_fragments(result, left, right)
+        self.clear(products, C, self.tile.columns)
+        held, tile, count = self._rows_of(rows), self._along(columns), len(self._kept)
+        with self.over(_K, self._wide // _DEEP):
+            words = [held[_B, _K, n] for n in range(count)] if not self._repeated else self._reread(held)
+            self._multiply(products, words, tile)
 
-    def zero(self, name: str) -> None:
-        """Declare the accumulators of a tile."""
-        with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
-            self.lines.add(f"{name}{self.at_column} = {literal(self.dtype, 0)};")
+    def _reread(self, rows: Array) -> list[Element]:
+        """Read the words of a fragment of rows from the group's memory."""
+        held = self.code.allocate(Array("held", _UINT32, "item", (self._blocks, len(self._kept))))
+        with self.over(_B, self._blocks):
+            for n, (row, word) in enumerate(self._kept):
+                self.code.write(held[_B, n], rows[self._row_of(_B, row), _K * FRAGMENT_WORDS + word])
+        return [held[_B, n] for n in range(len(self._kept))]
 
-    def add_fragments(self, result: str, left: str, right: str) -> None:
-        """Multiply and accumulate."""
-        count = len(self.kept)
-        with self.each("k", self.wide // _DEEP):
-            words = [f"{left}[b][k][{n}]" for n in range(count)]
-            if self.repeated:
-                words = [f"held[b][{n}]" for n in range(count)]
-                self.lines.add(f"uint32_t held[{self.blocks}][{count}];")
-                with self.each("b", self.blocks):
-                    places = [f"{left}[{self.row_of('b', r)}][k * {FRAGMENT_WORDS} + {word}]" for r, word in self.kept]
-                    self.lines.add(*(f"{name} = {place};" for name, place in zip(words, places, strict=True)))
-            with self.each("p", self.tile.columns // self.each_row):
-                self.multiply(f"{result}[b][p]", words, right)
+    def mix(self, sums: Array, weights: Array, columns: str) -> None:
+        """Multiply weights, rounded to the columns' dtype, by columns whose words run along the columns."""
+        left = Array("left", _UINT32, "item", (self._blocks, len(self._kept)))
+        with self.over(_K, self.columns // _DEEP):
+            self.code.allocate(left)
+            with self.over(_B, self._blocks):
+                self._pack(left, weights)
+            self._multiply(sums, [left[_B, n] for n in range(len(self._kept))], self._across(columns))
 
-    def fragment_mix(self, result: str, shares: str, right: str) -> None:
-        """Add the columns, weighted by the attention weights, to rows; weights are rounded to the columns' dtype."""
-        count = len(self.kept)
-        with self.each("k", self.columns // _DEEP):
-            self.lines.add(f"uint32_t left[{self.blocks}][{count}];")
-            with self.each("b", self.blocks):
-                self.pack(shares, count)
-            with self.each("p", self.parts // self.each_row):
-                self.multiply(f"{result}[b][p]", [f"left[b][{n}]" for n in range(count)], right)
-
-    def pack(self, shares: str, count: int) -> None:
+    def _pack(self, left: Array, weights: Array) -> None:
         """The sums of column fragments k as the words of an operand."""
-        sums, fragments = self.fragments.sums, _DEEP // self.fragments.columns
-        given = sums * fragments // 2
-        with self.each("n", given):
-            pair = (f"{shares}[b][k * {fragments} + 2 * n / {sums}][2 * n % {sums}{more}]" for more in ("", " + 1"))
-            packed = self.dialect.packed(self.held, *pair)
-            if given == count:
-                self.lines.add(f"left[b][n] = {packed};")
+        code, sums, fragments = self.code, self._fragments.sums, _DEEP // self._fragments.columns
+        given, first = sums * fragments // 2, _B * (weights.shape[0] // self._blocks) + _K * fragments
+        with self.over(_N, given):
+            low, high = (weights[first + _N * 2 // sums, _N * 2 % sums + more] for more in (0, 1))
+            packed = PackedPair(_UINT32, self._held, low, high)
+            if given == len(self._kept):
+                code.write(left[_B, _N], packed)
                 return
-            assert 2 * given == count, "an item has every second number"
-            other = self.dialect.shuffle(np.dtype(np.uint32), "own", str(self.apart), self.fragments.items)
-            self.lines.add(f"const uint32_t own = {packed};", f"const uint32_t other = {other};")
-            self.lines.add("const uint32_t even = across ? other : own, odd = across ? own : other;")
-            self.lines.add("left[b][2 * n] = (even & 0xffffu) | odd << 16;")
-            self.lines.add("left[b][2 * n + 1] = even >> 16 | (odd & 0xffff0000u);")
+            assert 2 * given == len(self._kept), "an item has every second number"
+            own = code.declare("own", packed)
+            other = code.declare("other", Shuffle(_UINT32, own, Number(_INT32, self.apart), self._fragments.items))
+            second = self.across.differs(0)
+            even = code.declare("even", Apply(_UINT32, "select", (second, other, own)))
+            odd = code.declare("odd", Apply(_UINT32, "select", (second, own, other)))
+            halves = ((even, 0xFFFF), (odd, 0xFFFF0000))
+            near, far = (_bits("and", word, Number(_UINT32, bits)) for word, bits in halves)
+            code.write(left[_B, _N * 2], _bits("or", near, _bits("shift_left", odd, _HALF)))
+            code.write(left[_B, _N * 2 + 1], _bits("or", _bits("shift_right_logical", even, _HALF), far))
 
-    def multiply(self, result: str, held: list[str], tile: str) -> None:
-        """Multiply column fragment p, at words k, with each row fragment b."""
-        places = [
-            f"{tile}[p * {self.fragments.columns} + {column}][k * {FRAGMENT_WORDS} + {word}]"
-            for column, word in self.moved
-        ]
-        names = [f"moved{n}" for n in range(len(places))]
-        self.lines.add(*(f"const uint32_t {n} = {place};" for n, place in zip(names, places, strict=True)))
-        words = [*names, *held] if self.chain.turned else [*held, *names]
-        with self.each("b", self.blocks):
-            self.lines.add(f"{self.dialect.fragment_product(self.fragments)}({result}, {', '.join(words)});")
+    def _multiply(self, sums: Array, held: Sequence[Expression], tile: Array) -> None:
+        """Multiply each column fragment of a tile, at words k, with each row fragment."""
+        code, width = self.code, sums.shape[0] // self._blocks
+        with self.over(_P, width):
+            moved = [
+                code.declare(f"moved{n}", tile[_P * self._fragments.columns + column, _K * FRAGMENT_WORDS + word])
+                for n, (column, word) in enumerate(self._moved)
+            ]
+            words = (*moved, *held) if self._turned else (*held, *moved)
+            with self.over(_B, self._blocks):
+                code.add(FragmentProduct(self._fragments, self._held, sums, _B * width + _P, words))
 
 
-def _word(low: str, high: str) -> str:
+def _is_whole(operand: Operand, width: int) -> bool:
+    """Whether `width` features are contiguous and aligned for one load."""
+    apart = [stride for size, stride in zip(operand.shape[:-1], operand.strides[:-1], strict=True) if size > 1]
+    others = (operand.shape[-1], operand.offset, *apart)
+    return operand.strides[-1] == 1 and all(number % width == 0 for number in others)
+
+
+def _bits(op: str, *arguments: Expression) -> Apply:
+    return Apply(_UINT32, op, arguments)
+
+
+def _word(low: Expression, high: Expression) -> Expression:
     """Two codes as a word."""
-    return f"{low} | (uint32_t){high} << 16"
+    left, right = (
+        _bits("cast", Apply(np.dtype(np.uint16), "bitcast", (code,))) for code in (low, high)
+    )
+    return _bits("or", left, _bits("shift_left", right, _HALF))

@@ -1,29 +1,28 @@
-"""The common part of attention kernels: their arrays and layouts, the rules of a call, and the schedule over tiles.
+"""The common part of attention kernels: the rules of a call, the places of its numbers, and the schedule over tiles.
 
-A group holds a tile of rows and iterates over the columns tile by tile. A work-item has every sixteenth row and column;
-a score is in the registers of the item that has its row and its column.
+A group holds a tile of rows and iterates over the columns tile by tile. Some items share a row; a score is in the
+registers of the item that has its row and its column. Single items multiply tiles (`ItemTiles`), or warps with a
+matrix unit (`FragmentTiles`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import ITEM, combine_group, unsigned
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.grid import combine_group, unsigned
+from rlx.backends.gpu.steps import Step, ceiling, code_step, parameter_array, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
     Apply,
     Array,
-    Barrier,
     Both,
     Coordinate,
     Element,
@@ -37,13 +36,31 @@ from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import compute_dtype
 
-__all__ = ["AttentionCode", "C", "R", "attention_code", "every"]
+__all__ = ["ACROSS", "AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
 
-_TURNS = 4  # unroll factor of loops over features and columns: more would not fit in registers
+ACROSS = 16  # features are divided in multiples of this number
+_HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
+_OF_KEYS = frozenset({"key", "value"})
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
-# a row, a column and a feature of an item; the item's place among those that share a row, and its first row
-R, C, _E, _ACROSS, _DOWN = (Register(_INT32, name) for name in ("r", "c", "e", "across", "down"))
-_ROW, _COLUMN, _FEATURE = (start + axis * ACROSS for start, axis in ((_DOWN, R), (_ACROSS, C), (_ACROSS, _E)))
+# a row, a column and a feature of an item, and the item's place among those that share a row
+R, C, E, _ACROSS = (Register(_INT32, name) for name in ("r", "c", "e", "across"))
+
+
+class Tile(NamedTuple):
+    """How many rows and columns of a tile an item has.
+
+    slices: the number of groups that divide the mixed features and share the attention weights.
+    """
+
+    rows: int
+    columns: int
+    slices: int = 1
+
+
+def window_of(attributes: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The numbers of keys before and after its own position that a query sees."""
+    size = attributes["local_window_size"]
+    return (size, size) if isinstance(size, int) else size
 
 
 def every(*conditions: Expression) -> Expression:
@@ -51,85 +68,115 @@ def every(*conditions: Expression) -> Expression:
     return reduce(lambda left, right: Both(_BOOL, left, right), conditions)
 
 
-@dataclass
-class AttentionCode:
+class AttentionCode(ABC):
     """The code of an attention kernel, and the facts about its call.
 
-    shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query heads for each key head.
-    tile: rows and columns of an item. parameters: the arrays that the kernel takes.
+    items, sharing, apart: the size of a group; the number of items that share a row, and the distance between them.
+    unit: the matrix unit. shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query
+    heads for each key head. tile: rows and columns of an item; rows, columns: of a group. parts: features of an item,
+    of those that its group mixes. parameters: the arrays that the kernel takes.
     """
 
-    kernel: Library
-    dialect: DeviceDialect
-    position: np.dtype
-    tile: Tile
-    code: CodeWriter = field(default_factory=CodeWriter)
-    parameters: dict[Parameter, Buffer] = field(default_factory=dict)
+    row: Expression  # the position in the tile of an item's row R, column C and feature E
+    column: Expression
+    feature: Expression
 
-    def __post_init__(self) -> None:
-        self.attributes = self.kernel.attributes
-        self.given = dict(zip(self.attributes["operands"], self.kernel.inputs, strict=True))
+    def __init__(
+        self, kernel: Library, dialect: DeviceDialect, wide: bool, tile: Tile, items: int, sharing: int,
+        apart: int = 1, unit: str = "",
+    ) -> None:  # fmt: skip
+        self.kernel, self.dialect, self.tile, self.attributes = kernel, dialect, tile, kernel.attributes
+        self.items, self.sharing, self.apart, self.unit = items, sharing, apart, unit
+        self.position = position_dtype(wide)
+        self.code = CodeWriter()
+        self.parameters: dict[Parameter, Buffer] = {}
+        self.given = dict(zip(self.attributes["operands"], kernel.inputs, strict=True))
         query, key = self.given["query"], self.given["key"]
         self.shape = ((1,) * (4 - len(query.shape)) + query.shape)[-4:]
         self.queries, self.features = self.shape[1], self.shape[3]
         self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
         self.dtype = compute_dtype(query.buffer.dtype)
-        self.rows, self.columns = ACROSS * self.tile.rows, ACROSS * self.tile.columns
-        self.parts = ceiling(self.features, ACROSS)
-        self.row, self.column, self.across = _ROW, _COLUMN, _ACROSS
-        names = ("batch", "query_head", "key_head", "query_number", "key_number", "first_row", "first_column")
+        self.rows, self.columns = items // sharing * tile.rows, sharing * tile.columns
+        self.parts = ceiling(self.features, ACROSS * tile.slices) * ACROSS // sharing
+        self.across = _ACROSS
+        names = (
+            "batch", "query_head", "key_head", "query_number", "key_number", "first_row", "first_column", "slice",
+        )  # fmt: skip
         (
             self.batch, self.query_head, self.key_head, self.query_number, self.key_number, self.first_row,
-            self.first_column,
+            self.first_column, self.slice,
         ) = (Register(self.position, name) for name in names)  # fmt: skip
         self.query_axes = self.batch, self.query_number, self.query_head
 
     def step(self, strategy: str, groups: int) -> Step:
         """The launch of the code."""
-        arrays = [*self.parameters.values()]
+        how, arrays = strategy + (" by fragments" if self.unit else ""), [*self.parameters.values()]
         return code_step(
-            "attention", strategy, self.dialect, [*self.parameters], arrays, self.code.block, groups, ITEMS, roomy=1
-        )
+            "attention", how, self.dialect, [*self.parameters], arrays, self.code.block, groups, self.items, self.unit,
+            roomy=1,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ tiles
+    @abstractmethod
+    def number_items(self) -> None:
+        """Declare `across`, and the registers on which the positions of rows and columns depend."""
+
+    @abstractmethod
+    def registers(self, name: str, each: int) -> Array:
+        """An item's array, of `each` numbers for each of its rows."""
+
+    @abstractmethod
+    def cell(self, array: Array, number: Register) -> Element:
+        """A number of an item's row R in such an array."""
+
+    @abstractmethod
+    def declare_columns(self, multiplied: Sequence[str], mixed: Sequence[str] = ()) -> None:
+        """Declare the group's memory for tiles of columns of these operands."""
+
+    @abstractmethod
+    def declare_rows(self, *names: str) -> None:
+        """Declare the memory for the group's rows of operands."""
+
+    @abstractmethod
+    def load_rows(self, *names: str) -> None:
+        """Load the group's rows."""
+
+    @abstractmethod
+    def load_columns(self, *rows: str) -> None:
+        """The beginning of an iteration: the next tiles of columns are used; and other rows, of these operands."""
+
+    @abstractmethod
+    def multiply(self, products: Array, rows: str, columns: str) -> None:
+        """Multiply the rows of an operand by a tile of columns of another one into registers."""
+
+    @abstractmethod
+    def mix(self, sums: Array, weights: Array, columns: str) -> None:
+        """Add a tile of columns, weighted by numbers in registers, to sums of rows in registers."""
 
     # ------------------------------------------------------------------ arrays
-    def group_tile(self, name: str, rows: int, width: int) -> Array:
-        """A tile in the group's memory."""
-        return self.code.allocate(Array(name, self.dtype, "group", (rows, width)))
-
-    def row_tile(self, name: str) -> Array:
-        """A tile of the group's rows."""
-        return self.group_tile(name, self.rows, self.features)
-
-    def column_tile(self) -> Array:
-        """A tile of columns."""
-        return self.group_tile("tile", self.columns, tile_width(self.features))
-
-    def weights_tile(self) -> Array:
-        """A number for each row and column, which the group reads."""
-        return self.group_tile("shares", self.rows, self.columns)
-
     def exchange(self, name: str) -> Array:
         """The memory in which items that share a row combine a register, on devices without shuffles."""
-        array = Array(f"group_{name}", self.dtype, "group", (ITEMS,))
+        array = Array(f"group_{name}", self.dtype, "group", (self.items,))
         return array if self.dialect.shuffles else self.code.allocate(array)
 
-    def registers(self, name: str, *shape: int) -> Array:
+    def numbers(self, name: str, *shape: int) -> Array:
         """An item's array."""
         return self.code.allocate(Array(name, self.dtype, "item", shape))
 
     def zeros(self, name: str, each: int) -> Array:
         """An item's array of `each` zeros for each of its rows."""
-        array = self.registers(name, self.tile.rows, each)
-        with self.over(R, self.tile.rows), self.over(_E, each):
-            self.code.write(array[R, _E], self.number(0))
+        array = self.registers(name, each)
+        self.clear(array, E, each)
         return array
 
+    def clear(self, array: Array, number: Register, each: int) -> None:
+        """Set an item's array to zeros."""
+        with self.over(R, self.tile.rows), self.over(number, each):
+            self.code.write(self.cell(array, number), self.number(0))
+
     def parameter(self, name: str, buffer: Buffer, written: bool = False) -> Array:
-        """An array that the kernel takes; operands that share an array share a name."""
-        found = next((p.name for p, other in self.parameters.items() if other is buffer), None)
-        if found is None:
-            self.parameters[Parameter(name, buffer.dtype, written)] = buffer
-        return Array(found or name, buffer.dtype)
+        """An array that the kernel takes."""
+        return parameter_array(self.parameters, name, buffer, written)
 
     def at(self, operand: Operand, axes: Sequence[Expression]) -> Linear:
         """The position of the element whose last axes have these indices; axes of size 1 are broadcast."""
@@ -164,19 +211,17 @@ class AttentionCode:
 
     # ------------------------------------------------------------------ places
     def place(self, head: Register, heads: int, count: int) -> int:
-        """Declare the item's first row and column, and the group's rows, head and batch; the number of groups."""
-        code, tiles = self.code, ceiling(count, self.rows)
+        """Declare the item's place, and the group's rows, head, batch and slice; the number of groups."""
+        code, tiles, slices = self.code, ceiling(count, self.rows), self.tile.slices
         self.number_items()
-        point = code.declare("point", Coordinate(unsigned(self.position), "group"))
+        number = Coordinate(unsigned(self.position), "group")
+        if slices > 1:
+            code.declare("slice", number % slices, self.position)
+        point = code.declare("point", number // slices)
         code.declare("first_row", point % tiles * self.rows, self.position)
         code.declare(head.name, point // tiles % heads, self.position)
         code.declare("batch", point // (tiles * heads), self.position)
-        return self.shape[0] * heads * tiles
-
-    def number_items(self) -> None:
-        """Declare the item's first row and column."""
-        self.code.declare("across", ITEM % ACROSS)
-        self.code.declare("down", ITEM // ACROSS)
+        return self.shape[0] * heads * tiles * slices
 
     @contextmanager
     def over(self, register: Register, count: int, unrolled: int = True) -> Generator[None]:
@@ -194,9 +239,9 @@ class AttentionCode:
     def numbered(self, rows: Register, columns: Register | None = None) -> Generator[None]:
         """Declare the row, and the column, of an item's registers: what follows runs if they are queries and keys."""
         code, limits = self.code, {self.query_number: self.queries, self.key_number: self.count}
-        code.declare(rows.name, self.first_row + _ROW)
+        code.declare(rows.name, self.first_row + self.row)
         if columns is not None:
-            code.declare(columns.name, self.first_column + _COLUMN)
+            code.declare(columns.name, self.first_column + self.column)
         found = [number for number in (rows, columns) if number is not None]
         with code.when(every(*(number < limits[number] for number in found))):
             yield
@@ -241,17 +286,21 @@ class AttentionCode:
         return self.apply("tanh", self.apply("div", score, self.number(self.attributes["softcap"])))
 
     def adjusted(self, score: Expression) -> Expression:
-        """A scaled score, capped if there is a cap, with its bias; of a key that the query does not see, HIDDEN."""
+        """A scaled score, capped if there is a cap, with its bias; of a key that the query does not see, _HIDDEN."""
         if self.attributes["softcap"] is not None:
             score = self.apply("mul", self.bent(score), self.number(self.attributes["softcap"]))
         if "bias" in self.given:
             score = self.apply("add", score, self._at_score("bias"))
-        return self.if_seen(score, HIDDEN)
+        return self.if_seen(score, _HIDDEN)
 
     def if_seen(self, value: Expression, hidden: float) -> Expression:
         """The value if the query sees the key."""
         conditions = [*self._conditions()]
         return self.apply("select", every(*conditions), value, self.number(hidden)) if conditions else value
+
+    def head_of(self, name: str) -> Register:
+        """The head of an operand that belongs to queries or keys."""
+        return self.key_head if name in _OF_KEYS else self.query_head
 
     def _at_score(self, name: str) -> Expression:
         return self.element(name, self.batch, self.query_head, self.query_number, self.key_number)
@@ -271,85 +320,31 @@ class AttentionCode:
 
     def counted(self, name: str, place: Expression) -> list[Expression]:
         """The conditions that an operand's query or key has numbers: cotangents past a sequence's end are 0."""
-        conditions = [place < (self.count if name in ("key", "value") else self.queries)]
+        conditions = [place < (self.count if name in _OF_KEYS else self.queries)]
         if name == "cotangent" and "query_seq_lengths" in self.given:
             conditions.append(place < self.length("query_seq_lengths"))
         return conditions
 
-    # ------------------------------------------------------------------ the schedule over tiles
-    def load_tile(self, tile: Array, name: str, first: Register) -> None:
-        """Load a tile of an operand of queries or keys: zero outside its bounds and where its rows do not count."""
-        code, (rows, width) = self.code, tile.shape
-        width = width if width == self.features else self.parts * ACROSS
-        head = self.key_head if name in ("key", "value") else self.query_head
-        with code.loop(Register(_INT32, "at"), ITEM, rows * width, ITEMS):
-            d = code.declare("d", Register(_INT32, "at") % width)
-            f = code.declare("f", Register(_INT32, "at") // width)
-            place = code.declare("place", first + f)
-            inside = [d < self.features] if width > self.features else []
-            with code.when(every(*self.counted(name, place), *inside)):
-                code.write(tile[f, d], self.element(name, self.batch, place, head, d))
-            with code.otherwise():
-                code.write(tile[f, d], self.number(0))
-
-    def reload(self, tile: Array, name: str) -> None:
-        """Load one kind of columns in place of another."""
-        self.code.add(Barrier())
-        self.load_tile(tile, name, self.first_column)
-        self.code.add(Barrier())
-
-    def multiply(self, scores: Array, rows: Array, columns: Array) -> None:
-        """Multiply the rows and columns of two tiles into registers."""
-        with self.over_scores():
-            self.code.write(scores[R, C], self.number(0))
-        d = Register(_INT32, "d")
-        with self.over(d, self.features, _TURNS):
-            self._add_products(scores, rows[_ROW, d], columns[_ACROSS + _E * ACROSS, d])
-
-    def mix(self, sums: Array, weights: Array, columns: Array) -> None:
-        """Add columns, weighted by numbers of the group, to rows in registers."""
-        k = Register(_INT32, "k")
-        with self.over(k, self.columns, _TURNS):
-            self._add_products(sums, weights[_ROW, k], columns[k, _FEATURE])
-
-    def _add_products(self, sums: Array, left: Element, right: Element) -> None:
-        """Add the products of elements of each row R of an item and of each of its columns, or features, E."""
-        code, (rows, columns) = self.code, sums.shape
-        lefts, rights = self.registers("left", rows), self.registers("right", columns)
-        with code.loop(R, 0, rows):
-            code.write(lefts[R], left)
-        with code.loop(_E, 0, columns):
-            code.write(rights[_E], right)
-        with code.loop(R, 0, rows), code.loop(_E, 0, columns):
-            code.write(sums[R, _E], self.apply("fma", lefts[R], rights[_E], sums[R, _E]))
-
-    def share_with_group(self, weights: Array, scores: Array) -> None:
-        """Write an item's numbers to memory that the whole group reads."""
-        with self.over_scores():
-            self.code.write(weights[_ROW, _COLUMN], scores[R, C])
-
+    # ------------------------------------------------------------------ rows
     def reduce_row(self, register: Register, reducer: str, memory: Array) -> None:
         """Combine a register of the items that share a row."""
-        combine_group(self.code, register, reducer, ACROSS, ACROSS, self.dialect.shuffles, memory)
+        combine_group(
+            self.code, register, reducer, self.sharing, self.sharing, self.dialect.shuffles, memory, self.apart
+        )
 
     def scale_row(self, sums: Array, factor: Expression) -> None:
         """Multiply a row in registers."""
-        with self.over(_E, sums.shape[1]):
-            self.code.write(sums[R, _E], self.apply("mul", sums[R, _E], factor))
+        with self.over(E, self.parts):
+            self.code.write(self.cell(sums, E), self.apply("mul", self.cell(sums, E), factor))
 
     def is_first(self) -> Expression:
         """Whether an item writes the numbers that belong to a whole row."""
-        return _ACROSS.equals(0)
+        first = _ACROSS.equals(0)
+        return every(first, self.slice.equals(0)) if self.tile.slices > 1 else first
 
     def store_row(self, name: str, operand: Operand, sums: Array, value: Any, *axes: Expression) -> None:
         """Store a row of a result: a value of each sum of an item."""
-        with self.over(_E, self.parts):
-            d = self.code.declare("d", _FEATURE)
+        with self.over(E, self.parts):
+            d = self.code.declare("d", self.feature)
             with self.code.when(d < self.features):
-                self.write_to(name, operand, value(sums[R, _E]), self.batch, *axes, d)
-
-
-def attention_code(kernel: Library, dialect: DeviceDialect, wide: bool, tile: Tile | None) -> AttentionCode:
-    """The beginning of a kernel."""
-    assert tile is not None, "the claim checked that a tile fits"
-    return AttentionCode(kernel, dialect, position_dtype(wide), tile)
+                self.write_to(name, operand, value(self.cell(sums, E)), self.batch, *axes, d)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
@@ -15,6 +14,7 @@ from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
+from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.fused_products import FusedProduct
@@ -30,78 +30,46 @@ _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomi
 class DeviceDialect(CDialect):
     """C for a device. For each array, a kernel takes its memory and the byte offset where the array begins.
 
-    Positions have 32 bits if that is enough (`positions`): devices divide and multiply wider numbers slowly.
     shuffles: whether the items of a warp can read each other's registers. shared_launch: whether the kernels written
     now become parts of one launch (`sharing_launch`).
     """
 
     device: ClassVar[str]  # the device that compiles it
-    global_space: ClassVar[str] = ""  # the qualifier of pointers to the device's memory
-    group_pointer: ClassVar[str] = ""  # the qualifier of pointers to a group's memory
-    group_space: ClassVar[str]  # the qualifier in declarations of a group's memory
-    unroll: ClassVar[str] = "#pragma unroll"
+    words: DeviceWords
     launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
         self.shuffles = shuffles
-        self.wide = True
         self.shared_launch = False
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
         self._vectors: dict[str, tuple[str, int]] = {}
 
-    # ------------------------------------------------------------------ hooks of the languages
-    @abstractmethod
+    # ------------------------------------------------------------------ words
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """The beginning of a kernel's declaration; the host launches it in groups of `items`.
+        """The beginning of a kernel's declaration: see DeviceWords.kernel."""
+        return self.words.kernel.format(items=items, roomy=f", {roomy}" if roomy else "")
 
-        roomy: items may have as many registers as they need if this many groups run at the same time; 0 leaves it to
-        the compiler.
-        """
-
-    def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
-        """The head of a loop that compilers unroll by this factor instead of completely."""
-        return (f"{self.unroll} {count}", loop)
-
-    @abstractmethod
-    def group_number(self) -> str:
-        """The index of the work-item's group."""
-
-    @abstractmethod
-    def number_in_group(self) -> str:
-        """The index of a work-item in its group, an int."""
-
-    @abstractmethod
     def barrier(self) -> str:
-        """The barrier of a group: its items wait for one another, and see each other's writes."""
+        """The barrier of a group."""
+        return self.words.barrier
 
-    @abstractmethod
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """The register of the item whose index in the warp is this item's index XOR a constant."""
+        """A shuffle in which all items of a warp take part."""
+        kind = register_type(dtype)
+        wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
+        text = self.words.shuffle.format(value=f"({wide}){value}", distance=distance, warp=warp)
+        return text if wide == kind else f"(({kind}){text})"
 
-    def group_count(self) -> str:
-        """The number of launched groups, on devices where they can wait for one another."""
-        raise NotImplementedError
-
-    def fence(self) -> str:
-        """The memory fence: an item's accesses of device memory before and after it are ordered for all items."""
-        raise NotImplementedError
-
-    def watched(self, pointer: str) -> str:
-        """The uint32_t at a pointer read from device memory, including other groups' writes."""
-        raise NotImplementedError
-
-    @abstractmethod
     def program_head(self, text: str) -> str:
         """Declarations that the device's compiler needs before helper functions and kernels."""
+        names = [name for name in self.words.overloaded if f"{name}f(" in text]
+        defined = (f"#define {name}f {self.words.overload.format(name=name)}" for name in names)
+        return "\n".join([self.words.head, *defined])
 
-    @abstractmethod
-    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """Atomic compare-and-swap: returns the old word (uint32_t or uint64_t) and replaces it if it is `before`."""
-
-    @abstractmethod
-    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """The language's atomic function of a pointer and a value; None if it has none."""
+    def _exchanged(self, word: str, place: str, before: str, after: str) -> str:
+        """Atomic compare-and-swap of a uint32_t or uint64_t."""
+        return self.words.exchange[word].format(place=place, before=f"({word}){before}", after=f"({word}){after}")
 
     # ------------------------------------------------------------------ users' kernels
     def calls_by_element(self, source: str) -> bool:
@@ -139,10 +107,9 @@ class DeviceDialect(CDialect):
         self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
     ) -> str:
         """A kernel whose arrays have the names of the parameters."""
-        kinds = [f"{self.global_space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
-        arrays = ", ".join(
-            f"{self.global_space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters
-        )
+        space = self.words.global_space
+        kinds = [f"{space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
+        arrays = ", ".join(f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters)
         pointers = [
             f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()
             for kind, p in zip(kinds, parameters, strict=True)
@@ -204,14 +171,6 @@ class DeviceDialect(CDialect):
         """Blocks that the device claims are supported; the host runs other routines."""
         return None if kernel.meaning is None else ()
 
-    # ------------------------------------------------------------------ positions
-    @contextmanager
-    def positions(self, wide: bool) -> Generator[None]:
-        """Within this context, positions have 64 bits, or 32."""
-        before, self.wide = self.wide, wide
-        yield
-        self.wide = before
-
     @contextmanager
     def sharing_launch(self) -> Generator[None]:
         """Within this context, kernels become parts of one launch: they have whole groups, and no library runs any."""
@@ -221,49 +180,34 @@ class DeviceDialect(CDialect):
         finally:
             self.shared_launch = before
 
-    @property
-    def position_type(self) -> str:
-        """The type of positions and indices."""
-        return "int64_t" if self.wide else "int32_t"
-
-    @property
-    def number_type(self) -> str:
-        """The unsigned type of the numbers that indices are computed from by division, which is cheaper unsigned."""
-        return f"u{self.position_type}"
-
-    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """A for loop over positions of the device's index type."""
-        return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
-
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
         head = counted(loop, register_type(loop.index.dtype), start, stop, step)
-        if not loop.unrolled:
-            return (head,)
-        return (self.unroll, head) if loop.unrolled is True else self.unrolled(loop.unrolled, head)
+        hint = self.words.unroll if loop.unrolled is True else self.words.unroll_by.format(count=loop.unrolled)
+        return (hint, head) if loop.unrolled and hint else (head,)
 
     def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
         """A number of the launch; groups' numbers are cast, as languages differ in their types."""
         if of == "item":
-            return self.number_in_group()
-        return f"({register_type(dtype)}){self.group_number() if of == 'group' else self.group_count()}"
+            return self.words.item
+        return f"({register_type(dtype)}){self.words.group if of == 'group' else self.words.groups}"
 
     def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
         """The first item of each group counts its arrival and watches the count, which may wrap around."""
         return (
             self.barrier(),
-            self.condition(f"{self.number_in_group()} == 0"),
-            f"    {self.fence()}",
+            self.condition(f"{self.words.item} == 0"),
+            f"    {self.words.fence}",
             f"    {self.atomic('add', np.dtype(np.uint32), arrivals, '1u')}",
-            f"    while ((int32_t)({self.watched(arrivals)} - {awaited}) < 0) {{ }}",
-            f"    {self.fence()}",
+            f"    while ((int32_t)({self.words.watched.format(pointer=arrivals)} - {awaited}) < 0) {{ }}",
+            f"    {self.words.fence}",
             self.block_end,
             self.barrier(),
         )
 
     def _pointer(self, dtype: np.dtype) -> str:
         """The type of pointers to elements of the device's memory."""
-        return f"{self.global_space} {memory_type(dtype)} *".strip()
+        return f"{self.words.global_space} {memory_type(dtype)} *".strip()
 
     def view(self, array: Array, source: str, offset: str) -> str:
         """A pointer."""
@@ -276,16 +220,19 @@ class DeviceDialect(CDialect):
         return (f"{{ {self._pointer(dtype)}const held = {left}; {left} = {right}; {right} = held; }}",)
 
     def array(self, array: Array) -> str:
-        """A declaration."""
+        """A declaration; the compiler can store 16 bytes at once if rows consist of them."""
         if array.vector:
             return f"{self.vector(array.dtype, *array.shape)} {array.name};"
         kind = memory_type(array.words or array.dtype)
-        space = f"{self.group_space} " if array.space == "group" else ""
-        return f"{space}{kind} {array.name}{''.join(f'[{extent}]' for extent in array.shape)};"
+        name = array.name + "".join(f"[{extent}]" for extent in array.shape)
+        if array.space == "item":
+            return f"{kind} {name};"
+        aligned = len(array.shape) > 1 and array.shape[-1] * array.dtype.itemsize % 16 == 0
+        return f"{self.words.group_space} {kind} {name}{' __attribute__((aligned(16)))' if aligned else ''};"
 
     def viewed(self, array: Array, name: str) -> str:
         """A cast pointer."""
-        return f"(({f'{self.group_pointer} {memory_type(array.dtype)}'.strip()} *){name})"
+        return f"(({f'{self.words.group_pointer} {memory_type(array.dtype)}'.strip()} *){name})"
 
     def aligned(self, arrays: Sequence[str], nbytes: int) -> str:
         """A test of the last bits."""
@@ -295,68 +242,13 @@ class DeviceDialect(CDialect):
     def vector_read(self, target: Array, array: Array, position: str) -> str:
         """The declaration of a constant vector."""
         kind = self.vector(array.dtype, *target.shape)
-        pointer = f"{self.global_space} const {kind} *".strip()
-        return f"const {kind} {target.name} = *({pointer})({array.name} + {position});"
+        pointer = f"{self.words.global_space} const {kind} *".strip()
+        return f"const {kind} {target.name} = *({pointer})&{array.name}[{position}];"
 
     def vector_write(self, array: Array, position: str, source: Array) -> str:
         """An assignment of a vector."""
-        pointer = f"{self.global_space} {self.vector(array.dtype, *source.shape)} *".strip()
-        return f"*({pointer})({array.name} + {position}) = {source.name};"
-
-    def fixed(self, name: str, expression: str) -> str:
-        """A constant index."""
-        return f"const {self.position_type} {name} = {expression};"
-
-    def number(self, name: str, expression: str) -> str:
-        """A number that indices are computed from by division."""
-        return f"const {self.number_type} {name} = {expression};"
-
-    # ------------------------------------------------------------------ groups
-    def combine_group(
-        self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int, apart: int = 1
-    ) -> tuple[str, ...]:
-        """Statements that reduce a variable over all items that share a row; each of them then has the result.
-
-        `lanes` items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
-        """
-        if not self.shuffles:
-            return self._combine_in_memory(name, reducer, dtype, lanes, apart)
-        near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp * apart))
-        head = f"for (int width = {warp * apart // 2}; width >= {apart}; width /= 2) {{"
-        lines = [head, f"    {self.assign(name, near)}", "}"]
-        if lanes == warp:
-            return tuple(lines)
-        shared, item = f"group_{name}", self.number_in_group()
-        far = self.combine(reducer, dtype, name, f"{shared}[part]")
-        return (
-            *lines,
-            f"if ({item} % {warp} == 0) {shared}[{item} / {warp}] = {name};",
-            self.barrier(),
-            f"{name} = {shared}[0];",
-            f"for (int part = 1; part < {lanes // warp}; ++part) {{ {self.assign(name, far)} }}",
-            self.barrier(),
-        )
-
-    def _combine_in_memory(
-        self, name: str, reducer: str, dtype: np.dtype, lanes: int, apart: int
-    ) -> tuple[str, ...]:
-        shared, item = f"group_{name}", self.number_in_group()
-        pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
-        total = lanes * apart
-        return (
-            f"{shared}[{item}] = {name};",
-            self.barrier(),
-            f"for (int width = {total // 2}; width >= {apart}; width /= 2) {{",
-            f"    if ({item} % {total} < width) {shared}[{item}] = {pair};",
-            f"    {self.barrier()}",
-            "}",
-            f"{name} = {shared}[{item} / {total} * {total}{f' + {item} % {apart}' if apart > 1 else ''}];",
-            self.barrier(),
-        )
-
-    def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
-        """An array in the group's memory, declared at the beginning of the kernel."""
-        return f"{self.group_space} {register_type(dtype)} group_{name}[{items}];"
+        pointer = f"{self.words.global_space} {self.vector(array.dtype, *source.shape)} *".strip()
+        return f"*({pointer})&{array.name}[{position}] = {source.name};"
 
     # ------------------------------------------------------------------ vectors
     def vector(self, dtype: np.dtype, width: int) -> str:
@@ -367,14 +259,10 @@ class DeviceDialect(CDialect):
         return name
 
     # ------------------------------------------------------------------ atomics
-    def has_atomic(self, dtype: np.dtype) -> bool:
-        """Whether the device has atomics for a dtype."""
-        return dtype.itemsize <= 8
-
     def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
         """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
-        name = self.atomic_function(reducer, dtype)
-        if name is None:
+        name, dtypes = self.words.atomics.get(reducer, ("", ()))
+        if dtype.name not in dtypes:
             name = f"atomic_{reducer}_{dtype.name}"
             self._atomics[name] = (reducer, dtype)
         return f"{name}({pointer}, {value});"
@@ -382,6 +270,7 @@ class DeviceDialect(CDialect):
     def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
         """A compare-and-swap loop on the word that contains an element, until no other item wrote in between."""
         kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
+        space = self.words.global_space
         word = _WORDS.get(dtype.itemsize, "uint32_t")
         bits = 8 * dtype.itemsize
         held = memory_type(dtype)
@@ -396,23 +285,23 @@ class DeviceDialect(CDialect):
         new = self._call("encode", [dtype], result) if is_narrow(dtype) else result
         after = self._reinterpreted(dtype, number, f"({held}){new}" if dtype.kind == "b" else new)
         lines = [f"const {word} after = {after};"]
-        locate = [f"{self.global_space} {word} *at = ({self.global_space} {word} *)place;"]
+        locate = [f"{space} {word} *at = ({space} {word} *)place;"]
         if bits < 32:
             ones = (1 << bits) - 1
             locate = [
-                f"{self.global_space} {word} *at = ({self.global_space} {word} *)((size_t)place & ~(size_t)3);",
+                f"{space} {word} *at = ({space} {word} *)((size_t)place & ~(size_t)3);",
                 "const uint32_t shift = 8u * (uint32_t)((size_t)place & 3);",
             ]
             lines = [
                 f"const uint32_t code = (uint32_t)({code}){after};",
                 f"const {word} after = (before & ~({ones}u << shift)) | (code << shift);",
             ]
-        exchange = self.compare_exchange(word, "at", "before", "after")
+        exchange = self._exchanged(word, "at", "before", "after")
         return "\n".join(
             [
-                f"static inline void {name}({self.global_space} {held} *place, {kind} value) {{",
+                f"static inline void {name}({space} {held} *place, {kind} value) {{",
                 *(f"    {line.strip()}" for line in locate),
-                f"    {word} before = {self.compare_exchange(word, 'at', '0', '0')};",
+                f"    {word} before = {self._exchanged(word, 'at', '0', '0')};",
                 "    for (;;) {",
                 *(f"        {line}" for line in lines),
                 f"        const {word} seen = {exchange};",

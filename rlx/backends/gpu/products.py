@@ -13,7 +13,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, code_step, is_wide, position_dtype
+from rlx.backends.gpu.steps import Step, ceiling, code_step, is_wide, parameter_array, position_dtype
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Mapping, Walk
@@ -35,7 +35,7 @@ from rlx.code.tree import (
 from rlx.code.writing import CodeWriter
 from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, RowTiles, Store
-from rlx.ir.types import compute_dtype, element_dtype, is_narrow
+from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
@@ -448,13 +448,8 @@ class _ProductCode:
 
     # ------------------------------------------------------------------ nests
     def parameter(self, name: str, buffer: Buffer, written: bool) -> Array:
-        """An array that the kernel takes; two nests' references to an array share a name."""
-        for known, other in self.parameters.items():
-            if other is buffer:
-                known.written |= written
-                return Array(known.name, element_dtype(buffer.dtype))
-        self.parameters[Parameter(name, buffer.dtype, written)] = buffer
-        return Array(name, element_dtype(buffer.dtype))
+        """An array that the kernel takes."""
+        return parameter_array(self.parameters, name, buffer, written)
 
     def walk(self, name: str, nest: Loops, mapping: Mapping) -> Walk:
         """The walk that makes the code of a nest inside the kernel, for one iteration: its indices are known."""

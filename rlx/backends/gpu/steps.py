@@ -24,7 +24,7 @@ from rlx.ir.types import element_dtype
 
 __all__ = [
     "Step", "arrays_of", "ceiling", "cleared", "code_step", "element_bytes", "is_wide", "loops_step", "moves_apart",
-    "position_dtype", "step_of",
+    "parameter_array", "position_dtype", "step_of",
 ]  # fmt: skip
 
 _NARROW = (1 << 31) - 1
@@ -153,6 +153,16 @@ def code_step(
 def position_dtype(wide: bool) -> np.dtype:
     """The dtype of positions: devices divide and multiply 64-bit numbers slowly."""
     return np.dtype(np.int64 if wide else np.int32)
+
+
+def parameter_array(parameters: dict[Parameter, Buffer], name: str, buffer: Buffer, written: bool) -> Array:
+    """An array that a kernel takes, added to its parameters; references to one array share a name."""
+    for known, other in parameters.items():
+        if other is buffer:
+            known.written |= written
+            return Array(known.name, element_dtype(buffer.dtype))
+    parameters[Parameter(name, buffer.dtype, written)] = buffer
+    return Array(name, element_dtype(buffer.dtype))
 
 
 def loops_step(

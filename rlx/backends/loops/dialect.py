@@ -98,10 +98,6 @@ class Dialect(ABC):
         """The head of a loop that runs while a bool is true."""
         raise NotImplementedError
 
-    def skip(self) -> str:
-        """The statement that continues with the innermost loop's next iteration."""
-        return "continue;"
-
     @abstractmethod
     def backward_loop(self, index: str, size: str) -> str:
         """The head of a loop from size - 1 down to 0."""
@@ -177,10 +173,6 @@ class Dialect(ABC):
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
         """An instruction of the scalar alphabet, of registers of the given dtypes: see ir/scalar.py."""
 
-    @abstractmethod
-    def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """left (reducer) right, both registers of dtype."""
-
     # ------------------------------------------------------------------ work-items
     def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
         """A work-item's place in the launch."""
@@ -198,6 +190,10 @@ class Dialect(ABC):
         """The function in which a warp multiplies fragments: of an item's sums and its words of both matrices."""
         raise NotImplementedError(f"{self.language} has no matrix units")
 
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """A word of two float32 registers that are rounded to a 16-bit dtype."""
+        raise NotImplementedError(f"{self.language} has no matrix units")
+
     def barrier(self) -> str:
         """The barrier of a group: its items wait for one another, and see each other's writes."""
         raise NotImplementedError(f"{self.language} has no barriers")
@@ -209,10 +205,6 @@ class Dialect(ABC):
     def view(self, array: Array, source: str, offset: str) -> str:
         """The declaration of an array that begins at a byte of another one."""
         raise NotImplementedError
-
-    def fence(self) -> str:
-        """The memory fence: an item's accesses of device memory before and after it are ordered for all items."""
-        raise NotImplementedError(f"{self.language} has no fences")
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """The register of the item whose index in the warp is this item's index XOR a constant."""

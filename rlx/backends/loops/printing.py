@@ -26,11 +26,11 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    PackedPair,
     Quotient,
     Register,
     Remainder,
     Shuffle,
-    Skip,
     Statement,
     VectorRead,
     VectorWrite,
@@ -91,8 +91,6 @@ class Printer:
                 return self._condition(statement)
             case Leave():
                 return [dialect.leave()]
-            case Skip():
-                return [dialect.skip()]
             case Allocate(array):
                 return [dialect.array(array)]
             case View(array, source, offset):
@@ -146,6 +144,8 @@ class Printer:
                 return dialect.logical("and", self.expression(left), self.expression(right))
             case Either(_, left, right):
                 return dialect.logical("or", self.expression(left), self.expression(right))
+            case PackedPair(_, of, low, high):
+                return dialect.packed(of, self.expression(low), self.expression(high))
             case Shuffle(dtype, value, distance, warp):
                 return dialect.shuffle(dtype, self.expression(value), self.expression(distance), warp)
             case Aligned(_, arrays, nbytes):

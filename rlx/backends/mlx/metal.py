@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.backends.c.dialect import CDialect
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
 from rlx.backends.loops.walk import kernel_parameters
@@ -25,7 +25,7 @@ from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.views import flat
 from rlx.ir.kernels import Buffer, Loops
 
-__all__ = ["MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
+__all__ = ["METAL_WORDS", "MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
 
 _LIMITS = Limits(held=0)  # rows in registers have not been tried there
 _HEAD = """\
@@ -42,25 +42,30 @@ _HEAD = """\
 _OVERLOADED = """acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh exp exp2 fabs floor fma fmod log log2
     pow rint sin sinh sqrt tan tanh trunc""".split()
 _MISSING = frozenset("erf erfc erf_inv expm1 log1p cbrt nextafter".split())
-_WORDS = """kernel device constant thread threadgroup vertex fragment half bfloat uchar ushort uint ulong uint3 metal
-    access texture sampler precise fast as_type select clamp mix step saturate any all dot cross length normalize
-    distance min max abs clz popcount rotate sign simd grid"""
+
+# rows are combined in memory, and MLX computes scatters: there are no shuffles and atomics
+METAL_WORDS = DeviceWords(
+    head=_HEAD,
+    kernel="kernel void",
+    item="(int)thread_position_in_threadgroup.x",
+    group="threadgroup_position_in_grid.x",
+    barrier="threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);",
+    global_space="device",
+    group_space="threadgroup",
+    group_pointer="threadgroup",
+    overloaded=tuple(_OVERLOADED),
+    overload="metal::{name}",
+)
 
 
 class MetalDialect(DeviceDialect):
     """Metal's language, inside a function whose head MLX writes: each array is a pointer with its name."""
 
     language = "Metal"
-    global_space = "device"
-    group_space = "threadgroup"
-    reserved = CDialect.reserved | frozenset(_WORDS.split())
+    words = METAL_WORDS
 
     def __init__(self) -> None:
         super().__init__(shuffles=False)
-
-    def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """MLX writes the declaration."""
-        return ""
 
     def kernel(
         self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
@@ -68,45 +73,12 @@ class MetalDialect(DeviceDialect):
         """The body alone."""
         return "\n".join(body)
 
-    def group_number(self) -> str:
-        """threadgroup_position_in_grid."""
-        return "threadgroup_position_in_grid.x"
-
-    def number_in_group(self) -> str:
-        """thread_position_in_threadgroup."""
-        return "(int)thread_position_in_threadgroup.x"
-
-    def barrier(self) -> str:
-        """A barrier of both memories."""
-        return "threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);"
-
-    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """Not supported: rows are combined in memory."""
-        raise AssertionError("rlx's Metal kernels do not use shuffles")
-
-    def has_atomic(self, dtype: np.dtype) -> bool:
-        """No atomics are used: MLX computes scatters."""
-        return False
-
-    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """See has_atomic."""
-        raise AssertionError("rlx's Metal kernels have no scatters")
-
-    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """See has_atomic."""
-        return None
-
     def spells(self, kernel: Loops) -> bool:
         """Not in float64, nor the functions that Metal lacks."""
         dtypes = {i.dtype for i in kernel.instructions} | {b.dtype for b in kernel.operands}
         if dtypes & {np.dtype(np.float64), np.dtype(np.complex128)}:
             return False
         return super().spells(kernel) and all(i.op not in _MISSING for i in kernel.instructions)
-
-    def program_head(self, text: str) -> str:
-        """Macros, and functions with the names of C's library."""
-        names = [name for name in _OVERLOADED if f"{name}f(" in text]
-        return "\n".join([_HEAD, *(f"#define {name}f metal::{name}" for name in names)])
 
 
 class MetalKernel(NamedTuple):

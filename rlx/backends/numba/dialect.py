@@ -360,12 +360,6 @@ class PythonDialect(Dialect):
             return _call(self.helper(name), *arguments)
         return _call(_scalar(dtype), _call(self.helper(name), *(_call("np.float64", a) for a in arguments)))
 
-    def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
-        """The reducer as an operation."""
-        if dtype.kind == "b":
-            return f"({left} {_OF_BOOL[reducer]} {right})"
-        return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
-
     # ------------------------------------------------------------------ plans
     def call(self, function: str, arguments: Sequence[str]) -> str:
         """A call."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
-
-from rlx.backends.c.dialect import CDialect
-from rlx.backends.c.types import register_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.opencl.clblast import is_clblast_product
 from rlx.ir.fused_products import FusedProduct
 
-__all__ = ["OpenCLDialect"]
+__all__ = ["OPENCL_WORDS", "OpenCLDialect"]
 
 _HEAD = """\
 #pragma OPENCL FP_CONTRACT OFF
@@ -28,15 +26,33 @@ typedef int int32_t; typedef uint uint32_t; typedef long int64_t; typedef ulong 
 #define INT64_MIN LONG_MIN
 """
 # functions of C's library that have a float variant by name: OpenCL's functions are overloaded
-_OVERLOADED = (
+_OVERLOADED = tuple(
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor"
     " fma fmod log log1p log2 nextafter pow rint sin sinh sqrt tan tanh trunc".split()
 )
-_WORDS = """kernel global local constant private read_only write_only read_write half uchar ushort uint ulong size_t
-    image1d_t image2d_t image3d_t sampler_t event_t pipe vec_type_hint work_group_size_hint barrier select any all dot
-    cross distance length normalize clamp degrees mix radians step smoothstep sign mad rotate upsample abs min max clz
-    popcount shuffle printf add_sat sub_sat hadd rhadd prefetch"""
-_ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and": "atomic_and", "or": "atomic_or"}
+_KERNEL = "__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))"
+OPENCL_WORDS = DeviceWords(
+    head=_HEAD,
+    kernel=f"{_KERNEL} void",
+    item="(int)get_local_id(0)",
+    group="get_group_id(0)",
+    groups="get_num_groups(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",  # specified for the items of one group; beyond that the runtime decides
+    watched="atomic_or((volatile __global uint32_t *)({pointer}), 0u)",  # an atomic that does not change the value
+    shuffle="sub_group_shuffle_xor({value}, (uint){distance})",
+    exchange={
+        "uint32_t": "atomic_cmpxchg((volatile __global uint32_t *){place}, {before}, {after})",
+        "uint64_t": "atom_cmpxchg((volatile __global uint64_t *){place}, {before}, {after})",
+    },
+    atomics={op: (f"atomic_{op}", ("int32", "uint32")) for op in ("add", "min", "max", "and", "or")},
+    global_space="__global",
+    group_pointer="__local",
+    group_space="__local",
+    unroll="__attribute__((opencl_unroll_hint))",
+    unroll_by="",  # with it, compilation took twice the time
+    overloaded=_OVERLOADED,
+)
 
 # dimensions beyond the second, and local memory: a kernel that uses them cannot be called from another kernel
 _LAUNCH_WORDS = re.compile(
@@ -52,19 +68,16 @@ class OpenCLDialect(DeviceDialect):
     computes products.
     """
 
-    reserved = CDialect.reserved | frozenset(_WORDS.split())
-
     device = "opencl"
     language = "OpenCL C"
-    global_space = "__global"
-    group_pointer = "__local"
-    group_space = "__local"
-    unroll = "__attribute__((opencl_unroll_hint))"
+    words = OPENCL_WORDS
     launch_words = _LAUNCH_WORDS
 
     def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True, products: bool = False) -> None:
         super().__init__(shuffles)
-        self.warp = warp
+        if shuffles:
+            kernel = f"{_KERNEL} __attribute__((intel_reqd_sub_group_size({warp}))) void"
+            self.words = replace(OPENCL_WORDS, kernel=kernel)
         self.doubles = doubles
         self.products = products
 
@@ -76,46 +89,6 @@ class OpenCLDialect(DeviceDialect):
         """CLBlast computes the product if `products` is true; it has no epilogues."""
         alone = fused.reader is None and self.products and is_clblast_product(fused.contract)
         return LibraryProduct("CLBlast", fused.contract) if alone else None
-
-    def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """A kernel with a fixed group size."""
-        warps = f" __attribute__((intel_reqd_sub_group_size({self.warp})))" if self.shuffles else ""
-        return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))){warps} void"
-
-    def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
-        """No unroll hint: with it, compilation took twice the time."""
-        return (loop,)
-
-    def group_number(self) -> str:
-        """get_group_id."""
-        return "get_group_id(0)"
-
-    def number_in_group(self) -> str:
-        """get_local_id."""
-        return "(int)get_local_id(0)"
-
-    def barrier(self) -> str:
-        """A barrier of the group's and the device's memory."""
-        return "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
-
-    def group_count(self) -> str:
-        """get_num_groups."""
-        return "get_num_groups(0)"
-
-    def fence(self) -> str:
-        """A fence. Version 1.2 specifies it for the items of one group only; beyond that the runtime decides."""
-        return "mem_fence(CLK_GLOBAL_MEM_FENCE);"
-
-    def watched(self, pointer: str) -> str:
-        """An atomic that does not change the value."""
-        return f"atomic_or((volatile __global uint32_t *)({pointer}), 0u)"
-
-    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """The shuffle of sub-groups."""
-        kind = register_type(dtype)
-        wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
-        text = f"sub_group_shuffle_xor(({wide}){value}, (uint){distance})"
-        return text if wide == kind else f"(({kind}){text})"
 
     def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
         """A kernel that calls the user's: kernels are functions, and pointers convert to void pointers."""
@@ -129,17 +102,3 @@ __kernel __attribute__((reqd_work_group_size({sizes}))) void {name}({parameters}
     {called}({arguments});
 }}
 """
-
-    def program_head(self, text: str) -> str:
-        """Types, and functions with the names of C's library."""
-        names = [name for name in _OVERLOADED if f"{name}f(" in text]
-        return "\n".join([_HEAD, *(f"#define {name}f {name}" for name in names)])
-
-    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
-        """The compare-and-swap of 32 or 64 bits."""
-        name = "atomic_cmpxchg" if word == "uint32_t" else "atom_cmpxchg"
-        return f"{name}((volatile __global {word} *){place}, ({word}){before}, ({word}){after})"
-
-    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
-        """The atomics of 32-bit integers."""
-        return _ATOMICS.get(reducer) if dtype.name in ("int32", "uint32") else None

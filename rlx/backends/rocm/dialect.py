@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.dialect import CUDA_WORDS, CudaDialect
 from rlx.backends.cuda.library import ROUTINES
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import FRAGMENT_WORDS, LANE, NUMBER, Chain, Fragments
@@ -15,7 +16,7 @@ from rlx.code.tree import Number
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective
 
-__all__ = ["HipDialect"]
+__all__ = ["HIP_WORDS", "HipDialect"]
 
 # hiprtc's built-in header, the only one that it includes, has integer types of these names in a namespace only
 _BEGIN = """\
@@ -38,6 +39,13 @@ typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; t
 #endif
 """
 
+HIP_WORDS = replace(
+    CUDA_WORDS,
+    head=_BEGIN,  # types and limits, which hiprtc lacks
+    # on some GPUs, parts of the device have separate caches
+    watched="__hip_atomic_load({pointer}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)",
+    shuffle="__shfl_xor({value}, {distance}, {warp})",
+)
 
 # by dtype: the name of the multiplied type, and the type of sums
 _NAMES = {
@@ -157,6 +165,7 @@ class HipDialect(CudaDialect):
 
     device: ClassVar[str] = "rocm"
     language: ClassVar[str] = "HIP"
+    words = HIP_WORDS
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
     }  # fmt: skip
@@ -192,14 +201,3 @@ class HipDialect(CudaDialect):
     def exchanges(self, kernel: Collective) -> bool:
         """Collectives use the host: RCCL has not been tried."""
         return False
-
-    def _shuffled(self, value: str, distance: str, warp: int) -> str:
-        return f"__shfl_xor({value}, {distance}, {warp})"
-
-    def watched(self, pointer: str) -> str:
-        """An atomic load: on some GPUs, parts of the device have separate caches."""
-        return f"__hip_atomic_load({pointer}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)"
-
-    def program_head(self, text: str) -> str:
-        """Types and limits, which hiprtc lacks."""
-        return _BEGIN
