@@ -17,8 +17,8 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Shuffle", "Skip",
-    "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Return", "Shuffle",
+    "Skip", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
     "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
@@ -332,6 +332,13 @@ class Leave(Statement):
 @dataclass(frozen=True, slots=True)
 class Skip(Statement):
     """Continue with the next iteration of the innermost loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Statement):
+    """End the function with a result."""
+
+    value: Expression
 
 
 @dataclass(frozen=True, slots=True)

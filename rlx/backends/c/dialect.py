@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from rlx.backends.c.prelude import helper_name
-from rlx.backends.c.special import SPECIAL_TEXTS
-from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
+from rlx.code.functions import Function
+from rlx.code.special import FUNCTIONS
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
@@ -37,8 +37,8 @@ _HELPERS = {
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
-# SciPy's functions that libm or special.py provides
-_SPECIAL = frozenset({"lgamma", *SPECIAL_TEXTS} & SPECIAL.keys())
+# SciPy's functions that libm provides, or code
+_SPECIAL = frozenset({"lgamma", *FUNCTIONS} & SPECIAL.keys())
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -101,6 +101,16 @@ class CDialect(Dialect):
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """A static function of pointers; loops run in order."""
         return (f"static void {name}({', '.join(map(_declared, parameters))}) {{",)
+
+    def scalar_function(self, function: Function) -> tuple[str, ...]:
+        """A static function of registers."""
+        parameters = ", ".join(f"{register_type(p.dtype)} {p.name}" for p in function.parameters)
+        name = helper_name(function.name, function.parameters[0].dtype)
+        return (f"static {register_type(function.result)} {name}({parameters}) {{",)
+
+    def give(self, value: str) -> str:
+        """return."""
+        return f"return {bare(value)};"
 
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
         """Expressions that mark unused parameters."""

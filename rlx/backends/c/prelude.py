@@ -14,23 +14,31 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from rlx.backends.c.special import SPECIAL_TEXTS, polynomial
-from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
-from rlx.backends.loops.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.loops.printing import Printer
+from rlx.code.special import FUNCTIONS
+from rlx.code.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
-__all__ = ["helper_name", "helpers_of"]
+__all__ = ["helpers_of"]
+
+
+
+def polynomial(variable: str, coefficients: Iterable[float]) -> str:
+    """A polynomial by Horner's rule, with the constant coefficient first."""
+    *rest, last = coefficients
+    text = literal(_F64, last)
+    for coefficient in reversed(rest):
+        text = f"({text} * {variable} + {literal(_F64, coefficient)})"
+    return text
+
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _DTYPES = {d.name: d for d in supported_dtypes}
 _NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
 _CALL = re.compile(r"\brlx_\w+(?=\()")
-
-
-def helper_name(operation: str, *dtypes: np.dtype) -> str:
-    """The name of the helper for an operation on these dtypes."""
-    return "_".join(["rlx", operation, *(d.name for d in dtypes)])
 
 
 def helpers_of(names: Iterable[str]) -> list[str]:
@@ -68,8 +76,8 @@ def _text(name: str) -> str:
     match = _NAME.fullmatch(name)
     assert match, name
     operation, rest = match.groups()
-    if operation in SPECIAL_TEXTS:
-        return SPECIAL_TEXTS[operation]
+    if operation in FUNCTIONS:
+        return Printer(CDialect()).function(FUNCTIONS[operation])
     dtypes: list[np.dtype] = []
     while rest:
         found = max((d for d in _DTYPES if rest[1:] == d or rest.startswith(f"_{d}_")), key=len)

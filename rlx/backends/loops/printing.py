@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.loops.dialect import Dialect, bare
+from rlx.code.functions import Function
 from rlx.code.tree import (
     Aligned,
     Allocate,
@@ -29,6 +30,7 @@ from rlx.code.tree import (
     Quotient,
     Register,
     Remainder,
+    Return,
     Shuffle,
     Skip,
     Statement,
@@ -54,6 +56,10 @@ class Printer:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+
+    def function(self, function: Function) -> str:
+        """The definition of a function."""
+        return "\n".join(self._nested(self.dialect.scalar_function(function), function.body))
 
     # ------------------------------------------------------------------ statements
     def block(self, block: Block) -> list[str]:
@@ -91,6 +97,8 @@ class Printer:
                 return self._condition(statement)
             case Leave():
                 return [dialect.leave()]
+            case Return(value):
+                return [dialect.give(text(value))]
             case Skip():
                 return [dialect.skip()]
             case Allocate(array):

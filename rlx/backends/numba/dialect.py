@@ -22,6 +22,7 @@ import numpy as np
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.backends.numba.elementary import ELEMENTARY
 from rlx.backends.numba.helpers import HELPER_NAMES
+from rlx.code.functions import Function
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Operand, Sort
@@ -107,6 +108,14 @@ class PythonDialect(Dialect):
         """A function that Numba compiles."""
         mark = "@njit(parallel=True)" if parallel else "@njit"
         return (mark, f"def {name}({', '.join(p.name for p in parameters)}):")
+
+    def scalar_function(self, function: Function) -> tuple[str, ...]:
+        """A function that Numba compiles."""
+        return ("@njit", f"def {function.name}({', '.join(p.name for p in function.parameters)}):")
+
+    def give(self, value: str) -> str:
+        """return."""
+        return _tidy(f"return {value}")
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """A range, on threads if it is parallel."""
