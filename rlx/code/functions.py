@@ -156,6 +156,8 @@ def operation(op: str, attribute: Any = None) -> Callable[..., Scalar]:
 class Function:
     """A function of float64 numbers. Its body is written when it is first needed; in other bodies, it can be called.
 
+    inline: whether compilers of devices should insert it where it is called.
+
     >>> def larger(f, x, y):
     ...     f.give(x, x > y)
     ...     return y
@@ -164,8 +166,9 @@ class Function:
     (['x', 'y'], 2)
     """
 
-    def __init__(self, define: FunctionType) -> None:
+    def __init__(self, define: FunctionType, inline: bool = False) -> None:
         self.name = define.__name__
+        self.inline = inline
         names = define.__code__.co_varnames[1 : define.__code__.co_argcount]
         self.result = _FLOAT64
         self.parameters = tuple(Register(_FLOAT64, name) for name in names)

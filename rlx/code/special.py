@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from types import FunctionType
 
 import numpy as np
 
 from rlx.code.functions import Function, FunctionWriter, Scalar, Variable, operation, where
-from rlx.code.tables import ERF_COMPLEMENT, TEMME
+from rlx.code.tables import ERF_COMPLEMENT, INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR, TEMME
 
 __all__ = ["FUNCTIONS"]
 
@@ -23,8 +24,8 @@ FUNCTIONS: dict[str, Function] = {}
 _PI, _ROOT_PI, _ROOT_TWO_PI, _ROOT_HALF = math.pi, math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(0.5)
 _EULER = 0.5772156649015329
 _INFINITY, _NAN = math.inf, math.nan
-_absolute, _atan2, _copysign, _cos, _cosh, _erfc, _erf_inv, _exp, _expm1, _floor = map(
-    operation, "abs atan2 copysign cos cosh erfc erf_inv exp expm1 floor".split()
+_absolute, _atan2, _copysign, _cos, _cosh, _erf, _erfc, _erf_inv, _exp, _expm1, _floor = map(
+    operation, "abs atan2 copysign cos cosh erf erfc erf_inv exp expm1 floor".split()
 )
 _log, _log1p, _power, _sin, _sinh, _sqrt, _tan, _trunc = map(
     operation, "log log1p pow sin sinh sqrt tan trunc".split()
@@ -32,9 +33,9 @@ _log, _log1p, _power, _sin, _sinh, _sqrt, _tan, _trunc = map(
 _lgamma = operation("special", "lgamma")  # every device and format has it
 
 
-def _function(define: FunctionType) -> Function:
+def _function(define: FunctionType, inline: bool = False) -> Function:
     """Enter a function into the table."""
-    return FUNCTIONS.setdefault(define.__name__, Function(define))
+    return FUNCTIONS.setdefault(define.__name__, Function(define, inline))
 
 
 # ------------------------------------------------------------------ polynomials and coefficients
@@ -645,6 +646,21 @@ def bessel_i1(f: FunctionWriter, x: Scalar) -> Scalar:
 
 
 # ------------------------------------------------------------------ the normal distribution
+@partial(_function, inline=True)
+def inverse_erf(f: FunctionWriter, x: Scalar) -> Scalar:
+    a = f.let("a", _absolute(x))
+    f.give(where(a > 1, _NAN, _copysign(_INFINITY, x)), a >= 1)
+    f.give(x, _any_nan(x))
+    w = f.let("w", -_log((1 - a) * (1 + a)))
+    central, tail = f.lets("central tail", w - 2.5, _sqrt(w) - 4)
+    ratio = where(w < 5, _polynomial(central, INVERSE_ERF_CENTRAL), _polynomial(tail, INVERSE_ERF_FAR))
+    guess = f.let("guess", a * ratio)
+    # one step of Halley's method, which triples the good digits
+    excess = where(guess > 0.5, (1 - a) - _erfc(guess), _erf(guess) - a)
+    change = f.let("change", excess / (_exp(-guess * guess) * (2 / _ROOT_PI)))
+    return _copysign(guess - change / (guess * change + 1), x)
+
+
 @_function
 def erfcx(f: FunctionWriter, x: Scalar) -> Scalar:
     f.give(where(x < -27, _INFINITY, _exp(x * x) * _erfc(x)), x < 0.45)

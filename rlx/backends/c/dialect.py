@@ -33,7 +33,7 @@ _LIBM = {
 }  # fmt: skip
 _HELPERS = {
     "min": "minimum", "max": "maximum", "div": "divide", "rem": "remainder", "abs": "absolute", "sign": "sign",
-    "logistic": "logistic", "erf_inv": "inverse_erf", "shift_left": "shift_left",
+    "logistic": "logistic", "shift_left": "shift_left",
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
@@ -106,7 +106,8 @@ class CDialect(Dialect):
         """A static function of registers."""
         parameters = ", ".join(f"{register_type(p.dtype)} {p.name}" for p in function.parameters)
         name = helper_name(function.name, function.parameters[0].dtype)
-        return (f"static {register_type(function.result)} {name}({parameters}) {{",)
+        how = "static inline" if function.inline else "static"
+        return (f"{how} {register_type(function.result)} {name}({parameters}) {{",)
 
     def give(self, value: str) -> str:
         """return."""
@@ -259,11 +260,12 @@ class CDialect(Dialect):
             return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({bare(arguments[0])}))"
         if op == "is_finite":
             return f"(isfinite({bare(arguments[0])}) != 0)"
-        if op == "special":
-            if instruction.attribute == "gamma":
+        if op in ("special", "erf_inv"):
+            name = instruction.attribute or "inverse_erf"
+            if name == "gamma":
                 text = f"tgamma({bare(arguments[0])})"
             else:
-                text = self._call(instruction.attribute, [np.dtype(np.float64)], *arguments)
+                text = self._call(name, [np.dtype(np.float64)], *arguments)
             return f"(float){text}" if dtype.itemsize == 4 else text
         return self._call(_HELPERS[op], [dtype], *arguments)
 

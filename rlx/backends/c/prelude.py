@@ -6,7 +6,6 @@ helpers that it uses, see `helpers_of`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -18,22 +17,10 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.printing import Printer
 from rlx.code.special import FUNCTIONS
-from rlx.code.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
 __all__ = ["helpers_of"]
-
-
-
-def polynomial(variable: str, coefficients: Iterable[float]) -> str:
-    """A polynomial by Horner's rule, with the constant coefficient first."""
-    *rest, last = coefficients
-    text = literal(_F64, last)
-    for coefficient in reversed(rest):
-        text = f"({text} * {variable} + {literal(_F64, coefficient)})"
-    return text
-
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _DTYPES = {d.name: d for d in supported_dtypes}
@@ -194,24 +181,6 @@ def _extremum(name: str, symbol: str) -> Callable[[np.dtype], str]:
         return _same(name, 2, f"return x {symbol} y{nan} ? x : y;")(dtype)
 
     return text
-
-
-def _inverse_erf(dtype: np.dtype) -> str:
-    if dtype == _F32:
-        return _same("inverse_erf", 1, f"return (float){helper_name('inverse_erf', _F64)}(x);")(dtype)
-    return _same(
-        "inverse_erf", 1,
-        "const double a = fabs(x);",
-        "if (a >= 1) return a > 1 ? (double)NAN : copysign((double)INFINITY, x);",
-        "if (x != x) return x;",
-        "const double w = -log((1 - a) * (1 + a)), near = w - 2.5, far = sqrt(w) - 4;",
-        f"const double guess = a * (w < 5 ? {polynomial('near', INVERSE_ERF_CENTRAL)}",
-        f"    : {polynomial('far', INVERSE_ERF_FAR)});",
-        "/* one step of Halley's method, which triples the good digits */",
-        "const double excess = guess > 0.5 ? (1 - a) - erfc(guess) : erf(guess) - a;",
-        f"const double step = excess / (exp(-guess * guess) * {literal(_F64, 2 / math.sqrt(math.pi))});",
-        "return copysign(guess - step / (guess * step + 1), x);",
-    )(dtype)  # fmt: skip
 
 
 # ------------------------------------------------------------------ bits and narrow numbers
@@ -463,7 +432,6 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "logistic": _same(
         "logistic", 1, "const T small = expF(-fabsF(x));", "return (x >= 0 ? N(1) : small) / (N(1) + small);"
     ),
-    "inverse_erf": _inverse_erf,
     "bits": _reinterpret,
     "decode": _decode,
     "encode": _encode,
