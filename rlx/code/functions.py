@@ -154,25 +154,38 @@ def operation(op: str, attribute: Any = None) -> Callable[..., Scalar]:
 
 
 class Function:
-    """A function of float64 numbers. Its body is written when it is first needed; in other bodies, it can be called.
+    """A function of numbers. Its body is written when it is first needed; other bodies can call it if it has float64.
 
     inline: whether compilers of devices should insert it where it is called.
 
     >>> def larger(f, x, y):
     ...     f.give(x, x > y)
     ...     return y
-    >>> function = Function(larger)
+    >>> function = Function.written(larger)
     >>> [register.name for register in function.parameters], len(function.body)
     (['x', 'y'], 2)
     """
 
-    def __init__(self, define: FunctionType, inline: bool = False) -> None:
-        self.name = define.__name__
+    def __init__(
+        self, name: str, parameters: tuple[Register, ...], write: Callable[[], Block], inline: bool = False
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
         self.inline = inline
+        self._write = write
+
+    @staticmethod
+    def written(define: FunctionType, inline: bool = False) -> Function:
+        """A function of float64 numbers that Python code writes: its first parameter is a `FunctionWriter`."""
         names = define.__code__.co_varnames[1 : define.__code__.co_argcount]
-        self.result = _FLOAT64
-        self.parameters = tuple(Register(_FLOAT64, name) for name in names)
-        self._define = define
+        parameters = tuple(Register(_FLOAT64, name) for name in names)
+
+        def write() -> Block:
+            writer = FunctionWriter(parameters)
+            writer.give(define(writer, *(Variable(register, writer.code) for register in parameters)))
+            return writer.code.block
+
+        return Function(define.__name__, parameters, write, inline)
 
     def __call__(self, *arguments: Scalar | float) -> Scalar:
         """A call, as an expression."""
@@ -182,9 +195,14 @@ class Function:
     @cached_property
     def body(self) -> Block:
         """The statements; the last one returns."""
-        writer = FunctionWriter(self.parameters)
-        writer.give(self._define(writer, *(Variable(register, writer.code) for register in self.parameters)))
-        return writer.code.block
+        return self._write()
+
+    @property
+    def result(self) -> np.dtype:
+        """The result's dtype."""
+        last = self.body[-1]
+        assert isinstance(last, Return)
+        return last.value.dtype
 
 
 class FunctionWriter:

@@ -92,7 +92,7 @@ def run_function(function: Function, *arguments: np.ndarray) -> np.ndarray:
         launch.run(function.body, np.ones(launch.lanes.shape, bool))
     if not launch.returned.all():
         raise CodeFault(f"{function.name} ends without a result")
-    return launch.result.astype(function.result)
+    return launch.result
 
 
 @dataclass

@@ -35,7 +35,7 @@ _lgamma = operation("special", "lgamma")  # every device and format has it
 
 def _function(define: FunctionType, inline: bool = False) -> Function:
     """Enter a function into the table."""
-    return FUNCTIONS.setdefault(define.__name__, Function(define, inline))
+    return FUNCTIONS.setdefault(define.__name__, Function.written(define, inline))
 
 
 # ------------------------------------------------------------------ polynomials and coefficients

@@ -49,7 +49,7 @@ def test_statements() -> None:
             steps += 1
         return steps
 
-    function = Function(collatz)
+    function = Function.written(collatz)
     check_function(function)
     found = run_function(function, np.array([1.0, 6.0, 7.0, 27.0, 0.0, np.nan]))
     np.testing.assert_array_equal(found, [0, 8, 16, 111, -1, -1])
@@ -60,7 +60,7 @@ def test_a_function_without_a_result() -> None:
         f.give(x, x > 0)
         return x
 
-    function = Function(positive)
+    function = Function.written(positive)
     function.body = function.body[:1]
     assert run_function(function, np.array([2.0])) == 2
     with pytest.raises(CodeFault, match="positive ends without a result"):
@@ -71,7 +71,7 @@ def test_a_name_is_declared_once() -> None:
     def twice(f: FunctionWriter, x: Variable) -> Scalar:
         return f.let("y", x) + f.let("y", 2 * x) + f.let("x", x)
 
-    function = Function(twice)
+    function = Function.written(twice)
     check_function(function)
     assert run_function(function, np.array([2.0])) == 8
     function.body = function.body[:1] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -23,6 +24,7 @@ _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
+_COUNT = re.compile(r"(?:U?INT64_C\()?(\d+)[u)]?")  # a literal
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
 _LIBM = {
     "floor": "floor", "ceil": "ceil", "round_even": "rint", "trunc": "trunc", "sqrt": "sqrt", "cbrt": "cbrt",
@@ -102,10 +104,9 @@ class CDialect(Dialect):
         """A static function of pointers; loops run in order."""
         return (f"static void {name}({', '.join(map(_declared, parameters))}) {{",)
 
-    def scalar_function(self, function: Function) -> tuple[str, ...]:
+    def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
         """A static function of registers."""
         parameters = ", ".join(f"{register_type(p.dtype)} {p.name}" for p in function.parameters)
-        name = helper_name(function.name, function.parameters[0].dtype)
         how = "static inline" if function.inline else "static"
         return (f"{how} {register_type(function.result)} {name}({parameters}) {{",)
 
@@ -286,6 +287,11 @@ class CDialect(Dialect):
             return f"({kind})~{arguments[0]}"
         if op == "abs" and dtype_kind(dtype) == "u":
             return arguments[0]
+        count = _COUNT.fullmatch(arguments[-1])
+        if op in ("shift_left", "shift_right_logical") and count and int(count[1]) < 8 * dtype.itemsize:
+            bits, symbol = (wide, "<<") if op == "shift_left" else (f"uint{8 * dtype.itemsize}_t", ">>")
+            text = f"({arguments[0] if kind == bits else f'({bits}){arguments[0]}'} {symbol} {count[1]})"
+            return text if plain else f"({kind}){text}"
         return self._call(_HELPERS[op], [compute_dtype(dtype)], *arguments)
 
     def _cast(self, value: str, source: np.dtype, target: np.dtype) -> str:

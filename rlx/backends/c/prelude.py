@@ -16,13 +16,13 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.printing import Printer
+from rlx.backends.loops.straight_line import straight_line
 from rlx.code.special import FUNCTIONS
-from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
 __all__ = ["helpers_of"]
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _DTYPES = {d.name: d for d in supported_dtypes}
 _NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
 _CALL = re.compile(r"\brlx_\w+(?=\()")
@@ -64,7 +64,7 @@ def _text(name: str) -> str:
     assert match, name
     operation, rest = match.groups()
     if operation in FUNCTIONS:
-        return Printer(CDialect()).function(FUNCTIONS[operation])
+        return Printer(CDialect()).function(FUNCTIONS[operation], name)
     dtypes: list[np.dtype] = []
     while rest:
         found = max((d for d in _DTYPES if rest[1:] == d or rest.startswith(f"_{d}_")), key=len)
@@ -192,9 +192,6 @@ def _reinterpret(source: np.dtype, target: np.dtype) -> str:
     )  # fmt: skip
 
 
-_TO_BITS, _FROM_BITS = helper_name("bits", _F32, np.dtype(np.uint32)), helper_name("bits", np.dtype(np.uint32), _F32)
-
-
 def _decode(dtype: np.dtype) -> str:
     name, code = helper_name("decode", dtype), memory_type(dtype)
     if dtype in INTEGER_FORMATS:
@@ -202,29 +199,7 @@ def _decode(dtype: np.dtype) -> str:
         mask, sign = (1 << form.bits) - 1, 1 << (form.bits - 1)
         value = f"((x & {mask}) ^ {sign}) - {sign}" if form.signed else f"x & {mask}"
         return _function(name, register_type(dtype), f"{code} x", f"return ({register_type(dtype)})({value});")
-    return _function(name, "float", f"{code} x", *_decoded(FLOAT_FORMATS[dtype], dtype))
-
-
-def _decoded(form: FloatFormat, dtype: np.dtype) -> list[str]:
-    if dtype.name == "bfloat16":
-        return [f"return {_FROM_BITS}((uint32_t)x << 16);"]
-    if not form.zero:  # powers of two with float32's exponents: only the first and the last code differ
-        return [f"return x == {form.nan} ? NAN : {_FROM_BITS}(x == 0 ? 1u << 22 : (uint32_t)x << 23);"]
-    lines = [
-        f"const uint32_t magnitude = x & {(1 << form.magnitude_bits) - 1}u;",
-        f"const uint32_t sign = (uint32_t)(x & {form.sign}u) << {31 - form.magnitude_bits};",
-        "/* subnormal codes become normal numbers by one exact multiplication */",
-        f"const float number = {_FROM_BITS}(magnitude << {23 - form.mantissa})"
-        f" * {literal(_F32, 2.0 ** (127 - form.bias))};",
-    ]
-    if form.special == "minus zero":
-        lines.append(f"if (x == {form.nan}) return NAN;")
-    elif form.special == "IEEE":
-        lines.append(f"if (magnitude > {form.overflow}u) return NAN;")
-        lines.append(f"if (magnitude == {form.overflow}u) return sign ? -INFINITY : INFINITY;")
-    elif form.special == "NaN":
-        lines.append(f"if (magnitude == {form.nan}u) return NAN;")
-    return [*lines, f"return {_FROM_BITS}({_TO_BITS}(number) | sign);"]
+    return _conversion(name)
 
 
 def _encode(dtype: np.dtype) -> str:
@@ -232,56 +207,11 @@ def _encode(dtype: np.dtype) -> str:
     if dtype in INTEGER_FORMATS:
         mask = (1 << INTEGER_FORMATS[dtype].bits) - 1
         return _function(name, code, f"{register_type(dtype)} x", f"return ({code})(x & {mask});")
-    lines = _encoded(FLOAT_FORMATS[dtype], dtype, code)
-    return _function(name, code, "float x", f"const uint32_t bits = {_TO_BITS}(x);", *lines)
+    return _conversion(name)
 
 
-def _encoded(form: FloatFormat, dtype: np.dtype, code: str) -> list[str]:
-    if dtype.name == "bfloat16":
-        return [
-            "if (x != x) return (uint16_t)(bits >> 16 | 0x40);",
-            "return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);",
-        ]
-    if not form.zero:  # round to the nearest power of two: ties up, and always up from the least one
-        return [
-            f"if (!(x > 0 && x < INFINITY)) return {form.nan};",
-            "return (uint8_t)(bits <= 1u << 22 ? 0 : (bits + (1u << 22)) >> 23);",
-        ]
-    drop = 23 - form.mantissa
-    anchor = literal(_F32, 2.0 ** (24 - form.mantissa - form.bias))
-    signed = "result | sign"
-    if form.special == "minus zero":
-        signed = f"result == 0 ? 0 : result == {form.overflow}u ? {form.nan}u : result | sign"
-    overflow = f"magnitude > 0x7F7FFFFFu || result > {form.overflow}u"
-    nan = f"{form.nan}u" if form.special in ("minus zero", "none") else f"{form.nan}u | sign"
-    return [
-        "const uint32_t magnitude = bits & 0x7FFFFFFFu;",
-        f"const uint32_t sign = bits >> {31 - form.magnitude_bits} & {form.sign}u;",
-        f"if (x != x) return ({code})({nan});",
-        "uint32_t result;",
-        f"if (magnitude < {(128 - form.bias) << 23}u) {{",
-        "    /* adding a number whose unit is the least code rounds to one */",
-        f"    const float sum = {_FROM_BITS}(magnitude) + {anchor};",
-        f"    result = {_TO_BITS}(sum) - {_TO_BITS}({anchor});",
-        "} else {",
-        f"    const uint32_t tie = {(1 << (drop - 1)) - 1}u + (magnitude >> {drop} & 1);",
-        f"    result = (magnitude - {(127 - form.bias) << 23}u + tie) >> {drop};",
-        "}",
-        f"if ({overflow}) result = {form.overflow}u;",
-        f"return ({code})({signed});",
-    ]
-
-
-def _round_to_odd(dtype: np.dtype) -> str:
-    """Convert a double to the float with the same rounding to float16 (Boldo and Melquiond, 2008)."""
-    return _function(
-        helper_name("round_to_odd", dtype), "float", "double x",
-        "/* of the two floats next to x, the one with its last bit set: it rounds to fewer bits as x does */",
-        "const float nearest = (float)x;",
-        "if ((double)nearest == x || x != x) return nearest;",
-        f"const uint32_t bits = {_TO_BITS}(nearest);",
-        f"return {_FROM_BITS}((fabs((double)nearest) > fabs(x) ? bits - 1 : bits) | 1u);",
-    )  # fmt: skip
+def _conversion(name: str) -> str:
+    return Printer(CDialect()).function(straight_line(name.removeprefix("rlx_")), name)
 
 
 def _cast(source: np.dtype, target: np.dtype) -> str:
@@ -435,7 +365,7 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "bits": _reinterpret,
     "decode": _decode,
     "encode": _encode,
-    "round_to_odd": _round_to_odd,
+    "round_to_odd": lambda dtype: _conversion(helper_name("round_to_odd", dtype)),
     "cast": _cast,
     # the bits of a float rounded to a mantissa of ten bits, ties to even
     "round_to_tf32": _same(

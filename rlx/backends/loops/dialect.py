@@ -84,7 +84,7 @@ class Dialect(ABC):
         """The head of a function of arrays that returns nothing; `parallel`: one of its loops runs on threads."""
 
     @abstractmethod
-    def scalar_function(self, function: Function) -> tuple[str, ...]:
+    def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
         """The head of a function of numbers that returns a number."""
 
     @abstractmethod

@@ -57,9 +57,9 @@ class Printer:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
 
-    def function(self, function: Function) -> str:
+    def function(self, function: Function, name: str) -> str:
         """The definition of a function."""
-        return "\n".join(self._nested(self.dialect.scalar_function(function), function.body))
+        return "\n".join(self._nested(self.dialect.scalar_function(function, name), function.body))
 
     # ------------------------------------------------------------------ statements
     def block(self, block: Block) -> list[str]:

@@ -63,7 +63,7 @@ def _functions(helpers: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             others[name] = None
         elif name not in written:
             dialect = PythonDialect(standalone=True)
-            written[name] = Printer(dialect).function(FUNCTIONS[name])
+            written[name] = Printer(dialect).function(FUNCTIONS[name], name)
             waiting += dialect.helpers
     return written, list(others)
 
