@@ -94,7 +94,7 @@ LAYERS: dict[str, set[str]] = {
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
-    "standalone": ARRAYS | {"ops", "backends", "passes", "call"},
+    "standalone": ARRAYS | {"ops", "code", "backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlx.code.faults import CodeFault
+from rlx.code.functions import Function
 from rlx.code.tree import (
     Allocate,
     Apply,
@@ -41,7 +42,7 @@ from rlx.code.tree import (
 from rlx.ir.scalar import ALPHABET
 from rlx.ir.types import dtype_kind
 
-__all__ = ["check_code", "group_bytes"]
+__all__ = ["check_code", "check_function", "group_bytes"]
 
 _LAUNCH, _GROUP, _ITEM = range(3)  # where values are the same
 
@@ -74,6 +75,14 @@ def check_code(block: Block, most_group_bytes: int | None = None) -> None:
     if most_group_bytes is not None and used > most_group_bytes:
         raise CodeFault(f"a group needs {used} bytes of shared memory; the device has {most_group_bytes}")
     _block(block, _Scope({}, {}, {}))
+
+
+def check_function(function: Function) -> None:
+    """Raise CodeFault if a function is not well formed: see `check_code`. Its parameters may change."""
+    scope = _Scope({}, {}, {})
+    for register in function.parameters:
+        scope.declare(register, True)
+    _block(function.body, scope)
 
 
 @dataclass

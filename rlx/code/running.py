@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlx.code.faults import CodeFault
+from rlx.code.functions import Function
 from rlx.code.scalars import apply, cast, reducer_function
+from rlx.code.special import FUNCTIONS
 from rlx.code.tree import (
     Aligned,
     Allocate,
@@ -42,6 +44,7 @@ from rlx.code.tree import (
     Quotient,
     Register,
     Remainder,
+    Return,
     Shuffle,
     Statement,
     VectorRead,
@@ -53,7 +56,7 @@ from rlx.code.tree import index as index_of
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import compute_dtype
 
-__all__ = ["run_code"]
+__all__ = ["run_code", "run_function"]
 
 _Places = tuple[np.ndarray, np.ndarray]  # owners, positions
 _NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several items of group g are _OF_GROUP - g
@@ -79,6 +82,17 @@ def run_code(
     """
     with np.errstate(all="ignore"):
         _Launch(memory, groups, items, vector).run(code, np.ones(groups * items, bool))
+
+
+def run_function(function: Function, *arguments: np.ndarray) -> np.ndarray:
+    """A function of arrays with one dimension, element by element."""
+    launch = _Launch({}, 1, arguments[0].size, 0)
+    launch.registers = {p.name: a for p, a in zip(function.parameters, arguments, strict=True)}
+    with np.errstate(all="ignore"):
+        launch.run(function.body, np.ones(launch.lanes.shape, bool))
+    if not launch.returned.all():
+        raise CodeFault(f"{function.name} ends without a result")
+    return launch.result
 
 
 @dataclass
@@ -146,15 +160,17 @@ class _Launch:
             name: _Memory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
             for name, values in memory.items()
         }
+        self.returned = np.zeros(self.lanes.shape, bool)
+        self.result = np.zeros(self.lanes.shape)
         self.leaving: list[np.ndarray] = []  # by open loop: the items that have left it
 
     # ------------------------------------------------------------------ statements
     def run(self, block: Block, mask: np.ndarray) -> None:
         """Run statements for the items in `mask`."""
         for statement in block:
-            active = mask
+            active = mask & ~self.returned
             if self.leaving:
-                active = mask & ~self.leaving[-1]
+                active &= ~self.leaving[-1]
             if active.any():
                 self.statement(statement, active)
 
@@ -177,6 +193,10 @@ class _Launch:
                 self._if_any(otherwise, mask & ~holds)
             case Leave():
                 self.leaving[-1] |= mask
+            case Return(value):
+                self.result = np.where(mask, self.value(value, mask), self.result)
+                for items in (self.returned, *self.leaving):
+                    items |= mask
             case Allocate(array):
                 self._allocate(array)
             case View():
@@ -306,6 +326,11 @@ class _Launch:
                 expression.dtype, copy=False
             )
         arguments = [np.asarray(self.value(argument, mask)) for argument in expression.arguments]
+        if expression.op == "special" and expression.attribute in FUNCTIONS:
+            given = (np.broadcast_to(argument, mask.shape)[mask].astype(np.float64) for argument in arguments)
+            found = np.zeros(mask.shape, expression.dtype)
+            found[mask] = run_function(FUNCTIONS[expression.attribute], *given)
+            return found
         instruction = Instruction(expression.op, (), expression.dtype, expression.attribute)
         return np.asarray(apply(instruction, arguments))
 

@@ -18,7 +18,7 @@ __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
     "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Quotient", "Register", "Remainder",
-    "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
+    "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
     "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
@@ -336,6 +336,14 @@ class FreeLoop(Statement):
 @dataclass(frozen=True, slots=True)
 class Leave(Statement):
     """End the innermost loop."""
+
+
+@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
+class Return(Statement):
+    """End the function with a result."""
+
+    value: Expression
 
 
 @dataclass(frozen=True, slots=True)

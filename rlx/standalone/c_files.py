@@ -40,7 +40,7 @@ def export_c(
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
     Raises: UnsupportedError, by name, for operations that only the host can run (general eigenvalues, Schur forms,
-      callbacks, most special functions).
+      callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz).
 
     >>> import rlx, rlx.numpy as jnp
     >>> def loss(w, x):

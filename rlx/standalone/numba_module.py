@@ -36,7 +36,7 @@ def export_numba(
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
     Raises: UnsupportedError, by name, for operations that only the host or SciPy can run (general eigenvalues, Schur
-      forms, callbacks, most special functions), and for dtypes that Numba's arrays do not support.
+      forms, callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz), and for dtypes that Numba's arrays lack.
 
     >>> import numpy as np, rlx, rlx.numpy as jnp
     >>> def loss(w, x):

@@ -1,4 +1,4 @@
-"""Special functions as programs: their C sources, interpreted for all elements of arrays at once.
+"""Special functions as programs: their code, run for all elements of arrays at once.
 
 When elements diverge, at a branch or at the end of a loop, a mask selects the active elements; the others keep their
 values. A loop continues while any element is active in it.
@@ -6,7 +6,6 @@ values. A loop continues while any element is active in it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
@@ -14,7 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.c.special import SPECIAL_TEXTS
+from rlx.code.functions import Function
+from rlx.code.scalars import apply
+from rlx.code.special import FUNCTIONS
+from rlx.code.tree import (
+    Apply,
+    Assign,
+    Block,
+    Both,
+    Declare,
+    Either,
+    Expression,
+    ForLoop,
+    FreeLoop,
+    If,
+    Leave,
+    Number,
+    Register,
+    Return,
+    statements_in,
+)
+from rlx.ir.kernels import Instruction
 from rlx.ir.program import Program
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import TensorType
@@ -36,43 +55,23 @@ from rlx.ops.rounding import floor, trunc
 from rlx.ops.special import erf_inv, erfc, lgamma
 from rlx.ops.transcendental import atan2, cos, cosh, exp, expm1, log, log1p, sin, sinh, sqrt, tan
 from rlx.ops.while_loop import loop_while
-from rlx.standalone.c_statements import (
-    Assign,
-    Break,
-    CFunction,
-    Expression,
-    For,
-    If,
-    Return,
-    Statement,
-    assigned,
-    read_function,
-    returns,
-)
 from rlx.trace.primitive import type_of
 from rlx.trace.tracing import trace_program
 
 __all__ = ["has_special_program", "special_program"]
 
 _FLOAT64 = np.dtype(np.float64)
-_NUMBERS = {"INFINITY": np.inf, "NAN": np.nan}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "fabs": absolute, "pow": power, "copysign": copysign, "floor": floor, "exp": exp, "expm1": expm1, "log": log,
-    "log1p": log1p, "sin": sin, "cos": cos, "tan": tan, "sqrt": sqrt, "sinh": sinh,
-    "cosh": cosh, "atan2": atan2, "erfc": erfc, "lgamma": lgamma,
-    "rlx_inverse_erf_float64": erf_inv,
-}  # fmt: skip
-# the implementation of each symbol for known numbers, and for arrays
-_BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "+": (operator.add, add), "-": (operator.sub, subtract), "*": (operator.mul, multiply),
-    "/": (np.divide, divide), "==": (operator.eq, equal), "!=": (operator.ne, not_equal), "<": (operator.lt, less),
-    "<=": (operator.le, less_equal), ">": (operator.gt, greater), ">=": (operator.ge, greater_equal),
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "abs": absolute, "add": add, "atan2": atan2, "copysign": copysign, "cos": cos, "cosh": cosh, "div": divide,
+    "eq": equal, "erf_inv": erf_inv, "erfc": erfc, "exp": exp, "expm1": expm1, "floor": floor, "ge": greater_equal,
+    "gt": greater, "le": less_equal, "log": log, "log1p": log1p, "lt": less, "mul": multiply, "ne": not_equal,
+    "neg": negative, "pow": power, "sin": sin, "sinh": sinh, "sqrt": sqrt, "sub": subtract, "tan": tan, "trunc": trunc,
 }  # fmt: skip
 
 
 def has_special_program(name: str) -> bool:
-    """Whether a function of `ir.scalar.SPECIAL` has a C source to convert to a program."""
-    return name in SPECIAL and name in SPECIAL_TEXTS
+    """Whether a function of `ir.scalar.SPECIAL` has code to convert to a program."""
+    return name in SPECIAL and name in FUNCTIONS
 
 
 @lru_cache(maxsize=256)
@@ -80,15 +79,10 @@ def special_program(name: str, shape: tuple[int, ...]) -> Program:
     """A function of `ir.scalar.SPECIAL` as a program of float64 arrays of one shape."""
 
     def run(*xs: Any) -> list[Any]:
-        return [broadcast_to(_array(_Call(_function(name), xs, True, shape).value()), shape)]
+        return [broadcast_to(_array(_Call(FUNCTIONS[name], xs, True, shape).value()), shape)]
 
     program, _ = trace_program(run, [TensorType(shape, _FLOAT64)] * SPECIAL[name].arity, name=name)
     return program
-
-
-@lru_cache(maxsize=256)
-def _function(name: str) -> CFunction:
-    return read_function(SPECIAL_TEXTS[name])
 
 
 # ------------------------------------------------------------------ masks: True, False or an array
@@ -135,12 +129,13 @@ class _Call:
     born: the elements active when a variable was declared; the others never read it.
     """
 
-    def __init__(self, function: CFunction, arguments: Sequence[Any], live: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, function: Function, arguments: Sequence[Any], live: Any, shape: tuple[int, ...]) -> None:
+        names = [register.name for register in function.parameters]
         self.function = function
         self.shape = shape
         self.live = live
-        self.values = dict(zip(function.parameters, arguments, strict=True))
-        self.born = dict.fromkeys(function.parameters, live)
+        self.values = dict(zip(names, arguments, strict=True))
+        self.born = dict.fromkeys(names, live)
         self.result: Any = None
         self.returned: Any = False
 
@@ -150,47 +145,54 @@ class _Call:
         return self.result
 
     # ------------------------------------------------------------------ statements
-    def follow(self, statements: Sequence[Statement]) -> None:
+    def follow(self, block: Block) -> None:
         """Execute statements for the active elements."""
-        for statement in statements:
+        for statement in block:
             if self.live is False:
                 return
             match statement:
-                case Assign(name, expression, declares):
-                    self.assign(name, self.evaluate(expression), declares)
+                case Declare(register, expression):
+                    self.born[register.name] = self.live
+                    self.values[register.name] = self.evaluate(expression)
+                case Assign(register, expression):
+                    self.assign(register.name, self.evaluate(expression))
                 case If():
                     self.branch(statement)
-                case For():
-                    self.loop(statement)
+                case ForLoop():
+                    self.loop(statement.body, Apply(np.dtype(bool), "lt", (statement.index, statement.stop)), statement)
+                case FreeLoop(body, Expression() as condition):
+                    self.loop(body, condition)
                 case Return(expression):
                     value = self.evaluate(expression)
                     self.result = value if self.result is None else _where(self.live, value, self.result)
                     self.returned = _either(self.returned, self.live)
                     self.live = False
-                case Break():
+                case Leave():
                     self.live = False
+                case _:
+                    raise AssertionError(f"{type(statement).__name__} has no program")
 
-    def assign(self, name: str, value: Any, declares: bool) -> None:
-        if declares:
-            self.born[name] = self.live
+    def assign(self, name: str, value: Any) -> None:
         self.values[name] = value if self.born[name] is self.live else _where(self.live, value, self.values[name])
 
     def branch(self, statement: If) -> None:
-        test, before = self.truth(statement.condition), self.live
+        test, before = self.evaluate(statement.condition), self.live
         self.live = first = _both(before, test)
-        self.follow(statement.then)
+        self.follow(statement.body)
         after, self.live = self.live, _both(before, _opposite(test))
         second = self.live
         self.follow(statement.otherwise)
         self.live = before if after is first and self.live is second else _either(after, self.live)
 
-    def loop(self, statement: For) -> None:
-        """A while loop over the variables assigned in it; its counters are the same for all elements."""
-        self.follow(statement.start)
-        before = self.live
-        counters = [s.name for s in statement.start if isinstance(s, Assign)]
-        changed = [n for n in assigned((statement,)) if n in self.values]
-        returning = returns(statement.body)
+    def loop(self, block: Block, condition: Expression, counted: ForLoop | None = None) -> None:
+        """A while loop over the variables assigned in it; its counter is the same for all elements."""
+        before, counters = self.live, [counted.index.name] if counted else []
+        if counted:
+            self.values[counted.index.name] = self.evaluate(counted.start)
+        inside = list(statements_in(block))
+        assigned = dict.fromkeys(s.register.name for s in inside if isinstance(s, Assign))
+        changed = [n for n in assigned if n in self.values]
+        returning = any(isinstance(s, Return) for s in inside)
 
         def carried(call: _Call) -> list[Any]:
             last = [call.result, call.returned] if returning else []
@@ -203,24 +205,20 @@ class _Call:
                 call.result, call.returned = values[len(changed) : len(changed) + 2]
             own = values[len(values) - len(counters) :]
             call.values = self.values | dict(zip(changed, values, strict=False)) | dict(zip(counters, own, strict=True))
-            call.born = self.born | dict.fromkeys(counters, running)
+            call.born = dict(self.born)
             call.live = running
             return call
 
         def body(*state: Any) -> list[Any]:
             call = resumed(*state)
-            call.follow(statement.body)
-            live, call.live = call.live, state[0]  # the counters of finished elements do not matter
-            for change in statement.step:
-                assert isinstance(change, Assign)
-                if change.name not in counters:
-                    call.live = live
-                call.follow([change])
-            call.live = _both(live, call.truth(statement.condition))
+            call.follow(block)
+            for name in counters:
+                call.values[name] = add(call.values[name], np.float64(1))
+            call.live = _both(call.live, call.evaluate(condition))
             return carried(call)
 
         first = copy(self)
-        first.live = _both(before, self.truth(statement.condition))
+        first.live = _both(before, self.evaluate(condition))
         if returning and self.result is None:
             first.result = np.nan
         found = resumed(*loop_while(lambda running, *_: _any(running), body, carried(first)))
@@ -231,47 +229,35 @@ class _Call:
             self.live = _both(before, _opposite(found.returned))
 
     # ------------------------------------------------------------------ expressions
-    def truth(self, expression: Expression) -> Any:
-        """The mask of elements for which an expression is true."""
-        found = self.evaluate(expression)
-        if _is_known(found):
-            return bool(found)
-        return found if type_of(found).dtype == bool else not_equal(found, np.float64(0))
-
     def evaluate(self, expression: Expression) -> Any:
         """Evaluate an expression for the active elements: a number, or an array."""
-        parts = expression.parts
-        match expression.operation:
-            case "number":
-                text = expression.name
-                return np.float64(float.fromhex(text) if text.startswith("0x") else float(text))
-            case "name":
-                name = expression.name
-                return np.float64(_NUMBERS[name]) if name in _NUMBERS else self.values[name]
-            case "call":
-                return self.called(expression.name, [self.evaluate(p) for p in parts])
-            case "?":
-                return self.chosen(*parts)
-            case "&&":
-                return _both(self.truth(parts[0]), self.truth(parts[1]))
-            case "||":
-                return _either(self.truth(parts[0]), self.truth(parts[1]))
-            case "!":
-                return _opposite(self.truth(parts[0]))
-            case "trunc":
-                return trunc(_array(self.evaluate(parts[0])))
-            case "-" if len(parts) == 1:
-                inner = self.evaluate(parts[0])
-                return -inner if _is_known(inner) else negative(inner)
-        x, y = map(self.evaluate, parts)
-        of_numbers, of_arrays = _BINARY[expression.operation]
-        if _is_known(x) and _is_known(y):
-            found = of_numbers(x, y)
+        match expression:
+            case Number(_, value):
+                return np.float64(value)
+            case Register(_, name):
+                return self.values[name]
+            case Both(_, left, right):
+                return _both(self.evaluate(left), self.evaluate(right))
+            case Either(_, left, right):
+                return _either(self.evaluate(left), self.evaluate(right))
+            case Apply(_, "select", (test, first, second)):
+                return self.chosen(test, first, second)
+        assert isinstance(expression, Apply)
+        operands = [self.evaluate(argument) for argument in expression.arguments]
+        match expression.op:
+            case "special" if expression.attribute in FUNCTIONS:
+                return _Call(FUNCTIONS[expression.attribute], operands, self.live, self.shape).value()
+            case "special":
+                return lgamma(*map(_array, operands))
+            case "not":
+                return _opposite(*operands)
+        if all(map(_is_known, operands)):
+            found = apply(Instruction(expression.op, (), expression.dtype), list(map(np.asarray, operands)))[()]
             return bool(found) if isinstance(found, np.bool_) else found
-        return of_arrays(*map(_array, (x, y)))
+        return _OPERATIONS[expression.op](*map(_array, operands))
 
     def chosen(self, test: Expression, first: Expression, second: Expression) -> Any:
-        mask, before = self.truth(test), self.live
+        mask, before = self.evaluate(test), self.live
         if mask is True or mask is False:
             return self.evaluate(first if mask else second)
         self.live = _both(before, mask)
@@ -280,12 +266,6 @@ class _Call:
         y = self.evaluate(second)
         self.live = before
         return _where(mask, x, y)
-
-    def called(self, name: str, arguments: Sequence[Any]) -> Any:
-        if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*map(_array, arguments))
-        text = "gamma" if name == "tgamma" else name.removeprefix("rlx_").removesuffix("_float64")
-        return _Call(_function(text), arguments, self.live, self.shape).value()
 
 
 def _any(mask: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlx.ir.scalar import SPECIAL
 
-__all__ = ["DRAWS", "close_to_scipy", "drawn"]
+__all__ = ["DRAWS", "LIMITS", "LOOSE", "close_to_scipy", "drawn"]
 
 # ranges: (lowest, highest) of magnitudes that are spread over all scales, "+-": of both signs; "-": evenly; "n": whole
 DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
@@ -45,6 +45,15 @@ DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
     "complex_loggamma_imaginary_part": (("-", -20, 30), ("-", -20, 20)),
     "complex_digamma_real_part": (("-", -20, 30), ("-", -20, 20)),
     "complex_digamma_imaginary_part": (("-", -20, 30), ("-", -20, 20)),
+}
+# where SciPy's own functions lose digits: tails that are nearly nothing
+LOOSE = {"igamma": 1e-10, "igammac": 2e-11, "betainc": 1e-11, "betaincc": 1e-11, "cosine_integral": 1e-10}
+LOOSE["log_beta"] = 1e-11  # near where it is 0
+INFINITE = (np.inf, -np.inf, np.nan)
+LIMITS: dict[str, tuple[float, ...]] = {
+    name: (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.5, 1e-30, 700.0, -700.0, *INFINITE)
+    for name in "gamma digamma bessel_i0e bessel_i1e erfcx log_ndtr ndtri dawson expint_one expint_i sine_integral"
+    " cosine_integral fresnel_sine fresnel_cosine igamma igammac betainc owens_t".split()
 }
 
 

@@ -26,7 +26,6 @@ import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.cuda import CudaBackend, nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.products import is_library_product
@@ -36,6 +35,7 @@ from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.rocm import RocmBackend, clang
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.code.special import FUNCTIONS
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Plan
 from rlx.ir.options import ProductType
@@ -62,7 +62,7 @@ def check(unit: Unit, facts: dict[str, nvrtc.KernelFacts] | dict[str, clang.Kern
     assert facts.keys() == unit.texts.keys()
     for name, found in facts.items():
         step = unit.steps[name]
-        called = any(f"rlx_{function}_float64(" in unit.texts[name] for function in SPECIAL_TEXTS)
+        called = any(f"rlx_{function}_float64(" in unit.texts[name] for function in FUNCTIONS)
         kept, limit = (found.stack, 512) if called else (found.spilled, 0)
         assert kept <= limit, f"{name} keeps {kept} bytes outside of registers: {found}\n{unit.texts[name]}"
         assert found.registers * step.items <= REGISTERS, f"{name} of {step.items} items: {found}"

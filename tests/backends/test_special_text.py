@@ -5,22 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from c_loops import run_c
-from special_samples import DRAWS, close_to_scipy, drawn
+from special_samples import DRAWS, LIMITS, LOOSE, close_to_scipy, drawn
 
-from rlx.backends.c.special import SPECIAL_TEXTS
+from rlx.code.special import FUNCTIONS
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import SPECIAL
 
 FLOAT64 = np.dtype(np.float64)
-# where SciPy's own functions lose digits: tails that are nearly nothing
-LOOSE = {"igamma": 1e-10, "igammac": 2e-11, "betainc": 1e-11, "betaincc": 1e-11, "cosine_integral": 1e-10}
-LOOSE["log_beta"] = 1e-11  # near where it is 0
-INFINITE = (np.inf, -np.inf, np.nan)
-LIMITS: dict[str, tuple[float, ...]] = {
-    name: (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.5, 1e-30, 700.0, -700.0, *INFINITE)
-    for name in "gamma digamma bessel_i0e bessel_i1e erfcx log_ndtr ndtri dawson expint_one expint_i sine_integral"
-    " cosine_integral fresnel_sine fresnel_cosine igamma igammac betainc owens_t".split()
-}
 
 
 def kernel_of(name: str, count: int) -> Loops:
@@ -40,7 +31,7 @@ def computed(name: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def test_every_text_is_a_function_with_samples() -> None:
-    assert set(DRAWS) == set(SPECIAL_TEXTS) & set(SPECIAL)
+    assert set(DRAWS) == set(FUNCTIONS) & set(SPECIAL)
 
 
 @pytest.mark.parametrize("name", DRAWS)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 
-from rlx.backends.c.prelude import helper_name
-from rlx.backends.c.special import SPECIAL_TEXTS
-from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
+from rlx.code.functions import Function
+from rlx.code.special import FUNCTIONS
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
@@ -23,6 +24,7 @@ _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
+_COUNT = re.compile(r"(?:U?INT64_C\()?(\d+)[u)]?")  # a literal
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
 _LIBM = {
     "floor": "floor", "ceil": "ceil", "round_even": "rint", "trunc": "trunc", "sqrt": "sqrt", "cbrt": "cbrt",
@@ -33,12 +35,12 @@ _LIBM = {
 }  # fmt: skip
 _HELPERS = {
     "min": "minimum", "max": "maximum", "div": "divide", "rem": "remainder", "abs": "absolute", "sign": "sign",
-    "logistic": "logistic", "erf_inv": "inverse_erf", "shift_left": "shift_left",
+    "logistic": "logistic", "shift_left": "shift_left",
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
-# SciPy's functions that libm or special.py provides
-_SPECIAL = frozenset({"lgamma", *SPECIAL_TEXTS} & SPECIAL.keys())
+# SciPy's functions that libm provides, or code
+_SPECIAL = frozenset({"lgamma", *FUNCTIONS} & SPECIAL.keys())
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -101,6 +103,16 @@ class CDialect(Dialect):
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """A static function of pointers; loops run in order."""
         return (f"static void {name}({', '.join(map(_declared, parameters))}) {{",)
+
+    def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
+        """A static function of registers."""
+        parameters = ", ".join(f"{register_type(p.dtype)} {p.name}" for p in function.parameters)
+        how = "static inline" if function.inline else "static"
+        return (f"{how} {register_type(function.result)} {name}({parameters}) {{",)
+
+    def give(self, value: str) -> str:
+        """return."""
+        return f"return {bare(value)};"
 
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
         """Expressions that mark unused parameters."""
@@ -249,11 +261,12 @@ class CDialect(Dialect):
             return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({bare(arguments[0])}))"
         if op == "is_finite":
             return f"(isfinite({bare(arguments[0])}) != 0)"
-        if op == "special":
-            if instruction.attribute == "gamma":
+        if op in ("special", "erf_inv"):
+            name = instruction.attribute or "inverse_erf"
+            if name == "gamma":
                 text = f"tgamma({bare(arguments[0])})"
             else:
-                text = self._call(instruction.attribute, [np.dtype(np.float64)], *arguments)
+                text = self._call(name, [np.dtype(np.float64)], *arguments)
             return f"(float){text}" if dtype.itemsize == 4 else text
         return self._call(_HELPERS[op], [dtype], *arguments)
 
@@ -274,6 +287,11 @@ class CDialect(Dialect):
             return f"({kind})~{arguments[0]}"
         if op == "abs" and dtype_kind(dtype) == "u":
             return arguments[0]
+        count = _COUNT.fullmatch(arguments[-1])
+        if op in ("shift_left", "shift_right_logical") and count and int(count[1]) < 8 * dtype.itemsize:
+            bits, symbol = (wide, "<<") if op == "shift_left" else (f"uint{8 * dtype.itemsize}_t", ">>")
+            text = f"({arguments[0] if kind == bits else f'({bits}){arguments[0]}'} {symbol} {count[1]})"
+            return text if plain else f"({kind}){text}"
         return self._call(_HELPERS[op], [compute_dtype(dtype)], *arguments)
 
     def _cast(self, value: str, source: np.dtype, target: np.dtype) -> str:

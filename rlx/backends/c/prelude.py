@@ -6,7 +6,6 @@ helpers that it uses, see `helpers_of`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -14,23 +13,19 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from rlx.backends.c.special import SPECIAL_TEXTS, polynomial
-from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
-from rlx.backends.loops.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
-from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.loops.printing import Printer
+from rlx.backends.loops.straight_line import straight_line
+from rlx.code.special import FUNCTIONS
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
-__all__ = ["helper_name", "helpers_of"]
+__all__ = ["helpers_of"]
 
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 _DTYPES = {d.name: d for d in supported_dtypes}
 _NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
 _CALL = re.compile(r"\brlx_\w+(?=\()")
-
-
-def helper_name(operation: str, *dtypes: np.dtype) -> str:
-    """The name of the helper for an operation on these dtypes."""
-    return "_".join(["rlx", operation, *(d.name for d in dtypes)])
 
 
 def helpers_of(names: Iterable[str]) -> list[str]:
@@ -68,8 +63,8 @@ def _text(name: str) -> str:
     match = _NAME.fullmatch(name)
     assert match, name
     operation, rest = match.groups()
-    if operation in SPECIAL_TEXTS:
-        return SPECIAL_TEXTS[operation]
+    if operation in FUNCTIONS:
+        return Printer(CDialect()).function(FUNCTIONS[operation], name)
     dtypes: list[np.dtype] = []
     while rest:
         found = max((d for d in _DTYPES if rest[1:] == d or rest.startswith(f"_{d}_")), key=len)
@@ -188,24 +183,6 @@ def _extremum(name: str, symbol: str) -> Callable[[np.dtype], str]:
     return text
 
 
-def _inverse_erf(dtype: np.dtype) -> str:
-    if dtype == _F32:
-        return _same("inverse_erf", 1, f"return (float){helper_name('inverse_erf', _F64)}(x);")(dtype)
-    return _same(
-        "inverse_erf", 1,
-        "const double a = fabs(x);",
-        "if (a >= 1) return a > 1 ? (double)NAN : copysign((double)INFINITY, x);",
-        "if (x != x) return x;",
-        "const double w = -log((1 - a) * (1 + a)), near = w - 2.5, far = sqrt(w) - 4;",
-        f"const double guess = a * (w < 5 ? {polynomial('near', INVERSE_ERF_CENTRAL)}",
-        f"    : {polynomial('far', INVERSE_ERF_FAR)});",
-        "/* one step of Halley's method, which triples the good digits */",
-        "const double excess = guess > 0.5 ? (1 - a) - erfc(guess) : erf(guess) - a;",
-        f"const double step = excess / (exp(-guess * guess) * {literal(_F64, 2 / math.sqrt(math.pi))});",
-        "return copysign(guess - step / (guess * step + 1), x);",
-    )(dtype)  # fmt: skip
-
-
 # ------------------------------------------------------------------ bits and narrow numbers
 def _reinterpret(source: np.dtype, target: np.dtype) -> str:
     result = register_type(target)
@@ -215,9 +192,6 @@ def _reinterpret(source: np.dtype, target: np.dtype) -> str:
     )  # fmt: skip
 
 
-_TO_BITS, _FROM_BITS = helper_name("bits", _F32, np.dtype(np.uint32)), helper_name("bits", np.dtype(np.uint32), _F32)
-
-
 def _decode(dtype: np.dtype) -> str:
     name, code = helper_name("decode", dtype), memory_type(dtype)
     if dtype in INTEGER_FORMATS:
@@ -225,29 +199,7 @@ def _decode(dtype: np.dtype) -> str:
         mask, sign = (1 << form.bits) - 1, 1 << (form.bits - 1)
         value = f"((x & {mask}) ^ {sign}) - {sign}" if form.signed else f"x & {mask}"
         return _function(name, register_type(dtype), f"{code} x", f"return ({register_type(dtype)})({value});")
-    return _function(name, "float", f"{code} x", *_decoded(FLOAT_FORMATS[dtype], dtype))
-
-
-def _decoded(form: FloatFormat, dtype: np.dtype) -> list[str]:
-    if dtype.name == "bfloat16":
-        return [f"return {_FROM_BITS}((uint32_t)x << 16);"]
-    if not form.zero:  # powers of two with float32's exponents: only the first and the last code differ
-        return [f"return x == {form.nan} ? NAN : {_FROM_BITS}(x == 0 ? 1u << 22 : (uint32_t)x << 23);"]
-    lines = [
-        f"const uint32_t magnitude = x & {(1 << form.magnitude_bits) - 1}u;",
-        f"const uint32_t sign = (uint32_t)(x & {form.sign}u) << {31 - form.magnitude_bits};",
-        "/* subnormal codes become normal numbers by one exact multiplication */",
-        f"const float number = {_FROM_BITS}(magnitude << {23 - form.mantissa})"
-        f" * {literal(_F32, 2.0 ** (127 - form.bias))};",
-    ]
-    if form.special == "minus zero":
-        lines.append(f"if (x == {form.nan}) return NAN;")
-    elif form.special == "IEEE":
-        lines.append(f"if (magnitude > {form.overflow}u) return NAN;")
-        lines.append(f"if (magnitude == {form.overflow}u) return sign ? -INFINITY : INFINITY;")
-    elif form.special == "NaN":
-        lines.append(f"if (magnitude == {form.nan}u) return NAN;")
-    return [*lines, f"return {_FROM_BITS}({_TO_BITS}(number) | sign);"]
+    return _conversion(name)
 
 
 def _encode(dtype: np.dtype) -> str:
@@ -255,56 +207,11 @@ def _encode(dtype: np.dtype) -> str:
     if dtype in INTEGER_FORMATS:
         mask = (1 << INTEGER_FORMATS[dtype].bits) - 1
         return _function(name, code, f"{register_type(dtype)} x", f"return ({code})(x & {mask});")
-    lines = _encoded(FLOAT_FORMATS[dtype], dtype, code)
-    return _function(name, code, "float x", f"const uint32_t bits = {_TO_BITS}(x);", *lines)
+    return _conversion(name)
 
 
-def _encoded(form: FloatFormat, dtype: np.dtype, code: str) -> list[str]:
-    if dtype.name == "bfloat16":
-        return [
-            "if (x != x) return (uint16_t)(bits >> 16 | 0x40);",
-            "return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);",
-        ]
-    if not form.zero:  # round to the nearest power of two: ties up, and always up from the least one
-        return [
-            f"if (!(x > 0 && x < INFINITY)) return {form.nan};",
-            "return (uint8_t)(bits <= 1u << 22 ? 0 : (bits + (1u << 22)) >> 23);",
-        ]
-    drop = 23 - form.mantissa
-    anchor = literal(_F32, 2.0 ** (24 - form.mantissa - form.bias))
-    signed = "result | sign"
-    if form.special == "minus zero":
-        signed = f"result == 0 ? 0 : result == {form.overflow}u ? {form.nan}u : result | sign"
-    overflow = f"magnitude > 0x7F7FFFFFu || result > {form.overflow}u"
-    nan = f"{form.nan}u" if form.special in ("minus zero", "none") else f"{form.nan}u | sign"
-    return [
-        "const uint32_t magnitude = bits & 0x7FFFFFFFu;",
-        f"const uint32_t sign = bits >> {31 - form.magnitude_bits} & {form.sign}u;",
-        f"if (x != x) return ({code})({nan});",
-        "uint32_t result;",
-        f"if (magnitude < {(128 - form.bias) << 23}u) {{",
-        "    /* adding a number whose unit is the least code rounds to one */",
-        f"    const float sum = {_FROM_BITS}(magnitude) + {anchor};",
-        f"    result = {_TO_BITS}(sum) - {_TO_BITS}({anchor});",
-        "} else {",
-        f"    const uint32_t tie = {(1 << (drop - 1)) - 1}u + (magnitude >> {drop} & 1);",
-        f"    result = (magnitude - {(127 - form.bias) << 23}u + tie) >> {drop};",
-        "}",
-        f"if ({overflow}) result = {form.overflow}u;",
-        f"return ({code})({signed});",
-    ]
-
-
-def _round_to_odd(dtype: np.dtype) -> str:
-    """Convert a double to the float with the same rounding to float16 (Boldo and Melquiond, 2008)."""
-    return _function(
-        helper_name("round_to_odd", dtype), "float", "double x",
-        "/* of the two floats next to x, the one with its last bit set: it rounds to fewer bits as x does */",
-        "const float nearest = (float)x;",
-        "if ((double)nearest == x || x != x) return nearest;",
-        f"const uint32_t bits = {_TO_BITS}(nearest);",
-        f"return {_FROM_BITS}((fabs((double)nearest) > fabs(x) ? bits - 1 : bits) | 1u);",
-    )  # fmt: skip
+def _conversion(name: str) -> str:
+    return Printer(CDialect()).function(straight_line(name.removeprefix("rlx_")), name)
 
 
 def _cast(source: np.dtype, target: np.dtype) -> str:
@@ -455,11 +362,10 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "logistic": _same(
         "logistic", 1, "const T small = expF(-fabsF(x));", "return (x >= 0 ? N(1) : small) / (N(1) + small);"
     ),
-    "inverse_erf": _inverse_erf,
     "bits": _reinterpret,
     "decode": _decode,
     "encode": _encode,
-    "round_to_odd": _round_to_odd,
+    "round_to_odd": lambda dtype: _conversion(helper_name("round_to_odd", dtype)),
     "cast": _cast,
     # the bits of a float rounded to a mantissa of ten bits, ties to even
     "round_to_tf32": _same(

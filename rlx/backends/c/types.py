@@ -9,7 +9,12 @@ import numpy as np
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["literal", "memory_type", "register_type", "suffix", "unsigned"]
+__all__ = ["helper_name", "literal", "memory_type", "register_type", "suffix", "unsigned"]
+
+
+def helper_name(operation: str, *dtypes: np.dtype) -> str:
+    """The name of the helper for an operation on these dtypes."""
+    return "_".join(["rlx", operation, *(d.name for d in dtypes)])
 
 
 def register_type(dtype: np.dtype) -> str:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
 
@@ -81,6 +82,14 @@ class Dialect(ABC):
     @abstractmethod
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """The head of a function of arrays that returns nothing; `parallel`: one of its loops runs on threads."""
+
+    @abstractmethod
+    def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
+        """The head of a function of numbers that returns a number."""
+
+    @abstractmethod
+    def give(self, value: str) -> str:
+        """The statement that ends a function with its result."""
 
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
         """Statements for unused array parameters."""

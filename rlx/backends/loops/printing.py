@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.loops.dialect import Dialect, bare
+from rlx.code.functions import Function
 from rlx.code.tree import (
     Aligned,
     Allocate,
@@ -30,6 +31,7 @@ from rlx.code.tree import (
     Quotient,
     Register,
     Remainder,
+    Return,
     Shuffle,
     Statement,
     VectorRead,
@@ -54,6 +56,10 @@ class Printer:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+
+    def function(self, function: Function, name: str) -> str:
+        """The definition of a function."""
+        return "\n".join(self._nested(self.dialect.scalar_function(function, name), function.body))
 
     # ------------------------------------------------------------------ statements
     def block(self, block: Block) -> list[str]:
@@ -91,6 +97,8 @@ class Printer:
                 return self._condition(statement)
             case Leave():
                 return [dialect.leave()]
+            case Return(value):
+                return [dialect.give(text(value))]
             case Allocate(array):
                 return [dialect.array(array)]
             case View(array, source, offset):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlx.backends.loops.tables import (
+from rlx.backends.mlx.library import MxArray, is_on_gpu, mx
+from rlx.code.tables import (
     ERF_CENTRAL,
     ERF_COMPLEMENT,
     ERF_FARTHEST,
     INVERSE_ERF_CENTRAL,
     INVERSE_ERF_FAR,
 )
-from rlx.backends.mlx.library import MxArray, is_on_gpu, mx
 
 __all__ = [
     "cbrt",

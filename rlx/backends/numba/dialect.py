@@ -20,8 +20,9 @@ import ml_dtypes
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
-from rlx.backends.numba.elementary import ELEMENTARY
-from rlx.backends.numba.helpers import HELPER_NAMES
+from rlx.backends.loops.straight_line import ELEMENTARY
+from rlx.backends.numba.helper_names import HELPER_NAMES
+from rlx.code.functions import Function
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Operand, Sort
@@ -107,6 +108,14 @@ class PythonDialect(Dialect):
         """A function that Numba compiles."""
         mark = "@njit(parallel=True)" if parallel else "@njit"
         return (mark, f"def {name}({', '.join(p.name for p in parameters)}):")
+
+    def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
+        """A function that Numba compiles."""
+        return ("@njit", f"def {name}({', '.join(p.name for p in function.parameters)}):")
+
+    def give(self, value: str) -> str:
+        """return."""
+        return _tidy(f"return {value}")
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """A range, on threads if it is parallel."""
@@ -322,7 +331,7 @@ class PythonDialect(Dialect):
             return f"({x} != 0)"
         if target in FLOAT_FORMATS:
             if source.name == "float64" and target.name == "float16":
-                x = _call(self.helper("round_to_odd"), x)
+                x = _call(self.helper("round_to_odd_float64"), x)
             single = x if source.name == "float32" else _call("np.float32", _plain(x))
             return _call(self.helper(f"encode_{target.name}"), self._typed(np.dtype(np.float32), single))
         if dtype_kind(target) == "f":

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import re
 import sys
 import threading
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.cpu.routines.special import PREFIX, bind_special
-from rlx.backends.numba.elementary import ELEMENTARY, source_of
+from rlx.backends.loops.printing import Printer
+from rlx.backends.loops.straight_line import CONVERSIONS, ELEMENTARY, straight_line
+from rlx.backends.numba.dialect import PythonDialect
+from rlx.backends.numba.helper_names import DTYPES, GENERATED, definitions
 from rlx.forks import reopen_after_fork
-from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 
-__all__ = ["HELPER_NAMES", "header", "helper_functions", "helpers_text", "numba_config", "run_text"]
+__all__ = ["header", "helper_functions", "helpers_text", "numba_config", "run_text"]
 
-_DTYPES = ("float32", "float64")
-_GENERATED = frozenset(
-    (
-        "round_to_odd",
-        *(f"{name}_{dtype}" for name in ELEMENTARY for dtype in _DTYPES),
-        *(f"{way}_{dtype.name}" for way in ("decode", "encode") for dtype in FLOAT_FORMATS),
-    )
-)
 # import line -> pattern of the code that needs it
 _HEADER = {
     "import base64": r"\bbase64\.",
@@ -42,28 +34,17 @@ _HEADER = {
     "from numba import prange": r"\bprange\(",
     "from numba.extending import intrinsic": "@intrinsic",
 }
-_REMARK = re.compile("  # (noqa|ty): .*")
 _JIT = 'njit = partial(numba.njit, error_model="numpy")  # x / 0 is what it is in NumPy'
 _OVERLOAD = 'overload = partial(numba.extending.overload, jit_options={"error_model": "numpy"})'
 
 
 @cache
-def _definitions() -> dict[str, tuple[str, frozenset[str]]]:
-    """For each function of the two files, its source and the names in it."""
-    found: dict[str, tuple[str, frozenset[str]]] = {}
-    for file in ("scalar_functions.py", "numba_versions.py"):
-        text = (Path(__file__).parent / file).read_text(encoding="utf-8")
-        lines = text.split("\n")
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-                source = _REMARK.sub("", "\n".join(lines[first - 1 : node.end_lineno]))
-                found[node.name] = (source, frozenset(names - {node.name}))
-    return found
-
-
-HELPER_NAMES = frozenset((*_definitions(), *_GENERATED, *SPECIAL))
+def _generated(name: str) -> tuple[str, frozenset[str]]:
+    """The source of a function that is printed from code, and the helpers that it calls."""
+    dialect = PythonDialect()
+    mark, text = Printer(dialect).function(straight_line(name), name).split("\n", 1)
+    # elementary functions are inlined where they are called, as versions of functions of any dtype
+    return text if name not in CONVERSIONS else f"{mark}\n{text}", frozenset(dialect.helpers)
 
 
 def _needed(names: Iterable[str]) -> list[str]:
@@ -73,15 +54,11 @@ def _needed(names: Iterable[str]) -> list[str]:
     def visit(name: str) -> None:
         if name in order:
             return
-        if name in _GENERATED:
-            if "fma(" in source_of(name):
-                visit("fma")
-        else:
-            for used in sorted(_definitions()[name][1]):
-                if used in _GENERATED or used in _definitions():
-                    visit(used)
+        for used in sorted((_generated(name) if name in GENERATED else definitions()[name])[1]):
+            if used in GENERATED or used in definitions():
+                visit(used)
         order[name] = None
-        if f"{name}_version" in _definitions():
+        if f"{name}_version" in definitions():
             visit(f"{name}_version")
 
     for name in names:
@@ -91,13 +68,13 @@ def _needed(names: Iterable[str]) -> list[str]:
 
 def _definition(name: str, names: Iterable[str]) -> str:
     """The decorated source of a helper; for an elementary function, with its versions among `names`."""
-    if name in _GENERATED:
-        return source_of(name) if name.rpartition("_")[0] in ELEMENTARY else f"@njit\n{source_of(name)}"
-    source = _definitions()[name][0]
+    if name in GENERATED:
+        return _generated(name)[0]
+    source = definitions()[name][0]
     if name in ELEMENTARY:
-        versions = ", ".join(f'"{d}": {name}_{d}' for d in _DTYPES if f"{name}_{d}" in names)
+        versions = ", ".join(f'"{d}": {name}_{d}' for d in DTYPES if f"{name}_{d}" in names)
         return f"{source}\n\n\n@overload({name})\ndef {name}_version(x):\n    return {{{versions}}}[x.name]"
-    decorated = source.startswith("@") or name.startswith("llvm_") or f"{name}_version" in _definitions()
+    decorated = source.startswith("@") or name.startswith("llvm_") or f"{name}_version" in definitions()
     return source if decorated or name == "odd_double" else f"@njit\n{source}"
 
 
@@ -139,7 +116,7 @@ def helper_functions(names: Iterable[str]) -> dict[str, Any]:
     functions = _modules[bool(numba_config().DISABLE_JIT)]
     with _lock:
         own = [n for n in wanted if n not in functions and n not in SPECIAL and n not in USER_FUNCTIONS]
-        own += [f"{n}_{dtype}" for n in own if n in ELEMENTARY for dtype in _DTYPES]
+        own += [f"{n}_{dtype}" for n in own if n in ELEMENTARY for dtype in DTYPES]
         fresh = [n for n in _needed(own) if n not in functions]
         if fresh:
             text = _definitions_text(fresh)

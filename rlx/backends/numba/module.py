@@ -10,9 +10,11 @@ import numpy as np
 
 from rlx.backends.loops.executable import elements
 from rlx.backends.loops.place import Place
+from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.program import Unit, unit_of_plan, unspelled
 from rlx.backends.numba.dialect import PythonDialect, memory_name
 from rlx.backends.numba.helpers import header, helpers_text
+from rlx.code.special import FUNCTIONS
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Plan, constants_of
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
@@ -36,16 +38,34 @@ def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Se
     dialect = PythonDialect(standalone=True, taken=[name, *(place.name for place in (*arguments, *results))])
     _refuse(name, [*unspelled(plan.kernels, dialect), *_unknown_types((*arguments, *results))])
     unit = unit_of_plan(plan, dialect, f"{name}_steps")
-    _refuse(name, [h for h in unit.helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
+    functions, helpers = _functions(unit.helpers)
+    _refuse(name, [h for h in helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
     parts = [
         "\n".join(f'{_dtype_name(t)} = np.dtype("{t.dtype.name}")' for t in _checked_types(arguments)),
         *_constants(plan),
-        helpers_text(unit.helpers),
+        helpers_text(helpers),
+        *functions.values(),
         *(function.text for function in unit.functions),
         _entry(plan, unit, name, arguments, results),
     ]
     body = "\n\n\n".join(filter(None, parts))
     return f"{_docstring(name, arguments, results)}\n\n{header(body)}\n\n\n{body}\n"
+
+
+def _functions(helpers: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """The sources of special functions and of those that they call, and the helpers besides."""
+    written: dict[str, str] = {}
+    others: dict[str, None] = {}
+    waiting = list(helpers)
+    while waiting:
+        name = waiting.pop(0)
+        if name not in FUNCTIONS or name in _IN_MATH:
+            others[name] = None
+        elif name not in written:
+            dialect = PythonDialect(standalone=True)
+            written[name] = Printer(dialect).function(FUNCTIONS[name], name)
+            waiting += dialect.helpers
+    return written, list(others)
 
 
 # ------------------------------------------------------------------ unsupported kernels

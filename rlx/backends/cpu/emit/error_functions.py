@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rlx.backends.cpu.emit.ir_text import Value
 from rlx.backends.cpu.emit.polynomials import exp, horner, log, log1p
-from rlx.backends.loops.tables import (
+from rlx.code.tables import (
     ERF_CENTRAL,
     ERF_COMPLEMENT,
     ERF_FARTHEST,
