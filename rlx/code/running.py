@@ -38,6 +38,7 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    Product,
     Quotient,
     Register,
     Remainder,
@@ -277,6 +278,8 @@ class _Launch:
             case Linear(_, terms, offset):
                 parts = (factor * self.value(term, mask).astype(np.int64) for factor, term in terms)
                 return sum(parts, np.asarray(offset, np.int64))
+            case Product(_, left, right):
+                return self._index(left, mask) * self._index(right, mask)
             case Quotient(_, dividend, divisor):
                 return self._index(dividend, mask) // divisor
             case Remainder(_, dividend, divisor):

@@ -1,7 +1,8 @@
 """Nodes of kernel code: typed expressions and statements. All of them are immutable values that compare by content.
 
-Index expressions are integers that do not overflow: `Linear`, `Quotient`, `Remainder`, and comparisons of them. Other
-arithmetic is `Apply`, an operation of the scalar alphabet (ir/scalar.py), which wraps and rounds as the alphabet says.
+Index expressions are integers that do not overflow: `Linear`, `Product`, `Quotient`, `Remainder`, and comparisons of
+them. Other arithmetic is `Apply`, an operation of the scalar alphabet (ir/scalar.py), which wraps and rounds as the
+alphabet says.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Quotient", "Register", "Remainder", "Shuffle", "Skip",
-    "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "Place", "Product", "Quotient", "Register", "Remainder", "Shuffle",
+    "Skip", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children",
     "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
@@ -112,6 +113,14 @@ class Linear(Expression):
 
     terms: tuple[tuple[int, Expression], ...]
     offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Expression):
+    """The product of two indices."""
+
+    left: Expression
+    right: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +432,7 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return (expression.dividend,)
         case Apply():
             return expression.arguments
-        case Both() | Either():
+        case Product() | Both() | Either():
             return expression.left, expression.right
         case Element():
             return expression.position
@@ -444,7 +453,7 @@ def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
             return replace(expression, dividend=below[0])
         case Apply():
             return replace(expression, arguments=tuple(below))
-        case Both() | Either():
+        case Product() | Both() | Either():
             return replace(expression, left=below[0], right=below[1])
         case Element():
             return replace(expression, position=tuple(below))

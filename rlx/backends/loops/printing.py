@@ -26,6 +26,7 @@ from rlx.code.tree import (
     Leave,
     Linear,
     Number,
+    Product,
     Quotient,
     Register,
     Remainder,
@@ -160,6 +161,8 @@ class Printer:
                 return str(value)
             case Linear(_, terms, offset):
                 return dialect.position([(factor, self._term(term)) for factor, term in terms], offset)
+            case Product(_, left, right):
+                return f"{self._factor(left)} * {self._factor(right)}"
             case Quotient(dtype, dividend, divisor):
                 return dialect.divided(self._factor(dividend), dtype, divisor)
             case Remainder(dtype, dividend, divisor):
@@ -169,10 +172,11 @@ class Printer:
         return bare(self.expression(expression))
 
     def _term(self, term: Expression) -> str:
-        return f"({self.plain(term)})" if isinstance(term, (Linear, Quotient, Remainder)) else self._factor(term)
+        compound = isinstance(term, (Linear, Product, Quotient, Remainder))
+        return f"({self.plain(term)})" if compound else self._factor(term)
 
     def _factor(self, term: Expression) -> str:
-        if isinstance(term, Linear):
+        if isinstance(term, (Linear, Product)):
             return f"({self.plain(term)})"
         if isinstance(term, (Quotient, Remainder, Number, Apply)):
             text = self.plain(term)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -276,15 +277,9 @@ class Walk:
     def sweep(self, sweep: RowPass, known: dict[int, Expression]) -> None:
         """One pass over the row: the computations, combinations and stores for each element."""
         instructions, inner = self.loops.instructions, dict(known)
-        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
-        running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
+        kept, recalled, running = dict(sweep.keeps), dict(sweep.recalls), self.running(sweep)
         for number in (*sweep.reduces, *running):
-            register, instruction = self.result(number), instructions[number]
-            start = Number(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
-            if number in known:
-                self.code.assign(register, start)
-            else:
-                self.code.declare(register.name, start, changes=True)
+            self.start(number, known)
         with ExitStack() as nest:
             self.open_row(sweep, bool(running), nest)
             for number in sweep.values:
@@ -308,6 +303,23 @@ class Walk:
         for number in (*sweep.reduces, *running):
             known[number] = self.result(number)
 
+    def running(self, sweep: RowPass) -> list[int]:
+        """The cumulative operations that a sweep computes."""
+        recalled = dict(sweep.recalls)
+        return [n for n in sweep.values if self.loops.instructions[n].op == "cumulate" and n not in recalled]
+
+    def neutral(self, number: int) -> Number:
+        """The first value of a reduction or a cumulative operation."""
+        instruction = self.loops.instructions[number]
+        return Number(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
+
+    def start(self, number: int, known: dict[int, Expression]) -> None:
+        """Set the result of a reduction or a cumulative operation to its first value."""
+        if number in known:
+            self.code.assign(self.result(number), self.neutral(number))
+        else:
+            self.code.declare(self.result(number).name, self.neutral(number), changes=True)
+
     def open_row(self, sweep: RowPass, running: bool, nest: ExitStack) -> None:
         """Open the loops over the row."""
         last = len(self.loops.sizes) - 1
@@ -319,11 +331,13 @@ class Walk:
 
     def combine(self, number: int, value: Expression) -> None:
         """Combine an element into the result of a reduction or cumulative operation."""
-        instruction, register = self.loops.instructions[number], self.result(number)
-        ordered = instruction.op != "reduce"
-        attribute = "ordered" if ordered else "reduction"
-        step = Apply(compute_dtype(instruction.dtype), instruction.attribute, (register, value), attribute)
-        self.code.assign(register, step)
+        self.code.assign(self.result(number), self.combination(number, value))
+
+    def combination(self, number: int, value: Expression) -> Apply:
+        """The result of a reduction or cumulative operation, combined with an element."""
+        instruction = self.loops.instructions[number]
+        order = "reduction" if instruction.op == "reduce" else "ordered"
+        return Apply(compute_dtype(instruction.dtype), instruction.attribute, (self.result(number), value), order)
 
     # ------------------------------------------------------------------ values
     def named(self, number: int, value: Expression) -> Register:
@@ -334,6 +348,8 @@ class Walk:
         """Compute a value."""
         instruction = self.loops.instructions[number]
         value = self.expression(instruction, [values[a] for a in instruction.args])
+        if number in self.plan.summed:  # not necessarily rounded
+            value = replace(value, attribute="summed")
         held = self.mapping.held(self, number, value) if instruction.op == "load" else None
         if held is not None:
             values[number] = held

@@ -11,13 +11,11 @@ from rlx.backends.cpu.emit.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.cpu.emit.narrow import decode, encode, round_to_odd, saturate
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
-from rlx.ir.scalar import USER_FUNCTIONS, neutral
+from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 
 __all__ = [
     "combine",
-    "constant",
-    "identity",
     "load_scalar",
     "register_kind",
     "rounded",
@@ -85,17 +83,6 @@ def rounded(dtype: np.dtype, value: Value) -> Value:
 def _is_code(dtype: np.dtype, value: Value) -> bool:
     """Whether a value of a narrow float is its code, not the float32 that it is computed in."""
     return dtype in FLOAT_FORMATS and not is_real(value.kind)
-
-
-def constant(code: Code, dtype: np.dtype, data: bytes) -> Value:
-    """A "constant" instruction's value."""
-    number = np.frombuffer(data, dtype.newbyteorder("<"))[0]
-    return code.constant(register_kind(dtype), number.astype(compute_dtype(dtype)).item())
-
-
-def identity(code: Code, reducer: str, dtype: np.dtype) -> Value:
-    """The value that a reducer leaves others unchanged with."""
-    return code.constant(register_kind(dtype), neutral(reducer, dtype))
 
 
 def combine(reducer: str, dtype: np.dtype, left: Value, right: Value, ordered: bool) -> Value:
