@@ -281,9 +281,9 @@ class _Launch:
             case Product(_, left, right):
                 return self._index(left, mask) * self._index(right, mask)
             case Quotient(_, dividend, divisor):
-                return self._index(dividend, mask) // divisor
+                return self._index(dividend, mask) // self._index(index_of(divisor), mask)
             case Remainder(_, dividend, divisor):
-                return self._index(dividend, mask) % divisor
+                return self._index(dividend, mask) % self._index(index_of(divisor), mask)
             case Apply():
                 return self._apply(expression, mask)
             case Both(_, left, right):

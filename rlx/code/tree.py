@@ -52,10 +52,10 @@ class Expression:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Expression:
+    def __floordiv__(self, divisor: Expression | int) -> Expression:
         return self if divisor == 1 else Quotient(self.dtype, self, divisor)
 
-    def __mod__(self, divisor: int) -> Expression:
+    def __mod__(self, divisor: Expression | int) -> Expression:
         return Remainder(self.dtype, self, divisor)
 
     def __lt__(self, other: Expression | int) -> Apply:
@@ -125,18 +125,18 @@ class Product(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Quotient(Expression):
-    """A non-negative index divided by a positive number, rounded down."""
+    """A non-negative index divided by a positive number or index, rounded down."""
 
     dividend: Expression
-    divisor: int
+    divisor: int | Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder(Expression):
-    """The remainder of a non-negative index by a positive number."""
+    """The remainder of a non-negative index by a positive number or index."""
 
     dividend: Expression
-    divisor: int
+    divisor: int | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,8 +428,8 @@ def children(expression: Expression) -> tuple[Expression, ...]:
     match expression:
         case Linear():
             return tuple(term for _, term in expression.terms)
-        case Quotient() | Remainder():
-            return (expression.dividend,)
+        case Quotient(_, dividend, divisor) | Remainder(_, dividend, divisor):
+            return (dividend, divisor) if isinstance(divisor, Expression) else (dividend,)
         case Apply():
             return expression.arguments
         case Product() | Both() | Either():
@@ -450,7 +450,7 @@ def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
                 total = _linear(term, factor, total, 1)
             return total
         case Quotient() | Remainder():
-            return replace(expression, dividend=below[0])
+            return replace(expression, dividend=below[0], divisor=below[1] if below[1:] else expression.divisor)
         case Apply():
             return replace(expression, arguments=tuple(below))
         case Product() | Both() | Either():

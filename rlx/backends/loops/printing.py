@@ -163,12 +163,14 @@ class Printer:
                 return dialect.position([(factor, self._term(term)) for factor, term in terms], offset)
             case Product(_, left, right):
                 return f"{self._factor(left)} * {self._factor(right)}"
-            case Quotient(dtype, dividend, divisor):
+            case Quotient(dtype, dividend, int() as divisor):
                 return dialect.divided(self._factor(dividend), dtype, divisor)
-            case Remainder(dtype, dividend, divisor):
+            case Remainder(dtype, dividend, int() as divisor):
                 return dialect.remainder(self._factor(dividend), dtype, divisor)
             case Apply(dtype, "cast", (Register() as register,)) if register.dtype.kind == dtype.kind == "i":
                 return register.name
+            case Quotient() | Remainder():
+                raise AssertionError("a divisor that is an index has no text")
         return bare(self.expression(expression))
 
     def _term(self, term: Expression) -> str:

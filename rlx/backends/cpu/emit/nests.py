@@ -21,7 +21,7 @@ from rlx.ir.types import compute_dtype
 
 __all__ = ["NestWalk", "nest_module"]
 
-_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+_INT64 = np.dtype(np.int64)
 _BEGIN, _END = Register(_INT64, "begin"), Register(_INT64, "end")
 
 
@@ -125,12 +125,11 @@ class _Ranges(Mapping):
 def _lines(walk: NestWalk, count: int, nest: ExitStack) -> Generator[None]:
     """Loops over [begin, end) of the flattened parallel dimensions, line by line."""
     code, last = walk.code, count - 1
-    counters, rest = [Register(_INT64, f"first{d}") for d in range(count)], _unsigned(_BEGIN)
+    counters, rest = [Register(_INT64, f"first{d}") for d in range(count)], _BEGIN
     for d in range(last, 0, -1):
-        size = _unsigned(walk.size(d))
-        code.declare(counters[d].name, Apply(_UINT64, "rem", (rest, size)), _INT64, changes=True)
-        rest = code.declare(f"above{d}", Apply(_UINT64, "div", (rest, size)))
-    code.declare(counters[0].name, rest, _INT64, changes=True)
+        code.declare(counters[d].name, rest % walk.size(d), changes=True)
+        rest = code.declare(f"above{d}", rest // walk.size(d))
+    code.declare(counters[0].name, rest, changes=True)
     done = code.declare("done", _BEGIN, changes=True)
     with code.free_loop(done < _END):
         for d in range(last):
@@ -149,10 +148,6 @@ def _lines(walk: NestWalk, count: int, nest: ExitStack) -> Generator[None]:
             full = code.declare(f"full_line{d}", ahead.equals(walk.size(d)))
             code.assign(counters[d], Apply(_INT64, "select", (full, index(0, _INT64), ahead)))
             carry = Apply(_INT64, "cast", (full,))
-
-
-def _unsigned(value: Expression) -> Apply:
-    return Apply(_UINT64, "cast", (value,))
 
 
 # ------------------------------------------------------------------ arguments

@@ -28,11 +28,13 @@ from rlx.code.tree import (
     Linear,
     Number,
     Product,
+    Quotient,
     Register,
+    Remainder,
     Statement,
     Write,
+    index,
 )
-from rlx.ir.kernels import Instruction
 
 __all__ = ["LlvmPrinter", "Location"]
 
@@ -104,22 +106,25 @@ class LlvmPrinter:
         match expression:
             case Register(_, name):
                 return code.load(*self.slots[name]) if name in self.slots else self.registers[name]
-            case Number(dtype, number):
-                return code.constant(register_kind(dtype), number)
-            case Apply(dtype, op, (left, right), "reduction" | "ordered" as order):
-                return combine(op, dtype, self.value(left), self.value(right), order == "ordered")
-            case Apply(dtype, op, arguments, attribute):
-                values = [(self.value(argument), argument.dtype) for argument in arguments]
-                instruction = Instruction(op, (), dtype, attribute)
-                return spell(code, instruction, values, op == "mul" and attribute == "summed")
-            case Element(_, array, position):
-                pointer, metadata = self.place(array, position)
-                return load_scalar(code, array.dtype, pointer, metadata)
             case Linear(_, terms, offset):
                 total = self.total(terms)
                 return total if not offset else code.binary("add", total, total.lift(offset), "nsw")
+            case Apply(dtype, op, arguments, attribute):
+                values = [(self.value(argument), argument.dtype) for argument in arguments]
+                if attribute in ("reduction", "ordered"):
+                    return combine(op, dtype, values[0][0], values[1][0], attribute == "ordered")
+                return spell(code, op, dtype, attribute, values)
+            case Element(_, array, position):
+                pointer, metadata = self.place(array, position)
+                return load_scalar(code, array.dtype, pointer, metadata)
             case Product(_, left, right):
                 return code.binary("mul", self.value(left), self.value(right), "nsw")
+            case Quotient(_, dividend, divisor):
+                return code.binary("udiv", self.value(dividend), self.value(index(divisor)))
+            case Remainder(_, dividend, divisor):
+                return code.binary("urem", self.value(dividend), self.value(index(divisor)))
+            case Number(dtype, number):
+                return code.constant(register_kind(dtype), number)
         raise AssertionError(f"{type(expression).__name__} has no LLVM IR")
 
     def total(self, terms: tuple[tuple[int, Expression], ...]) -> Value:
