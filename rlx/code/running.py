@@ -41,6 +41,7 @@ from rlx.code.tree import (
     Linear,
     Number,
     PackedPair,
+    Product,
     Quotient,
     Register,
     Remainder,
@@ -284,10 +285,12 @@ class _Launch:
             case Linear(_, terms, offset):
                 parts = (factor * self.value(term, mask).astype(np.int64) for factor, term in terms)
                 return sum(parts, np.asarray(offset, np.int64))
+            case Product(_, left, right):
+                return self._index(left, mask) * self._index(right, mask)
             case Quotient(_, dividend, divisor):
-                return self._index(dividend, mask) // divisor
+                return self._index(dividend, mask) // self._index(index_of(divisor), mask)
             case Remainder(_, dividend, divisor):
-                return self._index(dividend, mask) % divisor
+                return self._index(dividend, mask) % self._index(index_of(divisor), mask)
             case Apply():
                 return self._apply(expression, mask)
             case Both(_, left, right):

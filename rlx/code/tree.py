@@ -1,7 +1,8 @@
 """Nodes of kernel code: typed expressions and statements. All of them are immutable values that compare by content.
 
-Index expressions are integers that do not overflow: `Linear`, `Quotient`, `Remainder`, and comparisons of them. Other
-arithmetic is `Apply`, an operation of the scalar alphabet (ir/scalar.py), which wraps and rounds as the alphabet says.
+Index expressions are integers that do not overflow: `Linear`, `Product`, `Quotient`, `Remainder`, and comparisons of
+them. Other arithmetic is `Apply`, an operation of the scalar alphabet (ir/scalar.py), which wraps and rounds as the
+alphabet says.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Quotient", "Register", "Remainder",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Product", "Quotient", "Register", "Remainder",
     "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
     "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
@@ -51,10 +52,10 @@ class Expression:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, divisor: int) -> Expression:
+    def __floordiv__(self, divisor: Expression | int) -> Expression:
         return self if divisor == 1 else Quotient(self.dtype, self, divisor)
 
-    def __mod__(self, divisor: int) -> Expression:
+    def __mod__(self, divisor: Expression | int) -> Expression:
         return Remainder(self.dtype, self, divisor)
 
     def __lt__(self, other: Expression | int) -> Apply:
@@ -115,19 +116,27 @@ class Linear(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Product(Expression):
+    """The product of two indices."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Quotient(Expression):
-    """A non-negative index divided by a positive number, rounded down."""
+    """A non-negative index divided by a positive number or index, rounded down."""
 
     dividend: Expression
-    divisor: int
+    divisor: int | Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder(Expression):
-    """The remainder of a non-negative index by a positive number."""
+    """The remainder of a non-negative index by a positive number or index."""
 
     dividend: Expression
-    divisor: int
+    divisor: int | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +348,6 @@ class Leave(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-@dataclass(frozen=True, slots=True)
 class Return(Statement):
     """End the function with a result."""
 
@@ -431,11 +439,11 @@ def children(expression: Expression) -> tuple[Expression, ...]:
     match expression:
         case Linear():
             return tuple(term for _, term in expression.terms)
-        case Quotient() | Remainder():
-            return (expression.dividend,)
+        case Quotient(_, dividend, divisor) | Remainder(_, dividend, divisor):
+            return (dividend, divisor) if isinstance(divisor, Expression) else (dividend,)
         case Apply():
             return expression.arguments
-        case Both() | Either():
+        case Product() | Both() | Either():
             return expression.left, expression.right
         case Element():
             return expression.position
@@ -455,10 +463,10 @@ def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
                 total = _linear(term, factor, total, 1)
             return total
         case Quotient() | Remainder():
-            return replace(expression, dividend=below[0])
+            return replace(expression, dividend=below[0], divisor=below[1] if below[1:] else expression.divisor)
         case Apply():
             return replace(expression, arguments=tuple(below))
-        case Both() | Either():
+        case Product() | Both() | Either():
             return replace(expression, left=below[0], right=below[1])
         case Element():
             return replace(expression, position=tuple(below))

@@ -11,12 +11,12 @@ import numpy as np
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.backends.drivers import refuse_after_fork
-from rlx.backends.gpu.cost import Card
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine
 from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
 from rlx.backends.gpu.memory import DeviceMemory
 from rlx.backends.gpu.options import claims_of, lowering_options
+from rlx.code.cost import Rates
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Contract, Kernel, Library, Plan
@@ -32,7 +32,7 @@ class DeviceBackend(Backend):
     card: the GPU whose published rates predict a program's cost, if known.
     """
 
-    card: ClassVar[Card | None] = None
+    card: ClassVar[Rates | None] = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

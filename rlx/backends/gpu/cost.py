@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
+from rlx.code.cost import Counts, Rates, cost_of, counts_of_code, counts_of_work
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Scan, While, members
 from rlx.ir.work import kernel_work
 
-__all__ = ["H100", "Card", "Prediction", "predict", "show_prediction"]
+__all__ = ["H100", "Prediction", "predict", "show_prediction", "step_counts"]
 
 _LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
-_TRANSCENDENTAL = 20  # operations that a function such as exp counts as
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """Published or measured rates of a GPU, per second. launch: seconds of a launch; launch_queued: if others wait.
-    units: rates of its matrix units, by operand type.
-
-    >>> H100.name
-    'H100'
-    """
-
-    name: str
-    bandwidth: float
-    flops: float
-    launch: float
-    launch_queued: float
-    units: Mapping[str, float] = field(default_factory=dict)
-
-    def product_rate(self, unit: str) -> float:
-        """Operations of matrix products per second, on a matrix unit or without one."""
-        return self.units.get(unit, self.flops)
-
-
 # copy bandwidth as published measurements report it; published peaks of float32 without tensor cores, and of dense
-# products with them (mma.sync computes products of 8-bit floats as 16-bit ones); launches in graphs and queues
+# products with them (mma.sync computes products of 8-bit floats as 16-bit ones); launches in queues
 _H100_UNITS = {
     **dict.fromkeys(("f16", "bf16", "e4m3", "e5m2"), 989e12), **dict.fromkeys(("s8", "u8"), 1979e12), "tf32": 494e12
 }  # fmt: skip
-H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6, _H100_UNITS)
+H100 = Rates("H100", 3.0e12, 67e12, 2e-6, units=_H100_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +37,42 @@ class Prediction:
     moved_bytes: int
     products: float
 
-    def share(self, card: Card) -> float:
+    def share(self, card: Rates) -> float:
         """The share of the copy bandwidth, or of the peak if products take longer, that the program reaches."""
         least = max(self.least_bytes / card.bandwidth, self.products)
         return least / self.seconds if self.seconds else 0.0
 
 
-def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> Prediction:
+def predict(plan: Plan, program: DeviceProgram, card: Rates, limits: Limits) -> Prediction:
     """The predicted cost of a program on a card."""
-    seconds, launches, moved, products = 0.0, 0, 0, 0.0
+    rates = replace(card, barrier=limits.costs.barrier)
+    seconds, launches, moved, products = 0.0, 0, 0.0, 0.0
     for part in chain.from_iterable(map(program.launched, plan.kernels)):
         kernel = part.kernel if isinstance(part, LibraryProduct) else part
-        work, steps = kernel_work(kernel), program.steps.get(kernel)
-        count = len(steps) if steps is not None else _driven(kernel, program)
-        filled = max((_filled(step, limits) for step in steps or ()), default=1.0)
+        steps = program.steps.get(kernel)
         unit = _unit(part, steps or ())
-        operations = work.flops / card.product_rate(unit) + _TRANSCENDENTAL * work.transcendentals / card.flops
-        seconds += max(work.bytes / card.bandwidth, operations) / filled
+        if steps is not None and all(step.code for step in steps):
+            found = [(step_counts(step), _filled(step, limits)) for step in steps]
+        else:
+            filled = max((_filled(step, limits) for step in steps or ()), default=1.0)
+            found = [(counts_of_work(kernel_work(kernel), unit), filled)]
+        count = len(steps) if steps is not None else _driven(kernel, program)
+        seconds += sum(cost_of(counts, rates, filled).seconds for counts, filled in found)
+        seconds += (count - len(found)) * rates.queued
         launches += count
-        seconds += sum(step.barriers for step in steps or ()) * limits.costs.barrier
-        moved += work.bytes
+        moved += sum(counts.moved for counts, _ in found)
         products += _product_flops(kernel) / card.product_rate(unit)
-    seconds += launches * card.launch_queued
     outside = sum(b.nbytes for b in dict.fromkeys((*plan.inputs, *plan.outputs)))
-    return Prediction(seconds, launches, outside, moved, products)
+    return Prediction(seconds, launches, outside, round(moved), products)
 
 
-def show_prediction(found: Prediction, card: Card) -> str:
+def step_counts(step: Step) -> Counts:
+    """The counts of a launch."""
+    sizes = {p.name: b.nbytes for p, b in zip(step.parameters, step.arrays, strict=True)}
+    return counts_of_code(step.code, step.groups, step.items, sizes)
+
+
+def show_prediction(found: Prediction, card: Rates) -> str:
     """A prediction as a line.
 
     >>> show_prediction(Prediction(2e-3, 3, 3_000_000_000, 4_000_000, 0.0), H100)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rlx.backends.base import PlannedExecutable, failed_run
-from rlx.backends.gpu.cost import Card, predict, show_prediction
+from rlx.backends.gpu.cost import predict, show_prediction
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
@@ -18,6 +18,7 @@ from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
 from rlx.backends.timing import TimedExecutable
+from rlx.code.cost import Rates
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Library, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
@@ -38,7 +39,7 @@ class DeviceExecutable(PlannedExecutable):
         memory: DeviceMemory,
         dialect: DeviceDialect,
         compiled_texts: Callable[[str], Mapping[str, str]],
-        card: Card | None = None,
+        card: Rates | None = None,
     ) -> None:
         self.plan = plan
         self._memory = memory

@@ -6,7 +6,6 @@ steps (`together.py`), if that is worthwhile; the host queues the other loops.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,12 +16,12 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loop_writer import LoopWriter
 from rlx.backends.gpu.products import is_mixed
 from rlx.backends.gpu.steps import Step, arrays_of, is_wide, position_dtype
-from rlx.backends.gpu.together import NotTogetherError, steps_together
+from rlx.backends.gpu.together import NotTogetherError, iterations, steps_together
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.walk import Walk, kernel_code, kernel_parameters
 from rlx.code.checking import group_bytes
 from rlx.code.tree import Allocate, Barrier, Expression, Register, index
-from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, RowTiles, Scan, While, nested_plans
+from rlx.ir.kernels import Branch, Contract, Kernel, Loops, RowTiles, Scan, While, nested_plans
 
 __all__ = ["host_loop_reason", "loop_steps"]
 
@@ -52,31 +51,21 @@ def host_loop_reason(kernel: Scan | While, limits: Limits, dialect: DeviceDialec
 
 def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> Step | None:
     """The launch of a loop; None if a step is too much for one group, or needs the host."""
-    work = sum(_work(plan, dialect) for plan in nested_plans(kernel))
-    if work > limits.loop_work:
+
+    def needs_host(inner: Kernel) -> bool:
+        match inner:
+            case Loops():
+                return not dialect.spells(inner)
+            case Contract():
+                return is_mixed(inner)
+        return not isinstance(inner, (Scan, While, Branch))
+
+    if sum(iterations(plan, 1.0, needs_host) for plan in nested_plans(kernel)) > limits.loop_work:
         return None
     writer = _OfOneGroup(kernel, limits, dialect)
     writer.kernel(kernel)
     step = writer.step(kernel.label or "loop", "loop", 1)
     return step if group_bytes(step.code) <= limits.group_bytes else None
-
-
-def _work(plan: Plan, dialect: DeviceDialect) -> float:
-    """Iterations of a step; infinity if the host is needed."""
-    total = 0.0
-    for kernel in plan.kernels:
-        match kernel:
-            case Loops() if dialect.spells(kernel):
-                total += math.prod(kernel.sizes)
-            case Contract() if not is_mixed(kernel):
-                total += kernel.batches * kernel.rows * kernel.columns * kernel.depth
-            case RowTiles():
-                total += _work(replace(plan, kernels=kernel.kernels), dialect)
-            case Scan() | While() | Branch():
-                total += sum(_work(inner, dialect) for inner in nested_plans(kernel))
-            case _:
-                return math.inf
-    return total
 
 
 class _OfOneGroup(LoopWriter):

@@ -37,8 +37,8 @@ class Step:
     strategy: a description of how the work is shared. text: the kernel's, by its name. Arrays that are not in a
     plan are scratch memory for this kernel and its other launches. unit: the name of the matrix unit that computes its
     products, if one does (`Fragments.name`). parameters and body: the parts of the text. together: groups wait for one
-    another, so that all of them have to run at the same time; `groups` is then the largest useful number. barriers: how
-    often they wait; a loop with a condition counts once. code: the tree from which the text is printed.
+    another, so that all of them have to run at the same time; `groups` is then the largest useful number. code: the
+    tree from which the text is printed.
     """
 
     label: str
@@ -51,7 +51,6 @@ class Step:
     parameters: tuple[Parameter, ...] = ()
     body: tuple[str, ...] = ()
     together: bool = False
-    barriers: int = 0
     code: Block = ()
 
 

@@ -8,7 +8,9 @@ around, since no group is more than one barrier ahead of another.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -22,9 +24,22 @@ from rlx.backends.loops.program import host_reason
 from rlx.code.binding import Places
 from rlx.code.checking import group_bytes
 from rlx.code.tree import Apply, Barrier, Coordinate, Expression, Linear, Number, Register
-from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Library, Loops, Plan, RowTiles, Scan, While, nested_plans
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    RowTiles,
+    Scan,
+    While,
+    members,
+    nested_plans,
+)
 
-__all__ = ["LoopOfGroups", "NotTogetherError", "steps_together"]
+__all__ = ["LoopOfGroups", "NotTogetherError", "iterations", "steps_together"]
 
 _UINT32, _INT64 = np.dtype(np.uint32), np.dtype(np.int64)
 _GROUPS = Coordinate(_UINT32, "groups")
@@ -41,7 +56,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     """The launches of a loop that groups share: the counter's start, and the loop. Raises NotTogetherError."""
     if not limits.together:
         raise NotTogetherError("the device does not guarantee that groups run at the same time")
-    if sum(map(_work, nested_plans(kernel))) > limits.together_work:
+    if sum(iterations(plan, 1 / _OF_PRODUCTS) for plan in nested_plans(kernel)) > limits.together_work:
         raise NotTogetherError("a step takes longer than its launches")
     if not dialect.shuffles:  # groups share rows that warps would share
         limits = replace(limits, warp=limits.group)
@@ -57,23 +72,21 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), _AT_ONCE)
     if group_bytes(loop.code) > limits.group_bytes:
         raise NotTogetherError("its steps need more shared memory than a group has")
-    barriers = round(_rounds(kernel, writer.phases).launches)
-    return [cleared(label, counter, limits, dialect), replace(loop, together=True, barriers=barriers)]
+    return [cleared(label, counter, limits, dialect), replace(loop, together=True)]
 
 
 # ------------------------------------------------------------------ costs
-def _work(plan: Plan) -> float:
-    """Iterations of a plan's kernels, weighted as iterations that move values; loops count once."""
+def iterations(plan: Plan, product: float, needs_host: Callable[[Kernel], bool] = lambda kernel: False) -> float:
+    """Iterations of a plan's kernels, weighted for products; loops count once. Infinity if a kernel needs the host."""
     total = 0.0
-    for kernel in plan.kernels:
-        match kernel:
-            case Loops():
-                total += math.prod(kernel.sizes)
-            case Contract():
-                total += kernel.batches * kernel.rows * kernel.columns * kernel.depth / _OF_PRODUCTS
-            case RowTiles():
-                total += _work(replace(plan, kernels=kernel.kernels))
-        total += sum(map(_work, nested_plans(kernel)))
+    for kernel in chain.from_iterable(map(members, plan.kernels)):
+        if needs_host(kernel):
+            return math.inf
+        if isinstance(kernel, Loops):
+            total += math.prod(kernel.sizes)
+        elif isinstance(kernel, Contract):
+            total += product * kernel.batches * kernel.rows * kernel.columns * kernel.depth
+        total += sum(iterations(inner, product, needs_host) for inner in nested_plans(kernel))
     return total
 
 

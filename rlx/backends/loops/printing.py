@@ -28,6 +28,7 @@ from rlx.code.tree import (
     Linear,
     Number,
     PackedPair,
+    Product,
     Quotient,
     Register,
     Remainder,
@@ -168,19 +169,24 @@ class Printer:
                 return str(value)
             case Linear(_, terms, offset):
                 return dialect.position([(factor, self._term(term)) for factor, term in terms], offset)
-            case Quotient(dtype, dividend, divisor):
+            case Product(_, left, right):
+                return f"{self._factor(left)} * {self._factor(right)}"
+            case Quotient(dtype, dividend, int() as divisor):
                 return dialect.divided(self._factor(dividend), dtype, divisor)
-            case Remainder(dtype, dividend, divisor):
+            case Remainder(dtype, dividend, int() as divisor):
                 return dialect.remainder(self._factor(dividend), dtype, divisor)
             case Apply(dtype, "cast", (Register() as register,)) if register.dtype.kind == dtype.kind == "i":
                 return register.name
+            case Quotient() | Remainder():
+                raise AssertionError("a divisor that is an index has no text")
         return bare(self.expression(expression))
 
     def _term(self, term: Expression) -> str:
-        return f"({self.plain(term)})" if isinstance(term, (Linear, Quotient, Remainder)) else self._factor(term)
+        compound = isinstance(term, (Linear, Product, Quotient, Remainder))
+        return f"({self.plain(term)})" if compound else self._factor(term)
 
     def _factor(self, term: Expression) -> str:
-        if isinstance(term, Linear):
+        if isinstance(term, (Linear, Product)):
             return f"({self.plain(term)})"
         if isinstance(term, (Quotient, Remainder, Number, Apply)):
             text = self.plain(term)

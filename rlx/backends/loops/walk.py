@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter
 from rlx.backends.loops.printing import printed
 from rlx.backends.loops.row_schedule import RowPass, row_schedule
+from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.code.inlining import inlined
 from rlx.code.tree import Apply, Array, Block, Element, Expression, Linear, Number, Quotient, Register, index
 from rlx.code.writing import CodeWriter
@@ -26,8 +28,7 @@ __all__ = [
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
-# fewer operations do not justify threads
-_PARALLEL_WORK = 1 << 17
+_PARALLEL_SECONDS = 5e-6  # less does not justify threads
 _INT64 = np.dtype(np.int64)
 
 # registers into which a loop only combines elements, with their reducers
@@ -53,10 +54,8 @@ def _array_numbers(kernel: Loops) -> list[int]:
 
 def runs_parallel(kernel: Loops) -> bool:
     """Whether the outermost loop justifies threads."""
-    work = len(kernel.instructions)
-    for size in kernel.sizes:
-        work *= size
-    return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
+    seconds = cost_of(counts_of_nest(kernel), PROCESSOR).seconds
+    return (kernel.parallel > 0 or kernel.chunks > 1) and seconds >= _PARALLEL_SECONDS
 
 
 def combined(reducer: str, dtype: np.dtype, left: Expression, right: Expression) -> Apply:
@@ -276,15 +275,9 @@ class Walk:
     def sweep(self, sweep: RowPass, known: dict[int, Expression]) -> None:
         """One pass over the row: the computations, combinations and stores for each element."""
         instructions, inner = self.loops.instructions, dict(known)
-        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
-        running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
+        kept, recalled, running = dict(sweep.keeps), dict(sweep.recalls), self.running(sweep)
         for number in (*sweep.reduces, *running):
-            register, instruction = self.result(number), instructions[number]
-            start = Number(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
-            if number in known:
-                self.code.assign(register, start)
-            else:
-                self.code.declare(register.name, start, changes=True)
+            self.start(number, known)
         with ExitStack() as nest:
             self.open_row(sweep, bool(running), nest)
             for number in sweep.values:
@@ -308,6 +301,23 @@ class Walk:
         for number in (*sweep.reduces, *running):
             known[number] = self.result(number)
 
+    def running(self, sweep: RowPass) -> list[int]:
+        """The cumulative operations that a sweep computes."""
+        recalled = dict(sweep.recalls)
+        return [n for n in sweep.values if self.loops.instructions[n].op == "cumulate" and n not in recalled]
+
+    def neutral(self, number: int) -> Number:
+        """The first value of a reduction or a cumulative operation."""
+        instruction = self.loops.instructions[number]
+        return Number(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
+
+    def start(self, number: int, known: dict[int, Expression]) -> None:
+        """Set the result of a reduction or a cumulative operation to its first value."""
+        if number in known:
+            self.code.assign(self.result(number), self.neutral(number))
+        else:
+            self.code.declare(self.result(number).name, self.neutral(number), changes=True)
+
     def open_row(self, sweep: RowPass, running: bool, nest: ExitStack) -> None:
         """Open the loops over the row."""
         last = len(self.loops.sizes) - 1
@@ -319,11 +329,13 @@ class Walk:
 
     def combine(self, number: int, value: Expression) -> None:
         """Combine an element into the result of a reduction or cumulative operation."""
-        instruction, register = self.loops.instructions[number], self.result(number)
-        ordered = instruction.op != "reduce"
-        attribute = "ordered" if ordered else "reduction"
-        step = Apply(compute_dtype(instruction.dtype), instruction.attribute, (register, value), attribute)
-        self.code.assign(register, step)
+        self.code.assign(self.result(number), self.combination(number, value))
+
+    def combination(self, number: int, value: Expression) -> Apply:
+        """The result of a reduction or cumulative operation, combined with an element."""
+        instruction = self.loops.instructions[number]
+        order = "reduction" if instruction.op == "reduce" else "ordered"
+        return Apply(compute_dtype(instruction.dtype), instruction.attribute, (self.result(number), value), order)
 
     # ------------------------------------------------------------------ values
     def named(self, number: int, value: Expression) -> Register:
@@ -334,6 +346,8 @@ class Walk:
         """Compute a value."""
         instruction = self.loops.instructions[number]
         value = self.expression(instruction, [values[a] for a in instruction.args])
+        if number in self.plan.summed:  # not necessarily rounded
+            value = replace(value, attribute="summed")
         held = self.mapping.held(self, number, value) if instruction.op == "load" else None
         if held is not None:
             values[number] = held

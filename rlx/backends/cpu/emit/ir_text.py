@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -360,6 +360,17 @@ class Code:
         self.start_block(latch)
         self.line(f"%next{number} = add nuw nsw i64 {index.name}, 1")
         self.line(f"br label %{head}")
+        self.enter_block(f"done{number}")
+
+    @contextmanager
+    def loop_while(self, condition: Callable[[], Value]) -> Generator[None]:
+        """Repeat code as long as a condition holds, which is computed before each iteration."""
+        number = self.fresh("")
+        self.start_block(f"head{number}")
+        self.line(f"br i1 {condition().name}, label %body{number}, label %done{number}")
+        self.enter_block(f"body{number}")
+        yield
+        self.line(f"br label %head{number}")
         self.enter_block(f"done{number}")
 
     @contextmanager

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlx.backends.cpu.emit.layout import Layout, layout_of
-from rlx.backends.cpu.emit.nests import NestEmitter
-from rlx.backends.cpu.emit.panels import PanelEmitter
+from rlx.backends.cpu.emit.nests import NestWalk, nest_module
+from rlx.backends.cpu.emit.panels import PanelWalk
 from rlx.backends.cpu.emit.tiling import tiled
 from rlx.ir.kernels import Buffer, Instruction, Loops
 
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
-_VERSION = "6"
+_VERSION = "7"
 TO_HALF = "__truncdfhf2"
 
 
@@ -71,8 +71,8 @@ def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
         tuple((s.value, s.address, s.accumulate, s.initialize, s.guard, s.once) for s in kernel.stores),
     )
     external = external_symbols(kernel)
-    emitter = PanelEmitter if layout.tiling.panel else NestEmitter
-    return kernel_code("loops", signature, external, lambda symbol: emitter(layout).module(symbol))
+    walk = PanelWalk if layout.tiling.panel else NestWalk
+    return kernel_code("loops", signature, external, lambda symbol: nest_module(walk(layout), symbol))
 
 
 def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:

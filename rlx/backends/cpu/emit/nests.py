@@ -1,43 +1,202 @@
-"""One Loops kernel as an LLVM function: loops, sweeps over rows, loads and stores."""
+"""The code of a Loops kernel whose sizes, strides and offsets are arguments: the walk of all devices, over ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
-from rlx.backends.cpu.emit.layout import Layout
-from rlx.backends.cpu.emit.scalar_code import (
-    combine,
-    constant,
-    identity,
-    load_scalar,
-    register_kind,
-    spell,
-    storage_kind,
-    store_scalar,
-)
-from rlx.backends.loops.row_schedule import RowSchedule, row_schedule
-from rlx.ir.kernels import Store
+from rlx.backends.cpu.emit.layout import Form, Layout
+from rlx.backends.cpu.emit.printing import LlvmPrinter, Location
+from rlx.backends.cpu.emit.scalar_code import register_kind
+from rlx.backends.loops.row_schedule import row_schedule
+from rlx.backends.loops.walk import Mapping, Reductions, Walk
+from rlx.code.tree import Apply, Element, Expression, Linear, Number, Product, Register, index, minimum
+from rlx.code.writing import CodeWriter
+from rlx.ir.kernels import Access, Loops, Store
+from rlx.ir.types import compute_dtype
 
-__all__ = ["NestEmitter", "Place"]
+__all__ = ["NestWalk", "nest_module"]
+
+_INT64 = np.dtype(np.int64)
+_BEGIN, _END = Register(_INT64, "begin"), Register(_INT64, "end")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the loops are: the index along each entered dimension, and each access group's
-    element number as far as the entered dimensions determine it."""
+def nest_module(walk: NestWalk, symbol: str) -> str:
+    """The LLVM IR of a kernel's function."""
+    walk.kernel()
+    code = Code(Module())
+    metadata, tags = _alias_metadata(walk.layout.classes)
+    LlvmPrinter(code, *_arguments(code, walk, tags)).block(walk.code.block)
+    code.line("ret void")
+    head = f"define void @{symbol}(ptr %slots, ptr %row, i64 %begin, i64 %end, i64 %chunk)"
+    return "\n".join((code.module.text(), f"{head} {ATTRIBUTES} {{\n{code.text()}\n}}", metadata, ""))
 
-    indices: dict[int, Value]
-    positions: tuple[Value, ...]
+
+class NestWalk(Walk):
+    """Makes the code of a kernel. positions: the element of each group of accesses, as far as entered loops say."""
+
+    def __init__(self, layout: Layout) -> None:
+        kernel = layout.tiling.kernel
+        super().__init__(kernel, CodeWriter(), _Ranges())
+        self.plan = row_schedule(layout.tiling.source)
+        self.layout = layout
+        self.positions = [Register(_INT64, f"at{number}") for number in range(len(layout.groups))]
+        self.forms: dict[Access, Form] = {}
+        for number, form in layout.load_forms.items():
+            self.forms[kernel.instructions[number].attribute] = form
+        for number, form in layout.store_forms.items():
+            self.forms[kernel.stores[number].access] = form
+
+    def size(self, dimension: int) -> Expression:
+        """The size of a dimension: a number or an argument."""
+        static = self.layout.static_sizes[dimension]
+        return Register(_INT64, f"size{dimension}") if static is None else Number(_INT64, static)
+
+    def bounds(self, dimension: int) -> tuple[Expression, Expression]:
+        """The range of a dimension; the last tile ends with the full size."""
+        tiling, zero = self.layout.tiling, index(0, _INT64)
+        if dimension in tiling.blocks:
+            full, (block, _) = Register(_INT64, f"full{dimension}"), tiling.blocks[dimension]
+            return zero, minimum(full - self.index(block) * tiling.tile, self.size(dimension))
+        if dimension == 0 and self.loops.chunks > 1:
+            return _BEGIN, _END
+        return zero, self.size(dimension)
+
+    def open(self, dimension: int, nest: ExitStack, reductions: Reductions = ()) -> None:
+        """Open a loop, and move along in memory."""
+        super().open(dimension, nest, reductions)
+        self.advance(dimension, nest)
+
+    def advance(self, dimension: int, nest: ExitStack) -> None:
+        """Inside of a loop over a dimension, add its index to the positions."""
+        nest.callback(setattr, self, "positions", self.positions)
+        here = self.index(dimension)
+        moved = list(self.positions)
+        for number, (group, position) in enumerate(zip(self.layout.groups, self.positions, strict=True)):
+            stride = group.strides[dimension]
+            if stride is None:
+                step: tuple[int, Expression] = (1, Product(_INT64, here, _stride(number, dimension)))
+            else:
+                step = (stride, here)
+            if stride != 0:
+                at = Linear(_INT64, ((1, position), step))
+                moved[number] = self.code.declare(f"at{number}_{dimension}", at)
+        self.positions = moved
+
+    def place(self, access: Access, extra: Expression | None = None) -> Linear:
+        """The position of an access, plus `extra` elements."""
+        form = self.forms[access]
+        near: tuple[tuple[int, Expression], ...] = ((1, self.positions[form.group]),)
+        return Linear(_INT64, near if extra is None else (*near, (1, extra)), form.delta)
+
+    def value(self, number: int, values: dict[int, Expression]) -> None:
+        """Compute a value; a constant may be an argument."""
+        if number in self.layout.constant_slots:
+            values[number] = _constant(self.loops, number)
+        else:
+            super().value(number, values)
+
+    def accumulate(self, store: Store, element: Element, value: Expression) -> None:
+        """Combine a value with the value in memory, in any order."""
+        dtype = compute_dtype(value.dtype)
+        self.code.write(element, Apply(dtype, store.accumulate or "", (element, value), "reduction"))
+
+
+class _Ranges(Mapping):
+    """A function runs the iterations [begin, end) of the independent dimensions, or of a chunk."""
+
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
+        """Loops over [begin, end)."""
+        assert isinstance(walk, NestWalk)
+        count = walk.loops.parallel if walk.loops.chunks == 1 else 0
+        if count == 1:
+            nest.enter_context(walk.code.loop(walk.index(0), _BEGIN, _END))
+            walk.advance(0, nest)
+        elif count:
+            nest.enter_context(_lines(walk, count, nest))
+        return range(count)
+
+
+@contextmanager
+def _lines(walk: NestWalk, count: int, nest: ExitStack) -> Generator[None]:
+    """Loops over [begin, end) of the flattened parallel dimensions, line by line."""
+    code, last = walk.code, count - 1
+    counters, rest = [Register(_INT64, f"first{d}") for d in range(count)], _BEGIN
+    for d in range(last, 0, -1):
+        code.declare(counters[d].name, rest % walk.size(d), changes=True)
+        rest = code.declare(f"above{d}", rest // walk.size(d))
+    code.declare(counters[0].name, rest, changes=True)
+    done = code.declare("done", _BEGIN, changes=True)
+    with code.free_loop(done < _END):
+        for d in range(last):
+            code.declare(walk.index(d).name, counters[d])
+            walk.advance(d, nest)
+        start = code.declare("start", counters[last])
+        stop = code.declare("stop", minimum(start + (_END - done), walk.size(last)))
+        with code.loop(walk.index(last), start, stop):
+            walk.advance(last, nest)
+            yield
+        code.assign(done, done + (stop - start))
+        code.assign(counters[last], index(0, _INT64))
+        carry: Expression = index(1, _INT64)
+        for d in range(last - 1, -1, -1):
+            ahead = code.declare(f"ahead{d}", counters[d] + carry)
+            full = code.declare(f"full_line{d}", ahead.equals(walk.size(d)))
+            code.assign(counters[d], Apply(_INT64, "select", (full, index(0, _INT64), ahead)))
+            carry = Apply(_INT64, "cast", (full,))
+
+
+# ------------------------------------------------------------------ arguments
+def _stride(group: int, dimension: int) -> Register:
+    return Register(_INT64, f"stride{group}_{dimension}")
+
+
+def _constant(kernel: Loops, number: int) -> Register:
+    return Register(kernel.instructions[number].dtype, f"constant{number}")
+
+
+def _arguments(code: Code, walk: NestWalk, tags: tuple[str, ...]) -> tuple[dict[str, Value], dict[str, Location]]:
+    """The registers and the arrays that the function's row of arguments contains."""
+    layout, kernel = walk.layout, walk.loops
+
+    def argument(number: int) -> Value:
+        return code.load("i64", code.element("i64", "%row", number))
+
+    def memory(number: int) -> Location:
+        address = code.load("i64", code.element("i64", "%slots", argument(number)))
+        return Location(address.convert("inttoptr", "ptr").name, tags[layout.alias[number]])
+
+    arrays: dict[str, Location] = {}
+    for number, array in enumerate(walk.arrays):
+        if array.name not in arrays:
+            arrays[array.name] = memory(number)
+    values = {name: Value(code, f"%{name}", "i64") for name in ("begin", "end", "chunk")}
+    for dimension, slot in enumerate(layout.size_slots):
+        values[f"size{dimension}"] = argument(slot)
+    for dimension, slot in layout.full_size_slots.items():
+        values[f"full{dimension}"] = argument(slot)
+    for number, slot in layout.constant_slots.items():
+        register = _constant(kernel, number)
+        kind = register_kind(register.dtype)
+        word = argument(slot) if register.dtype.itemsize == 8 else argument(slot).convert("trunc", "i32")
+        values[register.name] = word if word.kind == kind else word.convert("bitcast", kind)
+    for number, group in enumerate(layout.groups):
+        for dimension, slot in enumerate(group.stride_slots):
+            if slot >= 0:
+                values[_stride(number, dimension).name] = argument(slot)
+        position = argument(group.offset_slot)
+        if group.chunk_slot is not None:
+            position = position + values["chunk"] * argument(group.chunk_slot)
+        values[f"at{number}"] = position
+    return values, arrays
 
 
 @lru_cache(maxsize=256)
-def alias_metadata(classes: int) -> tuple[str, tuple[str, ...]]:
+def _alias_metadata(classes: int) -> tuple[str, tuple[str, ...]]:
     """Scopes that tell LLVM that buffers of different classes do not overlap: the module's
     metadata, and the annotations of each class's accesses."""
     if classes < 2:
@@ -51,309 +210,3 @@ def alias_metadata(classes: int) -> tuple[str, tuple[str, ...]]:
         lines.append(f"!{others + n} = !{{{rest}}}")
     tags = tuple(f", !alias.scope !{own + n}, !noalias !{others + n}" for n in range(classes))
     return "\n".join(lines), tags
-
-
-class NestEmitter:
-    """Emits one kernel."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.kernel = kernel = layout.tiling.kernel
-        self.layout = layout
-        self.row_schedule: RowSchedule = row_schedule(layout.tiling.source)
-        self.code = Code(Module())
-        self.rank = len(kernel.sizes)
-        self.begin, self.end, self.chunk = (
-            Value(self.code, name, "i64") for name in ("%begin", "%end", "%chunk")
-        )
-        self.zero = self.code.constant("i64", 0)
-        self.metadata, self.tags = alias_metadata(layout.classes)
-        self.parallel = kernel.parallel if kernel.chunks == 1 else 0
-
-    def module(self, symbol: str) -> str:
-        """The whole module's text."""
-        self._read_arguments()
-        with ExitStack() as nest:
-            place = self._enter_parallel(nest, self._origin())
-            self._initialize_stores(place)
-            for dimension in range(self.parallel, self.kernel.outer):
-                place = nest.enter_context(self._dimension(place, dimension))
-            self._row_kernel(place)
-        self.code.line("ret void")
-        head = f"define void @{symbol}(ptr %slots, ptr %row, i64 %begin, i64 %end, i64 %chunk)"
-        function = f"{head} {ATTRIBUTES} {{\n{self.code.text()}\n}}"
-        return "\n".join((self.code.module.text(), function, self.metadata, ""))
-
-    def _argument(self, number: int) -> Value:
-        return self.code.load("i64", self.code.element("i64", "%row", number))
-
-    def _read_arguments(self) -> None:
-        layout, code = self.layout, self.code
-        self.pointers = []
-        for number in range(len(self.kernel.operands)):
-            slot = code.element("i64", "%slots", self._argument(number))
-            address = code.load("i64", slot)
-            self.pointers.append(address.convert("inttoptr", "ptr").name)
-        self.sizes = [
-            self._argument(at) if static is None else code.constant("i64", static)
-            for at, static in zip(layout.size_slots, layout.static_sizes, strict=True)
-        ]
-        self.full_sizes = {
-            dimension: self._argument(slot) for dimension, slot in layout.full_size_slots.items()
-        }
-        self.constants = {n: self._constant_argument(n, at) for n, at in layout.constant_slots.items()}
-        self.strides = [
-            [
-                self._argument(at) if static is None else code.constant("i64", static)
-                for at, static in zip(group.stride_slots, group.strides, strict=True)
-            ]
-            for group in layout.groups
-        ]
-
-    def _constant_argument(self, number: int, slot: int) -> Value:
-        word, kind = self._argument(slot), self._register_kind(number)
-        if self.kernel.instructions[number].dtype.itemsize < 8:
-            word = word.convert("trunc", "i32")
-        return word if word.kind == kind else word.convert("bitcast", kind)
-
-    def _origin(self) -> Place:
-        positions = []
-        for group in self.layout.groups:
-            position = self._argument(group.offset_slot)
-            if group.chunk_slot is not None:
-                position = position + self.chunk * self._argument(group.chunk_slot)
-            positions.append(position)
-        return Place({}, tuple(positions))
-
-    def _bounds(self, place: Place, dimension: int) -> tuple[Value, Value]:
-        if dimension in self.full_sizes:
-            block, _ = self.layout.tiling.blocks[dimension]
-            done = place.indices[block] * self.layout.tiling.tile
-            rest = self.full_sizes[dimension] - done
-            size = self.sizes[dimension]
-            return self.zero, (rest < size).where(rest, size)
-        if dimension == 0 and self.kernel.chunks > 1:
-            return self.begin, self.end
-        return self.zero, self.sizes[dimension]
-
-    def _advance(self, place: Place, dimension: int, index: Value) -> Place:
-        code, positions = self.code, []
-        for group, strides, position in zip(
-            self.layout.groups, self.strides, place.positions, strict=True
-        ):
-            static = group.strides[dimension]
-            if static == 0:
-                positions.append(position)
-                continue
-            step = index if static == 1 else code.binary("mul", index, strides[dimension], "nsw")
-            positions.append(code.binary("add", position, step, "nsw"))
-        return Place({**place.indices, dimension: index}, tuple(positions))
-
-    @contextmanager
-    def _dimension(self, place: Place, dimension: int) -> Generator[Place]:
-        with self.code.loop(*self._bounds(place, dimension)) as index:
-            yield self._advance(place, dimension, index)
-
-    def _enter_parallel(self, nest: ExitStack, place: Place) -> Place:
-        """Loops over [begin, end) of the flattened parallel dimensions, line by line."""
-        count = self.parallel
-        if count == 0:
-            return place
-        if count == 1:
-            index = nest.enter_context(self.code.loop(self.begin, self.end))
-            return self._advance(place, 0, index)
-        return nest.enter_context(self._lines(place, count))
-
-    @contextmanager
-    def _lines(self, place: Place, count: int) -> Generator[Place]:
-        code = self.code
-        done = code.stack_slot("i64")
-        counters = [code.stack_slot("i64") for _ in range(count)]
-        with code.when(self.begin < self.end):
-            rest = self.begin
-            for dimension in reversed(range(1, count)):
-                size = self.sizes[dimension]
-                code.store(code.binary("urem", rest, size), counters[dimension])
-                rest = code.binary("udiv", rest, size)
-            code.store(rest, counters[0])
-            code.store(self.begin, done)
-            number = code.fresh("")
-            code.start_block(f"line{number}")
-            before = code.load("i64", done)
-            for dimension in range(count - 1):
-                place = self._advance(place, dimension, code.load("i64", counters[dimension]))
-            first = code.load("i64", counters[count - 1])
-            stop = first + (self.end - before)
-            size = self.sizes[count - 1]
-            last = (stop < size).where(stop, size)
-            with code.loop(first, last) as index:
-                yield self._advance(place, count - 1, index)
-            after = before + (last - first)
-            code.store(after, done)
-            self._carry(counters)
-            more = after < self.end
-            code.line(f"br i1 {more.name}, label %line{number}, label %lines{number}")
-            code.enter_block(f"lines{number}")
-
-    def _carry(self, counters: list[str]) -> None:
-        """Advance to the first element of the next line."""
-        code = self.code
-        code.store(self.zero, counters[-1])
-        carry = code.constant("i64", 1)
-        for dimension in reversed(range(len(counters) - 1)):
-            advanced = code.load("i64", counters[dimension]) + carry
-            full = advanced.equal(self.sizes[dimension])
-            code.store(full.where(0, advanced), counters[dimension])
-            carry = full.convert("zext", "i64")
-
-    def _initialize_stores(self, place: Place) -> None:
-        """Set the elements that accumulating stores reach from here to their identities."""
-        for number, store in enumerate(self.kernel.stores):
-            if store.accumulate is None or not store.initialize:
-                continue
-            strides = self.layout.groups[self.layout.store_forms[number].group].strides
-            dtype = self._stored_dtype(store)
-            with ExitStack() as nest:
-                here = place
-                for dimension in range(self.parallel, self.rank):
-                    if strides[dimension] != 0:
-                        here = nest.enter_context(self._dimension(here, dimension))
-                start = identity(self.code, store.accumulate, dtype)
-                self._write(store, start, self._store_pointer(number, here))
-
-    def _stored_dtype(self, store: Store) -> np.dtype:
-        return self.kernel.instructions[store.value].dtype
-
-    def _pointer(
-        self, operand: int, group: int, delta: int, place: Place, extra: Value | None
-    ) -> str:
-        kind = storage_kind(self.kernel.operands[operand].dtype)
-        position = place.positions[group]
-        if extra is not None:
-            position = position + extra
-        pointer = self.code.element(kind, self.pointers[operand], position)
-        return self.code.element(kind, pointer, delta)
-
-    def _row_kernel(self, place: Place) -> None:
-        """For one outer index: each sweep over the row, with row-level code in between."""
-        values: dict[int, Value] = {}
-        plan = self.row_schedule
-        for phase, sweep in enumerate(plan.passes):
-            for number in plan.row_values[phase]:
-                values[number] = self._instruction(number, values, place)
-            if not sweep.empty:
-                self._sweep(phase, dict(values), values, place)
-            for number in plan.row_stores[phase]:
-                self._store(number, values, place)
-
-    def _sweep(
-        self, phase: int, inner: dict[int, Value], outer: dict[int, Value], place: Place
-    ) -> None:
-        code, sweep = self.code, self.row_schedule.passes[phase]
-        instructions = self.kernel.instructions
-        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
-        running = [
-            n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
-        ]
-        slots: dict[int, str] = {}
-        for number in (*sweep.reduces, *running):
-            dtype, reducer = instructions[number].dtype, instructions[number].attribute
-            start = identity(code, reducer, dtype)
-            slots[number] = code.stack_slot(start.kind)
-            code.store(start, slots[number])
-        with ExitStack() as nest:
-            here = place
-            for dimension in range(self.kernel.outer, self.rank):
-                here = nest.enter_context(self._dimension(here, dimension))
-            for number in sweep.values:
-                if number in recalled:
-                    inner[number] = self._recall(recalled[number], here)
-                elif number in slots:
-                    inner[number] = self._combine_into(slots[number], number, inner, True)
-                else:
-                    inner[number] = self._instruction(number, inner, here)
-                if number in kept:
-                    store = self.kernel.stores[kept[number]]
-                    self._write(store, inner[number], self._store_pointer(kept[number], here))
-            for number in sweep.reduces:
-                self._combine_into(slots[number], number, inner, False)
-            for number in sweep.stores:
-                self._store(number, inner, here)
-        for number in sweep.reduces:
-            outer[number] = code.load(inner[instructions[number].args[0]].kind, slots[number])
-
-    def _store_pointer(self, number: int, place: Place, extra: Value | None = None) -> str:
-        form = self.layout.store_forms[number]
-        operand = self.kernel.stores[number].access.operand
-        return self._pointer(operand, form.group, form.delta, place, extra)
-
-    def _recall(self, number: int, place: Place) -> Value:
-        """A value that an earlier sweep left where store `number` will write."""
-        operand = self.kernel.stores[number].access.operand
-        tag = self.tags[self.layout.alias[operand]]
-        dtype = self.kernel.operands[operand].dtype
-        return load_scalar(self.code, dtype, self._store_pointer(number, place), tag)
-
-    def _combine_into(
-        self, slot: str, number: int, values: dict[int, Value], ordered: bool
-    ) -> Value:
-        instruction = self.kernel.instructions[number]
-        element = values[instruction.args[0]]
-        sofar = self.code.load(element.kind, slot)
-        result = combine(instruction.attribute, instruction.dtype, sofar, element, ordered)
-        self.code.store(result, slot)
-        return result
-
-    def _instruction(self, number: int, values: dict[int, Value], place: Place) -> Value:
-        instruction = self.kernel.instructions[number]
-        arguments = [values[a] for a in instruction.args]
-        op = instruction.op
-        if number in self.constants:
-            return self.constants[number]
-        if op == "constant":
-            return constant(self.code, instruction.dtype, instruction.attribute)
-        if op == "index":
-            return self._index(instruction.attribute, place)
-        if op in ("reduce", "cumulate"):
-            return arguments[0]
-        if op == "load":
-            return self._load(number, arguments, place)
-        dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
-        summed = number in self.row_schedule.summed
-        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)), summed)
-
-    def _register_kind(self, number: int) -> str:
-        return register_kind(self.kernel.instructions[number].dtype)
-
-    def _index(self, dimension: int, place: Place) -> Value:
-        return place.indices[dimension]
-
-    def _load(self, number: int, arguments: list[Value], place: Place) -> Value:
-        operand = self.kernel.instructions[number].attribute.operand
-        form = self.layout.load_forms[number]
-        extra = arguments[0] if arguments else None
-        pointer = self._pointer(operand, form.group, form.delta, place, extra)
-        tag = self.tags[self.layout.alias[operand]]
-        return load_scalar(self.code, self.kernel.operands[operand].dtype, pointer, tag)
-
-    def _write(self, store: Store, value: Value, pointer: str) -> None:
-        operand = store.access.operand
-        tag = self.tags[self.layout.alias[operand]]
-        store_scalar(self.code, self.kernel.operands[operand].dtype, value, pointer, tag)
-
-    def _store(self, number: int, values: dict[int, Value], place: Place) -> None:
-        store = self.kernel.stores[number]
-        operand = store.access.operand
-        with ExitStack() as nest:
-            if store.guard is not None:
-                nest.enter_context(self.code.when(values[store.guard]))
-            extra = values[store.address] if store.address is not None else None
-            pointer = self._store_pointer(number, place, extra)
-            value = values[store.value]
-            if store.accumulate is not None:
-                dtype = self.kernel.operands[operand].dtype
-                tag = self.tags[self.layout.alias[operand]]
-                held = load_scalar(self.code, dtype, pointer, tag)
-                value = combine(
-                    store.accumulate, self._stored_dtype(store), held, value, ordered=False
-                )
-            self._write(store, value, pointer)

@@ -8,114 +8,76 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from rlx.backends.cpu.emit.ir_text import Value
-from rlx.backends.cpu.emit.nests import NestEmitter, Place
-from rlx.backends.cpu.emit.scalar_code import combine, identity
+from rlx.backends.cpu.emit.layout import Layout
+from rlx.backends.cpu.emit.nests import NestWalk
+from rlx.backends.loops.row_schedule import RowPass
+from rlx.code.tree import Array, Element, Expression
+from rlx.ir.kernels import Instruction
+from rlx.ir.types import compute_dtype
 
-__all__ = ["PanelEmitter"]
+__all__ = ["PanelWalk"]
 
 
-class PanelEmitter(NestEmitter):
+class PanelWalk(NestWalk):
     """The last dimension of the kernel numbers the rows of a panel."""
 
-    def _row_kernel(self, place: Place) -> None:
-        self.panel = self.rank - 1
-        self.arrays: dict[int, str] = {}
-        plan = self.row_schedule
-        for phase, sweep in enumerate(plan.passes):
-            self._row_values(phase, place)
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self.panel = len(self.loops.sizes) - 1
+
+    def kernel(self) -> None:
+        """The whole nest, after memory for the values of rows."""
+        for phase, sweep in enumerate(self.plan.passes):
+            for number in (*self.plan.row_values[phase], *sweep.reduces, *self.running(sweep)):
+                self.code.allocate(self.held(number).array)
+        super().kernel()
+
+    def held(self, number: int) -> Element:
+        """A value of one row of the panel."""
+        dtype = compute_dtype(self.loops.instructions[number].dtype)
+        return Array(f"h{number}", dtype, "item", (self.layout.tiling.tile,))[self.index(self.panel)]
+
+    def row(self) -> None:
+        """For one panel: each sweep over the rows, with the code of single values of rows in between."""
+        known: dict[int, Expression] = {}
+        for phase, sweep in enumerate(self.plan.passes):
+            with ExitStack() as nest:
+                self.open(self.panel, nest)
+                values = dict(known)
+                for number in self.plan.row_values[phase]:
+                    self.value(number, values)
+                    self.code.write(self.held(number), values[number])
+                    known[number] = self.held(number)
+                for number in (*sweep.reduces, *self.running(sweep)):
+                    self.code.write(self.held(number), self.neutral(number))
             if not sweep.empty:
-                self._panel_sweep(phase, place)
-            if plan.row_stores[phase]:
-                with self._dimension(place, self.panel) as here:
-                    values = _Held(self, here)
-                    for number in plan.row_stores[phase]:
-                        self._store(number, values, here)
+                self.sweep(sweep, known)
+            if self.plan.row_stores[phase]:
+                with ExitStack() as nest:
+                    self.open(self.panel, nest)
+                    for number in self.plan.row_stores[phase]:
+                        self.store(number, known)
 
-    def _index(self, dimension: int, place: Place) -> Value:
-        block, _ = self.layout.tiling.blocks[self.panel]
-        index = place.indices[dimension]
-        if dimension != block:
-            return index
-        return index * self.layout.tiling.tile + place.indices[self.panel]
+    def start(self, number: int, known: dict[int, Expression]) -> None:
+        """Results have their first values already."""
 
-    def _row_values(self, phase: int, place: Place) -> None:
-        """Row-level values and the starts of the phase's accumulators, for every row."""
-        sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
-        recalled = dict(sweep.recalls)
-        running = [
-            n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
-        ]
-        with self._dimension(place, self.panel) as here:
-            values = _Held(self, here)
-            for number in self.row_schedule.row_values[phase]:
-                values[number] = self._instruction(number, values, here)
-                self._hold(number, values[number], here)
-            for number in (*sweep.reduces, *running):
-                instruction = instructions[number]
-                start = identity(self.code, instruction.attribute, instruction.dtype)
-                self._hold(number, start, here)
+    def open_row(self, sweep: RowPass, running: bool, nest: ExitStack) -> None:
+        """Open the loops over the row and the panel."""
+        for dimension in range(self.loops.outer, self.panel + 1):
+            self.open(dimension, nest)
 
-    def _panel_sweep(self, phase: int, place: Place) -> None:
-        sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
-        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
-        with ExitStack() as nest:
-            here = place
-            for dimension in range(self.kernel.outer, self.rank):
-                here = nest.enter_context(self._dimension(here, dimension))
-            values = _Held(self, here)
-            for number in sweep.values:
-                if number in recalled:
-                    values[number] = self._recall(recalled[number], here)
-                elif instructions[number].op == "cumulate":
-                    values[number] = self._accumulate(number, values, here, ordered=True)
-                else:
-                    values[number] = self._instruction(number, values, here)
-                if number in kept:
-                    store = self.kernel.stores[kept[number]]
-                    self._write(store, values[number], self._store_pointer(kept[number], here))
-            for number in sweep.reduces:
-                self._accumulate(number, values, here, ordered=False)
-            for number in sweep.stores:
-                self._store(number, values, here)
+    def result(self, number: int) -> Element:
+        """A result's place in its array."""
+        return self.held(number)
 
-    def _accumulate(
-        self, number: int, values: dict[int, Value], place: Place, ordered: bool
-    ) -> Value:
-        instruction = self.kernel.instructions[number]
-        element = values[instruction.args[0]]
-        sofar = self.held(number, place)
-        result = combine(instruction.attribute, instruction.dtype, sofar, element, ordered)
-        self._hold(number, result, place)
-        return result
+    def combine(self, number: int, value: Expression) -> None:
+        """Combine an element into a result."""
+        self.code.write(self.held(number), self.combination(number, value))
 
-    def _hold(self, number: int, value: Value, place: Place) -> None:
-        """Set a row-level value of one row of the panel; bools are held as bytes."""
-        if number not in self.arrays:
-            kind = "i8" if value.kind == "i1" else value.kind
-            self.arrays[number] = self.code.stack_slot(f"[{self.layout.tiling.tile} x {kind}]")
-        stored = value.convert("zext", "i8") if value.kind == "i1" else value
-        self.code.store(stored, self._held_place(number, stored.kind, place))
-
-    def _held_place(self, number: int, kind: str, place: Place) -> str:
-        return self.code.element(kind, self.arrays[number], place.indices[self.panel])
-
-    def held(self, number: int, place: Place) -> Value:
-        """A row-level value of one row of the panel."""
-        kind = self._register_kind(number)
-        stored_kind = "i8" if kind == "i1" else kind
-        stored = self.code.load(stored_kind, self._held_place(number, stored_kind, place))
-        return stored.not_equal(0) if kind == "i1" else stored
-
-
-class _Held(dict[int, Value]):
-    """Values at one place: values of the row are loaded from their arrays at first use."""
-
-    def __init__(self, emitter: PanelEmitter, place: Place) -> None:
-        super().__init__()
-        self.emitter = emitter
-        self.place = place
-
-    def __missing__(self, number: int) -> Value:
-        value = self[number] = self.emitter.held(number, self.place)
-        return value
+    def expression(self, instruction: Instruction, arguments: list[Expression]) -> Expression:
+        """An instruction's value; the panel is a part of one of the kernel's dimensions."""
+        tiling = self.layout.tiling
+        block, _ = tiling.blocks[self.panel]
+        if instruction.op == "index" and instruction.attribute == block:
+            return self.index(block) * tiling.tile + self.index(self.panel)
+        return super().expression(instruction, arguments)

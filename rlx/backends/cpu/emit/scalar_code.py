@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +11,11 @@ from rlx.backends.cpu.emit import branching, error_functions, polynomials, trigo
 from rlx.backends.cpu.emit.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.cpu.emit.narrow import decode, encode, round_to_odd, saturate
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Instruction
-from rlx.ir.scalar import USER_FUNCTIONS, neutral
+from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 
 __all__ = [
     "combine",
-    "constant",
-    "identity",
     "load_scalar",
     "register_kind",
     "rounded",
@@ -87,17 +85,6 @@ def _is_code(dtype: np.dtype, value: Value) -> bool:
     return dtype in FLOAT_FORMATS and not is_real(value.kind)
 
 
-def constant(code: Code, dtype: np.dtype, data: bytes) -> Value:
-    """A "constant" instruction's value."""
-    number = np.frombuffer(data, dtype.newbyteorder("<"))[0]
-    return code.constant(register_kind(dtype), number.astype(compute_dtype(dtype)).item())
-
-
-def identity(code: Code, reducer: str, dtype: np.dtype) -> Value:
-    """The value that a reducer leaves others unchanged with."""
-    return code.constant(register_kind(dtype), neutral(reducer, dtype))
-
-
 def combine(reducer: str, dtype: np.dtype, left: Value, right: Value, ordered: bool) -> Value:
     """left (reducer) right; `ordered` forbids the reassociation of float sums and products."""
     code = left.code
@@ -123,16 +110,15 @@ def _extremum(name: str, dtype: np.dtype, left: Value, right: Value) -> Value:
     return code.intrinsic(f"{'u' if dtype.kind == 'u' else 's'}{name}", left, right)
 
 
-def spell(code: Code, instruction: Instruction, arguments: list[Argument], summed: bool = False) -> Value:
-    """The value of a scalar instruction of the alphabet; a `summed` product may be added without being rounded."""
-    op = instruction.op
-    if summed:
-        return code.binary(op, arguments[0][0], arguments[1][0], "contract")
+def spell(code: Code, op: str, target: np.dtype, attribute: Any, arguments: list[Argument]) -> Value:
+    """The value of an operation of the alphabet; a "summed" product may be added without being rounded."""
     if op in ("cast", "bitcast"):
-        return (_cast if op == "cast" else _bitcast)(instruction.dtype, *arguments[0])
+        return (_cast if op == "cast" else _bitcast)(target, *arguments[0])
     values = [value for value, _ in arguments]
     if op == "special":
-        return _special(code, instruction.attribute, instruction.dtype, values)
+        return _special(code, attribute, target, values)
+    if attribute == "summed":
+        return code.binary(op, *values, "contract")
     if op == "select":
         return values[0].where(values[1], values[2])
     dtype = arguments[0][1]

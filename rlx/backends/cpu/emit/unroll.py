@@ -8,31 +8,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.cpu.emit.ir_text import Code, Value
+from rlx.backends.cpu.emit.ir_text import Code, Value, literal
+from rlx.backends.cpu.emit.printing import LlvmPrinter
 from rlx.backends.cpu.emit.scalar_code import (
-    combine,
-    constant,
-    identity,
     load_scalar,
     register_kind,
     rounded,
-    spell,
     storage_kind,
     store_scalar,
     widened,
 )
-from rlx.backends.loops.row_schedule import row_schedule
-from rlx.ir.kernels import (
-    Access,
-    Buffer,
-    Contract,
-    Instruction,
-    Kernel,
-    Loops,
-    Operand,
-    Plan,
-    Store,
+from rlx.backends.loops.walk import SequentialMapping, Walk
+from rlx.code.tree import (
+    Apply,
+    Array,
+    Assign,
+    Declare,
+    Element,
+    Expression,
+    ForLoop,
+    If,
+    Linear,
+    Number,
+    Register,
+    Statement,
+    Write,
 )
+from rlx.code.writing import CodeWriter
+from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan
+from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype
 
 __all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"]
@@ -40,6 +44,7 @@ __all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"
 # scalar operations in one step of the loop, and elements of a buffer kept in registers
 _MOST_WORK = 512
 _MOST_ELEMENTS = 64
+INT64 = np.dtype(np.int64)
 
 Cells = list[Value | None]
 
@@ -170,7 +175,7 @@ def unroll(plan: Plan, memory: Memory) -> None:
             _unroll_contract(kernel, memory)
         else:
             assert isinstance(kernel, Loops)
-            _Nest(kernel, memory).emit()
+            _Unrolled(kernel, memory)
 
 
 def _unroll_contract(kernel: Contract, memory: Memory) -> None:
@@ -195,129 +200,77 @@ def _element(operand: Operand, place: tuple[int, ...]) -> int:
     return operand.offset + sum(s * i for s, i in zip(operand.strides, place, strict=True))
 
 
-Row = list[Value]
-
-
-class _Nest:
-    """Emits one Loops kernel: row by row, each instruction over the whole row."""
+class _Unrolled(LlvmPrinter):
+    """Prints the code of one Loops kernel with every iteration apart; its arrays are values, or addresses."""
 
     def __init__(self, kernel: Loops, memory: Memory) -> None:
-        self.kernel, self.memory, self.code = kernel, memory, memory.code
-        plan = row_schedule(kernel)
-        self.element_level, self.summed = plan.element_level, plan.summed
-        self.once = {number for phase in plan.row_stores for number in phase}
-        self.elements = list(itertools.product(*map(range, kernel.sizes[kernel.outer :])))
-        self.origin = (0,) * (len(kernel.sizes) - kernel.outer)
+        super().__init__(memory.code, {}, {})
+        self.memory = memory
+        walk = Walk(kernel, CodeWriter(), SequentialMapping(threads=False))
+        walk.kernel()
+        self.buffers = {array.name: buffer for array, buffer in zip(walk.arrays, kernel.operands, strict=True)}
+        self.indices: dict[str, int] = {}
+        self.block(walk.code.block)
 
-    def emit(self) -> None:
-        """The whole nest."""
-        kernel = self.kernel
-        for store in kernel.stores:
-            if store.accumulate is not None and store.initialize:
-                self.initialize(store)
-        for outer in itertools.product(*map(range, kernel.sizes[: kernel.outer])):
-            self.row(outer)
+    def statement(self, statement: Statement) -> None:
+        """One statement; a guarded store to values selects."""
+        match statement:
+            case Declare(register, value) | Assign(register, value):
+                self.registers[register.name] = self.value(value)
+            case ForLoop(index, start, stop, body):
+                for number in range(self.known(start) or 0, self.known(stop) or 0):
+                    self.indices[index.name] = number
+                    self.block(body)
+            case Write(array, (position,), value):
+                self.write(self.buffers[array.name], position, self.value(value))
+            case If(condition, (Write(array, (position,), value),)) if not self.is_mutable(array):
+                buffer = self.buffers[array.name]
+                kept, made = self.load(buffer, position), widened(cell_dtype(buffer), self.value(value))
+                self.write(buffer, position, self.value(condition).where(made, kept))
+            case _:
+                super().statement(statement)
 
-    def address(self, access: Access, place: Sequence[int]) -> int:
-        return access.offset + sum(s * i for s, i in zip(access.strides, place, strict=True))
+    def is_mutable(self, array: Array) -> bool:
+        """Whether an array is in memory, and written there."""
+        return id(self.buffers[array.name]) in self.memory.mutable
 
-    def initialize(self, store: Store) -> None:
-        assert store.accumulate is not None
-        strides = store.access.strides
-        reached = [range(n if s else 1) for n, s in zip(self.kernel.sizes, strides, strict=True)]
-        dtype = self.kernel.instructions[store.value].dtype
-        for place in itertools.product(*reached):
-            start = identity(self.code, store.accumulate, dtype)
-            self.write(store, self.address(store.access, place), start)
+    def value(self, expression: Expression) -> Value:
+        """The value of an expression; the first element of a row is its own sum."""
+        known = self.known(expression)
+        if known is not None:
+            return self.code.constant(register_kind(expression.dtype), known)
+        match expression:
+            case Apply(dtype, op, (Register(_, name), right), "reduction" | "ordered"):
+                if self.registers[name].name == literal(register_kind(dtype), neutral(op, dtype)):
+                    return self.value(right)
+            case Element(_, array, (position,)):
+                return self.load(self.buffers[array.name], position)
+        return super().value(expression)
 
-    def write(self, store: Store, index: int, value: Value) -> None:
-        self.memory.write(self.kernel.operands[store.access.operand], index, value)
+    def known(self, expression: Expression) -> int | None:
+        """The number that an index is here; None if it is computed from data."""
+        match expression:
+            case Register(_, name):
+                return self.indices.get(name)
+            case Number(dtype, value) if dtype == INT64:
+                return int(value)
+            case Linear(_, terms, offset):
+                found = [(factor, self.known(term)) for factor, term in terms]
+                numbers = [factor * number for factor, number in found if number is not None]
+                return offset + sum(numbers) if len(numbers) == len(found) else None
+            case Apply(dtype, "cast", (inner,)) if dtype == inner.dtype == INT64:
+                return self.known(inner)
+        return None
 
-    def row(self, outer: tuple[int, ...]) -> None:
-        values: list[Row] = []
-        for number, instruction in enumerate(self.kernel.instructions):
-            if instruction.op in ("reduce", "cumulate"):
-                values.append(self.running(number, instruction, values))
-                continue
-            where = self.elements if self.element_level[number] else [self.origin]
-            values.append(
-                [
-                    self.scalar(number, (*outer, *place), self.arguments(instruction, values, n))
-                    for n, place in enumerate(where)
-                ]
-            )
-        for number, store in enumerate(self.kernel.stores):
-            self.store(store, [self.origin] if number in self.once else self.elements, outer, values)
+    def load(self, buffer: Buffer, position: Expression) -> Value:
+        """An element."""
+        known = self.known(position)
+        return self.memory.load(buffer, self.value(position)) if known is None else self.memory.read(buffer, known)
 
-    def at(self, number: int, values: list[Row], element: int) -> Value:
-        return values[number][element if self.element_level[number] else 0]
-
-    def arguments(self, instruction: Instruction, values: list[Row], element: int) -> list[Value]:
-        return [self.at(a, values, element) for a in instruction.args]
-
-    def running(self, number: int, instruction: Instruction, values: list[Row]) -> Row:
-        reducer, dtype = instruction.attribute, instruction.dtype
-        ordered = instruction.op == "cumulate"
-        total = identity(self.code, reducer, dtype)
-        totals = [total]
-        for element in range(len(self.elements)):
-            value = self.at(instruction.args[0], values, element)
-            total = value if element == 0 else combine(reducer, dtype, total, value, ordered)
-            totals.append(total)
-        return totals[1:] if self.element_level[number] else totals[-1:]
-
-    def scalar(self, number: int, place: tuple[int, ...], arguments: list[Value]) -> Value:
-        instruction = self.kernel.instructions[number]
-        op, attribute = instruction.op, instruction.attribute
-        if op == "constant":
-            return constant(self.code, instruction.dtype, attribute)
-        if op == "index":
-            return self.code.constant("i64", place[attribute])
-        if op == "load":
-            buffer, index = self.kernel.operands[attribute.operand], self.address(attribute, place)
-            if arguments:
-                return self.memory.load(buffer, arguments[0] + index)
-            return self.memory.read(buffer, index)
-        dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
-        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)), number in self.summed)
-
-    def store(
-        self, store: Store, where: Sequence[tuple[int, ...]], outer: tuple[int, ...], values: list[Row]
-    ) -> None:
-        buffer = self.kernel.operands[store.access.operand]
-        for element, place in enumerate(where):
-            index = self.address(store.access, (*outer, *place))
-            value = self.at(store.value, values, element)
-            if id(buffer) in self.memory.mutable:
-                self.store_in_memory(store, index, value, values, element)
-                continue
-            value = widened(cell_dtype(buffer), value)
-            if store.accumulate is not None:
-                held = self.memory.read(buffer, index)
-                dtype = self.kernel.instructions[store.value].dtype
-                value = combine(store.accumulate, dtype, held, value, ordered=False)
-            if store.guard is not None:
-                guard = self.at(store.guard, values, element)
-                value = guard.where(value, self.memory.read(buffer, index))
-            self.write(store, index, value)
-
-    def store_in_memory(
-        self, store: Store, index: int, value: Value, values: list[Row], element: int
-    ) -> None:
-        """Write to a buffer in memory, whose address may be a computed one."""
-        place = self.code.constant("i64", index)
-        if store.address is not None:
-            place = self.at(store.address, values, element) + place
-        if store.guard is None:
-            self.combine_in_memory(store, place, value)
-            return
-        with self.code.when(self.at(store.guard, values, element)):
-            self.combine_in_memory(store, place, value)
-
-    def combine_in_memory(self, store: Store, place: Value, value: Value) -> None:
-        buffer = self.kernel.operands[store.access.operand]
-        if store.accumulate is not None:
-            held = self.memory.load(buffer, place)
-            dtype = self.kernel.instructions[store.value].dtype
-            value = combine(store.accumulate, dtype, held, value, ordered=False)
-        self.memory.store(buffer, place, value)
+    def write(self, buffer: Buffer, position: Expression, value: Value) -> None:
+        """Set an element."""
+        known = self.known(position)
+        if known is None:
+            self.memory.store(buffer, self.value(position), value)
+        else:
+            self.memory.write(buffer, known, value)

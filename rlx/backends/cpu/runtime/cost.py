@@ -1,12 +1,13 @@
 """Rough nanoseconds of a kernel on one thread: enough to decide about threads and the GIL.
 
-rlx.ir.work counts a kernel's operations and memory traffic; this module estimates the time.
+rlx.code.cost counts the operations of nests, and has the rates of a processor; this module adds the other kernels.
 """
 
 from __future__ import annotations
 
 import math
 
+from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.ir.kernels import (
     Branch,
     Callback,
@@ -23,7 +24,6 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.routine_work import routine_flops
-from rlx.ir.scalar import ALPHABET
 
 __all__ = [
     "STRETCH_NANOSECONDS", "THREAD_NANOSECONDS", "is_abandonable", "is_long", "kernel_cost", "longest_stretch",
@@ -37,33 +37,11 @@ HOST_STEP = 20_000.0
 UNKNOWN = 1e9
 LIBRARY_FLOPS_PER_NANOSECOND = 5.0
 
-_CHEAP = 0.04
-_EXPENSIVE = 0.4
-_VERY_EXPENSIVE = 100.0
-_FREE = {"constant", "index"}
-_EXPENSIVE_OPERATIONS = frozenset(op for op, facts in ALPHABET.items() if facts.cost > 1)
-
-
-def _loops_cost(kernel: Loops) -> float:
-    element = 0.0
-    for instruction in kernel.instructions:
-        if instruction.op == "special":
-            element += _VERY_EXPENSIVE
-        elif instruction.op in _EXPENSIVE_OPERATIONS:
-            element += _EXPENSIVE
-        elif instruction.op not in _FREE:
-            element += _CHEAP
-        if instruction.op == "load" and instruction.args:
-            element += _EXPENSIVE
-    for store in kernel.stores:
-        element += _CHEAP if store.address is None and store.accumulate is None else _EXPENSIVE
-    return element * math.prod(kernel.sizes)
-
 
 def kernel_cost(kernel: Kernel) -> float:
     """Estimated nanoseconds; infinite loops count as very long."""
     if isinstance(kernel, Loops):
-        return 5.0 + _loops_cost(kernel)
+        return 1e9 * cost_of(counts_of_nest(kernel), PROCESSOR).seconds
     if isinstance(kernel, Contract):
         items = kernel.out.buffer.dtype.itemsize / 4
         return 200.0 + 0.02 * items * math.prod(kernel.out.shape) * kernel.depth

@@ -1,0 +1,255 @@
+"""The cost of kernel code: counts of what it does, and the time that a table of a device's rates gives for them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import mul
+from typing import NamedTuple
+
+from rlx.code.tree import (
+    Apply,
+    Array,
+    AtomicUpdate,
+    Barrier,
+    Block,
+    Coordinate,
+    Declare,
+    Element,
+    Expression,
+    ForLoop,
+    FragmentProduct,
+    If,
+    Linear,
+    Number,
+    Product,
+    Quotient,
+    Register,
+    Remainder,
+    Statement,
+    VectorRead,
+    VectorWrite,
+    View,
+    Write,
+    blocks_of,
+    expressions_of,
+    index,
+    postorder,
+)
+from rlx.ir.kernels import Loops
+from rlx.ir.scalar import ALPHABET
+from rlx.ir.work import Work
+
+__all__ = ["PROCESSOR", "Cost", "Counts", "Rates", "cost_of", "counts_of_code", "counts_of_nest", "counts_of_work"]
+
+
+_OPERATIONS = {"cast": 0, "bitcast": 0, "select": 0, "fma": 2}  # others are one
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Published or measured rates of a device, per second.
+
+    bandwidth: bytes of its memory. flops: operations. units: operations of its matrix units, by operand type.
+    function, special: the operations that a function such as exp, and a special function, count as. queued: seconds
+    of a launch that waits for others. barrier: seconds in which all groups of a launch wait for one another.
+    """
+
+    name: str
+    bandwidth: float
+    flops: float
+    queued: float = 0.0
+    barrier: float = 0.0
+    function: float = 20.0
+    special: float = 20.0
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    def product_rate(self, unit: str) -> float:
+        """Operations of matrix products per second, on a matrix unit or without one."""
+        return self.units.get(unit, self.flops)
+
+
+# one thread of a processor, roughly: arrays of a nest are in its caches
+PROCESSOR = Rates("processor", math.inf, 25e9, 5e-9, function=10.0, special=2500.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a launch does: operations of numbers, functions, special functions, operations of matrix units by their
+    names, bytes of the device's memory, and barriers of all groups."""
+
+    operations: float = 0.0
+    functions: float = 0.0
+    specials: float = 0.0
+    products: Mapping[str, float] = field(default_factory=dict)
+    moved: float = 0.0
+    barriers: float = 0.0
+
+
+class Cost(NamedTuple):
+    """Seconds of a launch, and its parts: the time of memory and of arithmetic, which overlap, and of waiting."""
+
+    seconds: float
+    memory: float
+    arithmetic: float
+    waiting: float
+
+
+def cost_of(counts: Counts, rates: Rates, filled: float = 1.0) -> Cost:
+    """The time of a launch that is queued behind others. filled: the share of the device that is busy.
+
+    >>> cost_of(Counts(operations=2e12, moved=1e9), Rates("device", 1e12, 1e12, queued=1e-3))
+    Cost(seconds=2.001, memory=0.001, arithmetic=2.0, waiting=0.001)
+    """
+    operations = counts.operations + rates.function * counts.functions + rates.special * counts.specials
+    products = sum(number / rates.product_rate(unit) for unit, number in counts.products.items())
+    memory, arithmetic = counts.moved / rates.bandwidth / filled, (operations / rates.flops + products) / filled
+    waiting = rates.queued + counts.barriers * rates.barrier
+    return Cost(max(memory, arithmetic) + waiting, memory, arithmetic, waiting)
+
+
+# ------------------------------------------------------------------ counts without a tree
+def counts_of_nest(kernel: Loops) -> Counts:
+    """The counts of a nest, from its instructions; loads and stores are operations, as those of caches are."""
+    times, ops = math.prod(kernel.sizes), [i.op for i in kernel.instructions if i.op not in ("constant", "index")]
+    specials = ops.count("special")
+    functions = sum(op in ALPHABET and ALPHABET[op].cost > 1 for op in ops) - specials
+    moved = sum(store.address is None and store.accumulate is None for store in kernel.stores)
+    apart = sum(i.op == "load" and bool(i.args) for i in kernel.instructions) + len(kernel.stores) - moved
+    operations = len(ops) - functions - specials + moved
+    return Counts(operations * times, (functions + apart) * times, specials * times)
+
+
+def counts_of_work(work: Work, unit: str = "") -> Counts:
+    """The counts of a kernel that a library runs, on a matrix unit or without one."""
+    return Counts(functions=work.transcendentals, products={unit: work.flops}, moved=work.bytes)
+
+
+# ------------------------------------------------------------------ counts of a tree
+def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int]) -> Counts:
+    """The counts of a launch. sizes: bytes of its arrays.
+
+    A byte counts once, however often it is read. Loops of unknown length count once, and conditions hold.
+
+    >>> import numpy as np
+    >>> from rlx.code.tree import Array, Number, Register
+    >>> from rlx.code.writing import CodeWriter
+    >>> code, i, x = CodeWriter(), Register(np.dtype(np.int32), "i"), Array("x", np.dtype(np.float32))
+    >>> with code.loop(i, 0, 10):
+    ...     code.write(x[i], Apply(x.dtype, "add", (x[i], Number(x.dtype, 1.0))))
+    >>> counts_of_code(code.block, 1, 1, {"x": 40})
+    Counts(operations=10.0, functions=0.0, specials=0.0, products={}, moved=80.0, barriers=0.0)
+    """
+    count = _Count(groups, items)
+    count.block(code, 1.0)
+    extents = {**count.views, **sizes}
+    moved = sum(min(n * groups * items, extents.get(name, math.inf)) for (name, _), n in count.moved.items())
+    arithmetic = (count.numbers[name] * groups * items for name in ("operations", "functions", "specials"))
+    products = {unit: number * groups * items for unit, number in count.products.items()}
+    return Counts(*arithmetic, products, moved, count.barriers)
+
+
+class _Count:
+    """Counts of one item, and estimates of registers: the mean over items, groups and iterations."""
+
+    def __init__(self, groups: int, items: int) -> None:
+        self.coordinates = {"item": (items - 1) / 2, "group": (groups - 1) / 2, "groups": float(groups)}
+        self.items = items
+        self.registers: dict[str, float | None] = {}
+        self.numbers: defaultdict[str, float] = defaultdict(float)
+        self.products: defaultdict[str, float] = defaultdict(float)
+        self.moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # bytes by array, read or written
+        self.barriers = 0.0
+        self.views: dict[str, int] = {}
+
+    def block(self, block: Block, times: float) -> None:
+        for statement in block:
+            self.statement(statement, times)
+
+    def statement(self, statement: Statement, times: float) -> None:
+        for expression in expressions_of(statement):
+            self.expression(expression, times)
+        match statement:
+            case Declare(register, value, changes):
+                self.registers[register.name] = None if changes else self.mean(value)
+            case ForLoop():
+                times *= self.iterations(statement)
+            case If(condition) if self.is_of_one(condition):
+                times /= self.items
+            case Write(array) | AtomicUpdate(_, array):
+                self.move(array, array.dtype.itemsize * times, written=True)
+            case View(array):
+                self.views[array.name] = array.nbytes
+            case VectorRead(target, array):
+                self.move(array, target.nbytes * times, written=False)
+            case VectorWrite(array, _, source):
+                self.move(array, source.nbytes * times, written=True)
+            case FragmentProduct(unit, dtype):
+                self.products[unit.name] += 2 * 16 * unit.columns * (32 // dtype.itemsize) / unit.items * times
+            case Barrier("launch"):
+                self.barriers += times
+        for block in blocks_of(statement):
+            self.block(block, times)
+
+    def expression(self, expression: Expression, times: float) -> None:
+        for part in postorder(expression):
+            if isinstance(part, Element):
+                self.move(part.array, part.array.dtype.itemsize * times, written=False)
+            elif isinstance(part, Apply) and part.dtype.kind == "f":
+                facts = ALPHABET[part.op]
+                kind = "specials" if part.op == "special" else "functions" if facts.transcendental else "operations"
+                self.numbers[kind] += _OPERATIONS.get(part.op, 1) * times
+
+    def move(self, array: Array, nbytes: float, written: bool) -> None:
+        if array.space == "device":
+            self.moved[array.name, written] += nbytes
+
+    def iterations(self, loop: ForLoop) -> float:
+        """The mean number of iterations."""
+        start, stop, step = (self.mean(index(bound)) for bound in (loop.start, loop.stop, loop.step))
+        self.registers[loop.index.name] = None
+        if start is None or stop is None or step is None:
+            return 1.0
+        self.registers[loop.index.name] = (start + stop) / 2
+        if loop.advance != "add":
+            return max(1.0, math.log(max(start, stop, 1) / max(min(start, stop), 1), max(step, 2)))
+        whole = isinstance(loop.start, Number)
+        return max(0.0, math.ceil((stop - start) / step) if whole else (stop - start + (step - 1) / 2) / step)
+
+    def is_of_one(self, condition: Expression) -> bool:
+        """Whether one item of a group enters."""
+        match condition:
+            case Apply(_, "eq", (Coordinate(_, "item"), Number())):
+                return True
+        return False
+
+    def mean(self, expression: Expression) -> float | None:
+        """The mean of an index; None if it depends on data."""
+        match expression:
+            case Number(_, value):
+                return float(value)
+            case Register(_, name):
+                return self.registers.get(name)
+            case Coordinate(_, of):
+                return self.coordinates[of]
+            case Linear(_, terms, offset):
+                factors = [factor for factor, _ in terms]
+                return self.mean_of(lambda *means: offset + sum(map(mul, factors, means)), *(t for _, t in terms))
+            case Product(_, left, right):
+                return self.mean_of(mul, left, right)
+            case Quotient(_, dividend, divisor):
+                return self.mean_of(lambda x, y: x / max(y, 1), dividend, index(divisor))
+            case Remainder(_, dividend, divisor):
+                return self.mean_of(lambda x, y: min(x, (y - 1) / 2), dividend, index(divisor))
+            case Apply(_, "select", (Apply(_, "lt", below), *cases)) if [*below] == cases:
+                return self.mean_of(min, *cases)
+            case Apply(_, "cast", (value,)):
+                return self.mean(value)
+        return None
+
+    def mean_of(self, function: Callable[..., float], *parts: Expression) -> float | None:
+        """A function of means."""
+        means = [self.mean(part) for part in parts]
+        return None if None in means else function(*means)
