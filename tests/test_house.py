@@ -97,8 +97,8 @@ LAYERS: dict[str, set[str]] = {
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
     "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", "export", ""},
 }
-# the top names what users call, in whatever room it is
-EVERYTHING = {""}
+# the top names what users call, and fills the hooks of every room
+EVERYTHING = {"", "wiring"}
 
 
 def unit_of(path: Path) -> str:
@@ -209,6 +209,52 @@ def test_cycles_are_found(tmp_path: Path) -> None:
     ):
         path.write_text(source)
         assert edges_of(path) == {"rlx.trees.tree"}, source
+
+
+def hooks_filled(tree: ast.Module) -> list[int]:
+    """The lines that set an attribute of something imported from rlx while the module is loaded."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "")[:3] == "rlx"]
+    foreign = {alias.asname or alias.name for node in imports for alias in node.names} | {"rlx"}
+
+    def is_foreign(node: ast.AST) -> bool:
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id in foreign
+
+    def is_set(node: ast.AST) -> bool:
+        match node:
+            case ast.Attribute(ctx=ast.Store()):
+                return is_foreign(node)
+            case ast.Call(func=ast.Name(id="setattr"), args=[owner, *_]):
+                return is_foreign(owner)
+            case ast.Subscript(value=ast.Call(func=ast.Name(id="vars"), args=[owner]), ctx=ast.Store()):
+                return is_foreign(owner)
+        return False
+
+    def lines(node: ast.AST) -> list[int]:
+        inside = [c for c in ast.iter_child_nodes(node) if not isinstance(c, (ast.FunctionDef, ast.Lambda))]
+        return [line for child in inside for line in ([child.lineno] if is_set(child) else lines(child))]
+
+    return lines(tree)
+
+
+def test_only_wiring_fills_hooks() -> None:
+    """A module sets attributes of other modules and their classes in functions only; rlx/wiring.py fills the hooks.
+
+    rlx.jaxnames is a front end that adds JAX's attributes to classes of the core when it is loaded.
+    """
+    files = [path for path in FILES if unit_of(path) not in ("wiring", "jaxnames")]
+    wrong = [f"{path.relative_to(PACKAGE)}:{line}" for path in files for line in hooks_filled(parsed(path))]
+    assert not wrong, f"{wrong} fill hooks, which is done in rlx/wiring.py"
+    assert len(hooks_filled(parsed(PACKAGE / "wiring.py"))) > 10
+
+
+def test_filled_hooks_are_found() -> None:
+    """An assignment, one to several names, setattr and the namespace of a module, but nothing in a function."""
+    sources = ("room.hook = f", "room.hook.part, x = f, g", "setattr(room, 'hook', f)", "vars(room)['hook'] = f")
+    for source in (*sources, "if TYPE_CHECKING:\n    room.hook: int = 3"):
+        assert hooks_filled(ast.parse(f"from rlx.house import room\n{source}")), source
+    assert not hooks_filled(ast.parse("from rlx.house import room\ndef f():\n    room.hook = 3\nown.x = room.hook"))
 
 
 def test_every_module_says_what_it_is() -> None:

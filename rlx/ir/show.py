@@ -14,7 +14,7 @@ from rlx.ir.extended import key_dtype_of
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
-__all__ = ["show_bindings", "show_equation", "show_lines", "show_program"]
+__all__ = ["show_bindings", "show_equation", "show_functions", "show_lines", "show_program"]
 
 _HEADER = "from rlx.trace.text import *"
 _INLINE_ELEMENTS = 16  # arrays up to this size are printed in full
@@ -28,14 +28,9 @@ def show_program(program: Program) -> str:
     return _write(program).text()
 
 
-def _functions_of(program: Program) -> str:
+def show_functions(program: Program) -> str:
     """The functions in `show_program`, without its imports."""
     return "\n\n\n".join(_write(program).parts)
-
-
-# print(program) shows a program that can be read back, a prompt the part that a reader looks at
-setattr(Program, "__str__", show_program)  # noqa: B010
-setattr(Program, "__repr__", _functions_of)  # noqa: B010
 
 
 def show_bindings(program: Program) -> dict[str, Any]:

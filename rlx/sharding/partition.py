@@ -32,7 +32,7 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.spanning import SpanningArray, operations
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import devices_in_scope, place_known
 
@@ -90,9 +90,6 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
     have, wanted = division_of(x._sharding, x.ndim), division_of(sharding, x.ndim)
     assert have is not None and wanted is not None
     return _known(_Parts(mesh).moved(x.local, have, wanted), x.type, sharding)
-
-
-operations.on_parts = operation_on_parts
 
 
 class _Parts:

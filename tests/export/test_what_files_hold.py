@@ -44,7 +44,8 @@ COMPLEX = [complex(a, b) for a in (0.0, -0.0, 1.5, np.nan, np.inf) for b in (1.0
 
 def constants() -> dict[str, Any]:
     """Small arrays, which are in the text, of every dtype; with special numbers, and without elements."""
-    found: dict[str, Any] = {d.name: np.asarray([1, 0, 1]).astype(d) for d in sorted(supported_dtypes, key=lambda d: d.name)}
+    dtypes = sorted(supported_dtypes, key=lambda d: d.name)
+    found: dict[str, Any] = {d.name: np.asarray([1, 0, 1]).astype(d) for d in dtypes}
     floats = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
     found |= {f"special {np.dtype(d).name}": np.array(NUMBERS).astype(d) for d in floats}
     found |= {f"special {np.dtype(d).name}": np.array(COMPLEX[:16], d) for d in (np.complex64, np.complex128)}
