@@ -33,7 +33,7 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import Planned, executables
-from rlx.planning.rematerialize import temporary_bytes
+from rlx.planning.memory import temporary_bytes
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 

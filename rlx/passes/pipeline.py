@@ -37,13 +37,13 @@ from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.order_exchanges import order_exchanges
 from rlx.passes.place_exchanges import place_exchanges
+from rlx.passes.rematerialize import plan_within
 from rlx.passes.simplify import simplify
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
 from rlx.planning.fuse_products import fuse_products
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.overlap import overlap_exchanges
-from rlx.planning.rematerialize import plan_within
 from rlx.planning.row_tiles import group_row_tiles
 from rlx.planning.schedule import schedule, split_chunks
 from rlx.planning.short_rows import unroll_short_rows

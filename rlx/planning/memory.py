@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles
+from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles, nested_plans
 from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import Block, place
@@ -20,6 +20,7 @@ __all__ = [
     "place_temporaries",
     "plan_statistics",
     "remove_copies",
+    "temporary_bytes",
     "update_carries_in_place",
     "update_in_place",
 ]
@@ -36,6 +37,12 @@ def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
 def arena_bytes(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
     """The bytes that the temporaries of these kernels need."""
     return place(blocks_of(kernels, alignment)).size
+
+
+def temporary_bytes(plan: Plan) -> int:
+    """Bytes of temporaries that a plan and the plans inside it need at once."""
+    inner = [temporary_bytes(p) for kernel in plan.kernels for p in nested_plans(kernel)]
+    return plan.arena + max(inner, default=0)
 
 
 def offsets_of(blocks: Sequence[Block]) -> tuple[dict[Buffer, int], int]:

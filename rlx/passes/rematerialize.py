@@ -15,15 +15,15 @@ from itertools import pairwise
 from math import prod
 
 from rlx.errors import MemoryLimitError, bytes_text
-from rlx.ir.kernels import Buffer, Plan, RowTiles, nested_plans
+from rlx.ir.kernels import Buffer, Plan, RowTiles
 from rlx.ir.program import Equation, Program, Var
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import leaves
-from rlx.planning.memory import blocks_of
+from rlx.planning.memory import blocks_of, temporary_bytes
 from rlx.storage import ALIGNMENT
 from rlx.trace.primitive import registry
 
-__all__ = ["plan_within", "temporary_bytes"]
+__all__ = ["plan_within"]
 
 _MOST_ROUNDS = 32
 _LONGEST_CHAIN = 96
@@ -32,12 +32,6 @@ _FRUITLESS_ROUNDS = 8
 
 
 PlanProgram = Callable[[Program], tuple[Plan, Mapping[Var, LoweredValue]]]
-
-
-def temporary_bytes(plan: Plan) -> int:
-    """Bytes of temporaries that a plan and the plans inside it need at once."""
-    inner = [temporary_bytes(p) for kernel in plan.kernels for p in nested_plans(kernel)]
-    return plan.arena + max(inner, default=0)
 
 
 def plan_within(program: Program, limit: int, plan_program: PlanProgram, alignment: int = ALIGNMENT) -> Plan:
