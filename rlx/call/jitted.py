@@ -207,7 +207,7 @@ def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> 
     return places
 
 
-class _Traces:
+class _JitTraces:
     """What was traced of a function with some options: shared by all that jit gave for these."""
 
     __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
@@ -243,8 +243,8 @@ class _Traces:
 
 
 _MOST_TREES = 256
-_all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
-_traces: ByFunction[_Traces] = ByFunction(_Traces)
+_all_traces: weakref.WeakSet[_JitTraces] = weakref.WeakSet()
+_traces: ByFunction[_JitTraces] = ByFunction(_JitTraces)
 
 
 def forget_signatures() -> None:

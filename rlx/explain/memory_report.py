@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rlx.errors import RlxError, bytes_text
 from rlx.ir.kernels import Buffer, Plan, nested_plans
 from rlx.ir.show_plan import buffer_names, kernel_name
-from rlx.planning.arena import Block, most_live
+from rlx.planning.arena import MemoryBlock, most_live
 from rlx.planning.memory import blocks_of, offsets_of
 from rlx.storage import ALIGNMENT
 
@@ -220,7 +220,7 @@ class MemoryPlan:
 
 
 def _lifetimes(
-    plan: Plan, blocks: list[Block], offsets: Mapping[Buffer, int], element_bytes: int | None
+    plan: Plan, blocks: list[MemoryBlock], offsets: Mapping[Buffer, int], element_bytes: int | None
 ) -> Iterator[Lifetime]:
     names = buffer_names(plan)
     first: dict[Buffer, int] = {}

@@ -40,7 +40,7 @@ def show_bindings(program: Program) -> dict[str, Any]:
 
 def show_lines(program: Program) -> list[str]:
     """One line for each equation, and the line that returns; regions by name only."""
-    return _Function(_Writer(), program).lines()
+    return _ProgramLines(_ProgramWriter(), program).lines()
 
 
 def show_equation(program: Program, equation: Equation) -> str:
@@ -48,13 +48,13 @@ def show_equation(program: Program, equation: Equation) -> str:
     return show_lines(program)[program.equations.index(equation)]
 
 
-def _write(program: Program) -> _Writer:
-    writer = _Writer()
+def _write(program: Program) -> _ProgramWriter:
+    writer = _ProgramWriter()
     writer.program(program)
     return writer
 
 
-class _Writer:
+class _ProgramWriter:
     """Collects the functions of a program and its regions; a region used twice is written once."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Writer:
         known = self.names.get(id(program))
         if known is not None:
             return known
-        body = _Function(self, program)
+        body = _ProgramLines(self, program)
         lines = body.lines()
         name = self.names[id(program)] = self.fresh(program.name)
         decorator = "@program" if name == program.name else f"@program({program.name!r})"
@@ -174,10 +174,10 @@ _RESERVED = frozenset(
 ) | {d.name for d in supported_dtypes}
 
 
-class _Function:
+class _ProgramLines:
     """One program as the lines of a function's body."""
 
-    def __init__(self, writer: _Writer, program: Program) -> None:
+    def __init__(self, writer: _ProgramWriter, program: Program) -> None:
         self.writer = writer
         self.program = program
         self.names: dict[Var, str] = {}

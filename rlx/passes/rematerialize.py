@@ -112,7 +112,7 @@ def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
 
 
 @dataclass(slots=True)
-class _Chain:
+class _Recomputation:
     """Equations that compute values again, from values that are live anyway, before equation `position`."""
 
     position: int
@@ -163,16 +163,16 @@ class _Rewriting:
             return None
         return end, late
 
-    def chain(self, variables: Sequence[Var]) -> _Chain | None:
+    def chain(self, variables: Sequence[Var]) -> _Recomputation | None:
         """How to compute values again after their gap; None if that is impossible or too expensive."""
         waiting = self._waiting(variables)
         if waiting is None:
             return None
-        chain = _Chain(waiting[0])
+        chain = _Recomputation(waiting[0])
         seen: set[Equation] = set()
         return chain if all(self._extend(chain, v, seen) for v in waiting[1]) else None
 
-    def _extend(self, chain: _Chain, variable: Var, seen: set[Equation]) -> bool:
+    def _extend(self, chain: _Recomputation, variable: Var, seen: set[Equation]) -> bool:
         """Add the equations that compute `variable`, unless it is live; False if that is impossible."""
         equation = self.equations[self.defined[variable]]
         if equation in seen:

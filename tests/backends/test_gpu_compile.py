@@ -57,7 +57,7 @@ def sampled(language: str) -> list[Unit]:
     return units(CudaDialect if language == "cuda" else HipDialect, sample_plans(SEED), COUNT, Limits())
 
 
-def check(unit: Unit, facts: dict[str, nvrtc.KernelFacts] | dict[str, clang.KernelFacts]) -> None:
+def check(unit: Unit, facts: dict[str, nvrtc.CudaKernelFacts] | dict[str, clang.HipKernelFacts]) -> None:
     """No kernel spills or asks for more than a group has; what lives across calls of functions is kept on the stack."""
     assert facts.keys() == unit.texts.keys()
     for name, found in facts.items():

@@ -26,7 +26,7 @@ import numpy as np
 from rlx.backends.c.source import ENTRY, unit_source
 from rlx.backends.cpu.runtime.store import Store, digest_of, user_folder
 from rlx.backends.loops.executable import CompiledUnit
-from rlx.backends.loops.program import Unit
+from rlx.backends.loops.program import SourceUnit
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork
 
@@ -187,7 +187,7 @@ def _store() -> Store:
 _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def compile_unit(unit: Unit) -> CompiledUnit:
+def compile_unit(unit: SourceUnit) -> CompiledUnit:
     """The unit's entry; it runs without the GIL."""
     text = unit_source(unit)
     key = hashlib.blake2b(text.encode(), digest_size=32).digest()
