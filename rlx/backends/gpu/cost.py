@@ -13,7 +13,7 @@ from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Scan, While, members
 from rlx.ir.work import kernel_work
 
-__all__ = ["H100", "Card", "Prediction", "predict", "show_prediction"]
+__all__ = ["H100", "Card", "Prediction", "predict"]
 
 _LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
 _TRANSCENDENTAL = 20  # operations that a function such as exp counts as
@@ -84,18 +84,6 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
     seconds += launches * card.launch_queued
     outside = sum(b.nbytes for b in dict.fromkeys((*plan.inputs, *plan.outputs)))
     return Prediction(seconds, launches, outside, moved, products)
-
-
-def show_prediction(found: Prediction, card: Card) -> str:
-    """A prediction as a line.
-
-    >>> show_prediction(Prediction(2e-3, 3, 3_000_000_000, 4_000_000, 0.0), H100)
-    'H100: 2.000 ms, 3 launches, 4.0 MB moved, 50% of the bandwidth or of the peak of products'
-    """
-    reached = f"{found.share(card):.0%} of the bandwidth or of the peak of products"
-    moved = f"{found.moved_bytes / 1e6:.1f} MB moved"
-    launches = f"{found.launches} launch{'es' * (found.launches != 1)}"
-    return f"{card.name}: {found.seconds * 1e3:.3f} ms, {launches}, {moved}, {reached}"
 
 
 def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
