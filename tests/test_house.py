@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -154,6 +155,16 @@ def test_files_import_only_from_layers_below() -> None:
                 where = f"{path.relative_to(PACKAGE)}:{line}"
                 wrong.append(f"{where} imports {module}, but rlx.{unit} may not import rlx.{target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_examples_of_the_core_use_no_graphs() -> None:
+    """Docstrings and error pages below rlx/graph do not use its names: an import that LAYERS would refuse."""
+    below = {room for room, seen in LAYERS.items() if "graph" not in seen} - {"graph", "jaxnames", "quant"}
+    graphs = r"(opt|fusion|autodiff|compile|graph|Graph|Session)\b"
+    names = re.compile(rf"rlx\.{graphs}|from rlx import {graphs}")
+    files = [path for path in FILES if unit_of(path) in below]
+    wrong = [f"{path.relative_to(PACKAGE)}: {found[0]}" for path in files if (found := names.search(path.read_text()))]
+    assert not wrong
 
 
 def test_rlx_is_imported_at_the_top_of_a_file() -> None:

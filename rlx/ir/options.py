@@ -38,8 +38,7 @@ class FusionLimits:
     rows may also scatter, or accumulate elements of a row into fewer places. False if units share rows, which such a
     nest would prevent.
 
-    >>> from rlx import fusion
-    >>> fusion.FusionLimits(instructions=100).operands
+    >>> FusionLimits(instructions=100).operands
     40
     """
 
