@@ -384,3 +384,9 @@ def test_passes_holds_only_passes_of_the_pipeline() -> None:
             reached.add(name)
             waiting.extend(edges_of(MODULES[name]) & passes)
     assert passes == reached, f"the pipeline does not run {sorted(passes - reached)}"
+
+
+def test_the_architecture_fits_one_screen() -> None:
+    """docs/architecture.md is the diagram, the steps and the borders; lists of names are generated."""
+    lines = (PACKAGE.parent / "docs" / "architecture.md").read_text().splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= 125
