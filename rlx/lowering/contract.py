@@ -91,7 +91,7 @@ def _by_reduction(
 ) -> LoweredValue:
     """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
     for operand in (lhs, rhs):
-        if operand.nodes[0].op != "load" and operand.weight > 8:
+        if operand.nodes[0].op != "load" and operand.weight > kernels.options.operand_nodes:
             kernels.realise(operand)
     b, m, k = (_sizes(lhs, group) for group in left)
     n = _sizes(rhs, right.free)

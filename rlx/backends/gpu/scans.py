@@ -27,7 +27,6 @@ from rlx.ir.scalar import neutral
 __all__ = ["scan_steps"]
 
 _LEAST_TILES = 16  # tiles of a part
-_GROUPS_A_UNIT = 4  # while one waits at a barrier, others run
 _INSIDE = Register(np.dtype(bool), "inside")  # whether an item's element of a tile is in the row
 
 
@@ -74,7 +73,7 @@ def _part_count(grid: Grid, limits: Limits) -> int:
     chained = any(i.op == "reduce" or (i.op == "cumulate" and depends[n]) for n, i in enumerate(instructions))
     if chained or any(s.once for s in grid.kernel.stores):
         return 1
-    wanted = _GROUPS_A_UNIT * limits.units // max(grid.points, 1)
+    wanted = limits.parted * limits.units // max(grid.points, 1)
     row = grid.kernel.sizes[-1]
     parts = min(wanted, row // (_LEAST_TILES * limits.group))
     return ceiling(row, _part_length(row, parts, limits.group)) if parts > 1 else 1

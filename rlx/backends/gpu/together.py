@@ -29,8 +29,6 @@ __all__ = ["LoopOfGroups", "NotTogetherError", "steps_together"]
 _UINT32, _INT64 = np.dtype(np.uint32), np.dtype(np.int64)
 _GROUPS = Coordinate(_UINT32, "groups")
 _MOST_ARRAYS = 240  # 16 bytes each, of the 4096 that every CUDA launch can take
-_OF_PRODUCTS = 16  # iterations of products in the time of one that moves values: some 12 bytes against two operations
-_AT_ONCE = 2  # groups of a multiprocessor: without a bound, compilers spill registers to run more
 
 
 class NotTogetherError(Exception):
@@ -41,7 +39,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     """The launches of a loop that groups share: the counter's start, and the loop. Raises NotTogetherError."""
     if not limits.together:
         raise NotTogetherError("the device does not guarantee that groups run at the same time")
-    if sum(map(_work, nested_plans(kernel))) > limits.together_work:
+    if sum(_work(plan, limits) for plan in nested_plans(kernel)) > limits.together_work:
         raise NotTogetherError("a step takes longer than its launches")
     if not dialect.shuffles:  # groups share rows that warps would share
         limits = replace(limits, warp=limits.group)
@@ -54,7 +52,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     if len(writer.names) > _MOST_ARRAYS:
         raise NotTogetherError("it has more arrays than a launch takes")
     label = kernel.label or "loop"
-    loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), _AT_ONCE)
+    loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), limits.together_resident)
     if group_bytes(loop.code) > limits.group_bytes:
         raise NotTogetherError("its steps need more shared memory than a group has")
     barriers = round(_rounds(kernel, writer.phases).launches)
@@ -62,7 +60,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
 
 
 # ------------------------------------------------------------------ costs
-def _work(plan: Plan) -> float:
+def _work(plan: Plan, limits: Limits) -> float:
     """Iterations of a plan's kernels, weighted as iterations that move values; loops count once."""
     total = 0.0
     for kernel in plan.kernels:
@@ -70,10 +68,10 @@ def _work(plan: Plan) -> float:
             case Loops():
                 total += math.prod(kernel.sizes)
             case Contract():
-                total += kernel.batches * kernel.rows * kernel.columns * kernel.depth / _OF_PRODUCTS
+                total += kernel.batches * kernel.rows * kernel.columns * kernel.depth / limits.product_rate
             case RowTiles():
-                total += _work(replace(plan, kernels=kernel.kernels))
-        total += sum(map(_work, nested_plans(kernel)))
+                total += _work(replace(plan, kernels=kernel.kernels), limits)
+        total += sum(_work(inner, limits) for inner in nested_plans(kernel))
     return total
 
 
