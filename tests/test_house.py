@@ -386,6 +386,26 @@ def test_passes_holds_only_passes_of_the_pipeline() -> None:
     assert passes == reached, f"the pipeline does not run {sorted(passes - reached)}"
 
 
+# rooms with an interface for users, whose classes have the names of the libraries that users know
+FRONT_ENDS = set("numpy lax nn random scipy optim image experimental jaxnames graph onnx stablehlo gguf lm".split())
+FRONT_ENDS |= set("quant bench cli data parallel precision sparse sparse_derivatives standalone".split())
+
+
+def test_class_names_of_the_core_are_unique() -> None:
+    """A class name has one meaning outside front ends, with or without an underscore.
+
+    The nodes of the code tree are an alphabet with the names of statements and expressions.
+    """
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        if unit_of(path) not in FRONT_ENDS and path != PACKAGE / "code/tree.py":
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    repeated = {name: places for name, places in found.items() if len(places) > 1}
+    assert not repeated, f"rename classes by what distinguishes them: {repeated}"
+
+
 def test_the_architecture_fits_one_screen() -> None:
     """docs/architecture.md is the diagram, the steps and the borders; lists of names are generated."""
     lines = (PACKAGE.parent / "docs" / "architecture.md").read_text().splitlines()

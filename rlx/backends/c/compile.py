@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.backends.c.source import ENTRY, unit_source
-from rlx.backends.cpu.runtime.store import Store, digest_of, user_folder
+from rlx.backends.cpu.runtime.store import CodeStore, digest_of, user_folder
 from rlx.backends.loops.executable import CompiledUnit
 from rlx.backends.loops.program import SourceUnit
 from rlx.errors import DeviceError
@@ -169,18 +169,18 @@ def _compiler(chosen: str, path: str) -> Compiler:
     )
 
 
-_stores: dict[bytes, Store] = {}
+_stores: dict[bytes, CodeStore] = {}
 _lock = threading.Lock()
 reopen_after_fork(sys.modules[__name__])
 
 
-def _store() -> Store:
+def _store() -> CodeStore:
     """The store of the current compiler's libraries."""
     made = compiler()
     store = _stores.get(made.fingerprint())
     if store is None:
         with _lock:
-            store = _stores.setdefault(made.fingerprint(), Store(user_folder(), maker=made))
+            store = _stores.setdefault(made.fingerprint(), CodeStore(user_folder(), maker=made))
     return store
 
 

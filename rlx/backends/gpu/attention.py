@@ -19,7 +19,7 @@ from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, attention_c
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling
+from rlx.backends.gpu.steps import LaunchStep, ceiling
 from rlx.code.tree import Array, Expression
 from rlx.ir.kernels import Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
@@ -73,7 +73,7 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
     )  # fmt: skip
 
 
-def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     """The launches of a claimed call of attention, or of its gradient."""
     largest = max(o.buffer.size for o in (*kernel.inputs, *kernel.outputs))
     wide = limits.wide or largest + ITEMS * ITEMS >= 1 << 30
@@ -86,7 +86,7 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     return [_forward(attention_code(kernel, dialect, wide, _tile(query.shape[-1], query.buffer.dtype)))]
 
 
-def _forward(it: AttentionCode) -> Step:
+def _forward(it: AttentionCode) -> LaunchStep:
     """The launch of attention: rows are queries, columns are keys."""
     code, rows, columns = it.code, it.tile.rows, it.tile.columns
     largest, total = it.exchange("largest"), it.exchange("sum")
@@ -189,7 +189,7 @@ class _OfFragments(FragmentText):
         fewer = 1 if query.shape[-1] <= MANY else 4 if self.crowded else 2
         return self.fragment_tile(_COLUMNS // fewer, 2 if twice else 1)
 
-    def written(self) -> Step:
+    def written(self) -> LaunchStep:
         """All statements of the kernel."""
         add, kind = self.lines.add, register_type(self.dtype)
         rows = self.tile.rows

@@ -20,7 +20,7 @@ from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, attention_c
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import unsigned
-from rlx.backends.gpu.steps import Step, ceiling
+from rlx.backends.gpu.steps import LaunchStep, ceiling
 from rlx.code.tree import Array, Barrier, Coordinate, Expression, Register, minimum
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
@@ -56,7 +56,7 @@ def gradient_fits(given: Mapping[str, TensorType], wanted: Sequence[str], by_fra
     return fitting and whole and {*wanted} <= {"query", "key", "value", "bias"}
 
 
-def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[Step]:
+def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[LaunchStep]:
     """The gradient of the queries; then, if wanted, the gradients of keys and values: in one launch if their sums fit
     in registers.
 
@@ -165,7 +165,7 @@ def _slope(it: AttentionCode, score: Expression) -> Expression:
     return it.apply("mul", it.factor, it.apply("sub", it.number(1), it.apply("mul", bent, bent)))
 
 
-def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> Step:
+def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> LaunchStep:
     """The gradient of the queries, and the sums of products of rows, which the other launches need."""
     code, memory, tiles = it.code, it.exchange("sum"), _tiles(it)
     groups = it.place(it.query_head, it.shape[2], it.queries)
@@ -220,7 +220,7 @@ def _sum_rows(it: AttentionCode, inner: Array, summed: Operand, memory: Array) -
             it.write_to("row_products", summed, total, *it.query_axes)
 
 
-def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) -> Step:
+def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) -> LaunchStep:
     """The gradients of keys and values: rows are keys, together with their values."""
     code, tiles, shared = it.code, _tiles(it), it.shared_by
     groups = it.place(it.key_head, it.shape[2] // shared, it.count)
@@ -254,7 +254,7 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) 
     return it.step("gradient of keys and values", groups)
 
 
-def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> Step:
+def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> LaunchStep:
     """A group has a tile of the bias (rows: queries, columns: keys) and adds in the order of batches and heads."""
     code, tiles, (batches, heads) = it.code, _tiles(it), (1, 1, *result.shape[:-2])[-2:]
     groups = _place_bias(it, batches, heads)
@@ -295,7 +295,7 @@ def _place_bias(it: AttentionCode, batches: int, heads: int) -> int:
 # ------------------------------------------------------------------ with a matrix unit
 def _steps_by_fragments(
     kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand
-) -> list[Step]:
+) -> list[LaunchStep]:
     """The launches whose products use fragments."""
     steps = [_OfQueriesByFragments(kernel, dialect, wanted, summed).written()]
     columns = {name: result for name, result in wanted.items() if name in ("key", "value")}
@@ -396,7 +396,7 @@ class _OfQueriesByFragments(_Gradient):
         self.hold("query_words", "query")
         self.hold("cotangent_words", "cotangent")
 
-    def written(self) -> Step:
+    def written(self) -> LaunchStep:
         """The statements."""
         add, dialect, rows = self.lines.add, self.dialect, self.tile.rows
         self.start()
@@ -472,7 +472,7 @@ class _OfBiasByFragments(_OfQueriesByFragments):
         self.load_held("query_words", "query")
         self.load_held("cotangent_words", "cotangent")
 
-    def written(self) -> Step:
+    def written(self) -> LaunchStep:
         """The statements."""
         add, dialect, tile = self.lines.add, self.dialect, self.tile
         self.start()
@@ -568,7 +568,7 @@ class _OfKeysByFragments(_Gradient):
         if "key" in self.results:
             self.hold("value_words", "value")
 
-    def written(self) -> Step:
+    def written(self) -> LaunchStep:
         """The statements."""
         add, dialect, columns, shared = self.lines.add, self.dialect, self.tile.columns, self.shared_by
         results = {"key": "near_sum", "value": "beside_sum"}

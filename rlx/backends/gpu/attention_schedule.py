@@ -18,7 +18,7 @@ import numpy as np
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, combine_group, unsigned
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
     Apply,
@@ -84,7 +84,7 @@ class AttentionCode:
         ) = (Register(self.position, name) for name in names)  # fmt: skip
         self.query_axes = self.batch, self.query_number, self.query_head
 
-    def step(self, strategy: str, groups: int) -> Step:
+    def step(self, strategy: str, groups: int) -> LaunchStep:
         """The launch of the code."""
         arrays = [*self.parameters.values()]
         return code_step(

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlx.backends.c.types import literal, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.steps import Step, ceiling, step_of
+from rlx.backends.gpu.steps import LaunchStep, ceiling, step_of
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.lines import Lines
 from rlx.ir.kernels import Buffer, Library, Operand
@@ -97,7 +97,7 @@ class AttentionText(ABC):
         shared = self.dialect.combine_group(name, reducer, self.dtype, self.sharing, self.sharing, self.apart)
         self.lines.add(*shared)
 
-    def step(self, strategy: str, groups: int) -> Step:
+    def step(self, strategy: str, groups: int) -> LaunchStep:
         """The launch of the statements written so far."""
         arrays, text = [*self.parameters.values()], self.lines.text
         return step_of(

@@ -9,7 +9,7 @@ from itertools import chain
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Scan, While, members
 from rlx.ir.work import kernel_work
 
@@ -86,7 +86,7 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
     return Prediction(seconds, launches, outside, moved, products)
 
 
-def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
+def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[LaunchStep]) -> str:
     """The matrix unit that computes a kernel's products, in its own launches or in a library."""
     if not isinstance(kernel, LibraryProduct):
         return next((step.unit for step in steps if step.unit), "")
@@ -115,6 +115,6 @@ def _queued(kernels: Iterable[Kernel], program: DeviceProgram) -> int:
     return sum(1 if isinstance(p, LibraryProduct) else len(program.steps.get(p, ())) or 1 for p in parts)
 
 
-def _filled(step: Step, limits: Limits) -> float:
+def _filled(step: LaunchStep, limits: Limits) -> float:
     """The share of the device that is busy: one group per multiprocessor is enough to saturate memory."""
     return min(1.0, 2 * step.groups / limits.units)

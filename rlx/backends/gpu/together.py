@@ -17,7 +17,7 @@ from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loop_writer import Address, LoopWriter
 from rlx.backends.gpu.mapping import steps_of
-from rlx.backends.gpu.steps import Step, cleared
+from rlx.backends.gpu.steps import LaunchStep, cleared
 from rlx.backends.loops.program import host_reason
 from rlx.code.binding import Places
 from rlx.code.checking import group_bytes
@@ -35,7 +35,7 @@ class NotTogetherError(Exception):
     """Groups do not share the steps of a loop; the message gives the reason."""
 
 
-def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     """The launches of a loop that groups share: the counter's start, and the loop. Raises NotTogetherError."""
     if not limits.together:
         raise NotTogetherError("the device does not guarantee that groups run at the same time")
@@ -172,7 +172,7 @@ class LoopOfGroups(LoopWriter):
         for step in steps:
             self._phase(step)
 
-    def _phase(self, step: Step) -> None:
+    def _phase(self, step: LaunchStep) -> None:
         """A launch: groups loop over the work of its groups."""
         if step.items != self.limits.group:
             raise NotTogetherError(f"{step.strategy} needs groups of {step.items}")

@@ -24,11 +24,11 @@ from rlx.backends.cpu.emit.scalar_code import (
 from rlx.backends.loops.row_schedule import RowSchedule, row_schedule
 from rlx.ir.kernels import Store
 
-__all__ = ["NestEmitter", "Place"]
+__all__ = ["NestEmitter", "LoopPosition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoopPosition:
     """Where the loops are: the index along each entered dimension, and each access group's
     element number as far as the entered dimensions determine it."""
 
@@ -115,16 +115,16 @@ class NestEmitter:
             word = word.convert("trunc", "i32")
         return word if word.kind == kind else word.convert("bitcast", kind)
 
-    def _origin(self) -> Place:
+    def _origin(self) -> LoopPosition:
         positions = []
         for group in self.layout.groups:
             position = self._argument(group.offset_slot)
             if group.chunk_slot is not None:
                 position = position + self.chunk * self._argument(group.chunk_slot)
             positions.append(position)
-        return Place({}, tuple(positions))
+        return LoopPosition({}, tuple(positions))
 
-    def _bounds(self, place: Place, dimension: int) -> tuple[Value, Value]:
+    def _bounds(self, place: LoopPosition, dimension: int) -> tuple[Value, Value]:
         if dimension in self.full_sizes:
             block, _ = self.layout.tiling.blocks[dimension]
             done = place.indices[block] * self.layout.tiling.tile
@@ -135,7 +135,7 @@ class NestEmitter:
             return self.begin, self.end
         return self.zero, self.sizes[dimension]
 
-    def _advance(self, place: Place, dimension: int, index: Value) -> Place:
+    def _advance(self, place: LoopPosition, dimension: int, index: Value) -> LoopPosition:
         code, positions = self.code, []
         for group, strides, position in zip(
             self.layout.groups, self.strides, place.positions, strict=True
@@ -146,14 +146,14 @@ class NestEmitter:
                 continue
             step = index if static == 1 else code.binary("mul", index, strides[dimension], "nsw")
             positions.append(code.binary("add", position, step, "nsw"))
-        return Place({**place.indices, dimension: index}, tuple(positions))
+        return LoopPosition({**place.indices, dimension: index}, tuple(positions))
 
     @contextmanager
-    def _dimension(self, place: Place, dimension: int) -> Generator[Place]:
+    def _dimension(self, place: LoopPosition, dimension: int) -> Generator[LoopPosition]:
         with self.code.loop(*self._bounds(place, dimension)) as index:
             yield self._advance(place, dimension, index)
 
-    def _enter_parallel(self, nest: ExitStack, place: Place) -> Place:
+    def _enter_parallel(self, nest: ExitStack, place: LoopPosition) -> LoopPosition:
         """Loops over [begin, end) of the flattened parallel dimensions, line by line."""
         count = self.parallel
         if count == 0:
@@ -164,7 +164,7 @@ class NestEmitter:
         return nest.enter_context(self._lines(place, count))
 
     @contextmanager
-    def _lines(self, place: Place, count: int) -> Generator[Place]:
+    def _lines(self, place: LoopPosition, count: int) -> Generator[LoopPosition]:
         code = self.code
         done = code.stack_slot("i64")
         counters = [code.stack_slot("i64") for _ in range(count)]
@@ -205,7 +205,7 @@ class NestEmitter:
             code.store(full.where(0, advanced), counters[dimension])
             carry = full.convert("zext", "i64")
 
-    def _initialize_stores(self, place: Place) -> None:
+    def _initialize_stores(self, place: LoopPosition) -> None:
         """Set the elements that accumulating stores reach from here to their identities."""
         for number, store in enumerate(self.kernel.stores):
             if store.accumulate is None or not store.initialize:
@@ -224,7 +224,7 @@ class NestEmitter:
         return self.kernel.instructions[store.value].dtype
 
     def _pointer(
-        self, operand: int, group: int, delta: int, place: Place, extra: Value | None
+        self, operand: int, group: int, delta: int, place: LoopPosition, extra: Value | None
     ) -> str:
         kind = storage_kind(self.kernel.operands[operand].dtype)
         position = place.positions[group]
@@ -233,7 +233,7 @@ class NestEmitter:
         pointer = self.code.element(kind, self.pointers[operand], position)
         return self.code.element(kind, pointer, delta)
 
-    def _row_kernel(self, place: Place) -> None:
+    def _row_kernel(self, place: LoopPosition) -> None:
         """For one outer index: each sweep over the row, with row-level code in between."""
         values: dict[int, Value] = {}
         plan = self.row_schedule
@@ -246,7 +246,7 @@ class NestEmitter:
                 self._store(number, values, place)
 
     def _sweep(
-        self, phase: int, inner: dict[int, Value], outer: dict[int, Value], place: Place
+        self, phase: int, inner: dict[int, Value], outer: dict[int, Value], place: LoopPosition
     ) -> None:
         code, sweep = self.code, self.row_schedule.passes[phase]
         instructions = self.kernel.instructions
@@ -281,12 +281,12 @@ class NestEmitter:
         for number in sweep.reduces:
             outer[number] = code.load(inner[instructions[number].args[0]].kind, slots[number])
 
-    def _store_pointer(self, number: int, place: Place, extra: Value | None = None) -> str:
+    def _store_pointer(self, number: int, place: LoopPosition, extra: Value | None = None) -> str:
         form = self.layout.store_forms[number]
         operand = self.kernel.stores[number].access.operand
         return self._pointer(operand, form.group, form.delta, place, extra)
 
-    def _recall(self, number: int, place: Place) -> Value:
+    def _recall(self, number: int, place: LoopPosition) -> Value:
         """A value that an earlier sweep left where store `number` will write."""
         operand = self.kernel.stores[number].access.operand
         tag = self.tags[self.layout.alias[operand]]
@@ -303,7 +303,7 @@ class NestEmitter:
         self.code.store(result, slot)
         return result
 
-    def _instruction(self, number: int, values: dict[int, Value], place: Place) -> Value:
+    def _instruction(self, number: int, values: dict[int, Value], place: LoopPosition) -> Value:
         instruction = self.kernel.instructions[number]
         arguments = [values[a] for a in instruction.args]
         op = instruction.op
@@ -324,10 +324,10 @@ class NestEmitter:
     def _register_kind(self, number: int) -> str:
         return register_kind(self.kernel.instructions[number].dtype)
 
-    def _index(self, dimension: int, place: Place) -> Value:
+    def _index(self, dimension: int, place: LoopPosition) -> Value:
         return place.indices[dimension]
 
-    def _load(self, number: int, arguments: list[Value], place: Place) -> Value:
+    def _load(self, number: int, arguments: list[Value], place: LoopPosition) -> Value:
         operand = self.kernel.instructions[number].attribute.operand
         form = self.layout.load_forms[number]
         extra = arguments[0] if arguments else None
@@ -340,7 +340,7 @@ class NestEmitter:
         tag = self.tags[self.layout.alias[operand]]
         store_scalar(self.code, self.kernel.operands[operand].dtype, value, pointer, tag)
 
-    def _store(self, number: int, values: dict[int, Value], place: Place) -> None:
+    def _store(self, number: int, values: dict[int, Value], place: LoopPosition) -> None:
         store = self.kernel.stores[number]
         operand = store.access.operand
         with ExitStack() as nest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from rlx.backends.cpu.emit.ir_text import Value
-from rlx.backends.cpu.emit.nests import NestEmitter, Place
+from rlx.backends.cpu.emit.nests import LoopPosition, NestEmitter
 from rlx.backends.cpu.emit.scalar_code import combine, identity
 
 __all__ = ["PanelEmitter"]
@@ -18,7 +18,7 @@ __all__ = ["PanelEmitter"]
 class PanelEmitter(NestEmitter):
     """The last dimension of the kernel numbers the rows of a panel."""
 
-    def _row_kernel(self, place: Place) -> None:
+    def _row_kernel(self, place: LoopPosition) -> None:
         self.panel = self.rank - 1
         self.arrays: dict[int, str] = {}
         plan = self.row_schedule
@@ -32,14 +32,14 @@ class PanelEmitter(NestEmitter):
                     for number in plan.row_stores[phase]:
                         self._store(number, values, here)
 
-    def _index(self, dimension: int, place: Place) -> Value:
+    def _index(self, dimension: int, place: LoopPosition) -> Value:
         block, _ = self.layout.tiling.blocks[self.panel]
         index = place.indices[dimension]
         if dimension != block:
             return index
         return index * self.layout.tiling.tile + place.indices[self.panel]
 
-    def _row_values(self, phase: int, place: Place) -> None:
+    def _row_values(self, phase: int, place: LoopPosition) -> None:
         """Row-level values and the starts of the phase's accumulators, for every row."""
         sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
         recalled = dict(sweep.recalls)
@@ -56,7 +56,7 @@ class PanelEmitter(NestEmitter):
                 start = identity(self.code, instruction.attribute, instruction.dtype)
                 self._hold(number, start, here)
 
-    def _panel_sweep(self, phase: int, place: Place) -> None:
+    def _panel_sweep(self, phase: int, place: LoopPosition) -> None:
         sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
         with ExitStack() as nest:
@@ -80,7 +80,7 @@ class PanelEmitter(NestEmitter):
                 self._store(number, values, here)
 
     def _accumulate(
-        self, number: int, values: dict[int, Value], place: Place, ordered: bool
+        self, number: int, values: dict[int, Value], place: LoopPosition, ordered: bool
     ) -> Value:
         instruction = self.kernel.instructions[number]
         element = values[instruction.args[0]]
@@ -89,7 +89,7 @@ class PanelEmitter(NestEmitter):
         self._hold(number, result, place)
         return result
 
-    def _hold(self, number: int, value: Value, place: Place) -> None:
+    def _hold(self, number: int, value: Value, place: LoopPosition) -> None:
         """Set a row-level value of one row of the panel; bools are held as bytes."""
         if number not in self.arrays:
             kind = "i8" if value.kind == "i1" else value.kind
@@ -97,10 +97,10 @@ class PanelEmitter(NestEmitter):
         stored = value.convert("zext", "i8") if value.kind == "i1" else value
         self.code.store(stored, self._held_place(number, stored.kind, place))
 
-    def _held_place(self, number: int, kind: str, place: Place) -> str:
+    def _held_place(self, number: int, kind: str, place: LoopPosition) -> str:
         return self.code.element(kind, self.arrays[number], place.indices[self.panel])
 
-    def held(self, number: int, place: Place) -> Value:
+    def held(self, number: int, place: LoopPosition) -> Value:
         """A row-level value of one row of the panel."""
         kind = self._register_kind(number)
         stored_kind = "i8" if kind == "i1" else kind
@@ -111,7 +111,7 @@ class PanelEmitter(NestEmitter):
 class _Held(dict[int, Value]):
     """Values at one place: values of the row are loaded from their arrays at first use."""
 
-    def __init__(self, emitter: PanelEmitter, place: Place) -> None:
+    def __init__(self, emitter: PanelEmitter, place: LoopPosition) -> None:
         super().__init__()
         self.emitter = emitter
         self.place = place

@@ -35,7 +35,7 @@ from rlx.ir.kernels import (
 )
 from rlx.ir.types import compute_dtype
 
-__all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"]
+__all__ = ["Cells", "BufferContents", "can_unroll", "cell_count", "cell_dtype", "unroll"]
 
 # scalar operations in one step of the loop, and elements of a buffer kept in registers
 _MOST_WORK = 512
@@ -97,7 +97,7 @@ def _work(kernel: Kernel, addressed: set[int], written: set[int]) -> float:
     return math.prod(kernel.sizes) * (len(kernel.instructions) + len(kernel.stores))
 
 
-class Memory:
+class BufferContents:
     """The contents of a plan's buffers: values, or addresses that are loaded from on demand."""
 
     def __init__(self, code: Code) -> None:
@@ -163,17 +163,17 @@ class Memory:
         self.of(buffer)[index] = rounded(dtype, value)
 
 
-def unroll(plan: Plan, memory: Memory) -> None:
+def unroll(plan: Plan, memory: BufferContents) -> None:
     """Emit all kernels of a plan."""
     for kernel in plan.kernels:
         if isinstance(kernel, Contract):
             _unroll_contract(kernel, memory)
         else:
             assert isinstance(kernel, Loops)
-            _Nest(kernel, memory).emit()
+            _UnrolledNest(kernel, memory).emit()
 
 
-def _unroll_contract(kernel: Contract, memory: Memory) -> None:
+def _unroll_contract(kernel: Contract, memory: BufferContents) -> None:
     kind = register_kind(kernel.out.buffer.dtype)
     for place in itertools.product(*map(range, kernel.out.shape)):
         *batch, m, n = place
@@ -198,10 +198,10 @@ def _element(operand: Operand, place: tuple[int, ...]) -> int:
 Row = list[Value]
 
 
-class _Nest:
+class _UnrolledNest:
     """Emits one Loops kernel: row by row, each instruction over the whole row."""
 
-    def __init__(self, kernel: Loops, memory: Memory) -> None:
+    def __init__(self, kernel: Loops, memory: BufferContents) -> None:
         self.kernel, self.memory, self.code = kernel, memory, memory.code
         plan = row_schedule(kernel)
         self.element_level, self.summed = plan.element_level, plan.summed

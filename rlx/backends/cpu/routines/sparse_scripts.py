@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE
 from rlx.backends.cpu.runtime.native import (
-    Signature,
+    NativeSignature,
     Word,
     clear_bytes,
     load_int32,
@@ -32,10 +32,10 @@ _MOST_PARTS = 64
 _ELEMENT_NANOSECONDS = 0.7  # with its index, for one column
 _COLUMN_NANOSECONDS = 0.15
 
-call_rows = Signature("void", ("ptr",) * 6 + ("i64",) * 5)
-call_carry = Signature("void", ("ptr", "ptr", "i64"))
-call_push = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
-call_sample = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_rows = NativeSignature("void", ("ptr",) * 6 + ("i64",) * 5)
+call_carry = NativeSignature("void", ("ptr", "ptr", "i64"))
+call_push = NativeSignature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_sample = NativeSignature("void", ("ptr",) * 5 + ("i64",) * 5)
 
 # Fields of an action: six places, then these.
 FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
@@ -157,10 +157,10 @@ SPARSE_ACTIONS = (multiply_sparse_rows, add_carried_rows, push_sparse_rows, samp
 
 # ------------------------------------------------------------- scripts
 NewScript = Callable[[], Script]
-Between = Callable[[int], Place]
+Between = Callable[[int], MatrixAddress]
 
 
-def _fixed(places: Sequence[Place]) -> list[Place]:
+def _fixed(places: Sequence[MatrixAddress]) -> list[MatrixAddress]:
     """Places that are the same for all parts."""
     return [replace(p, step=0) for p in places]
 
@@ -194,7 +194,7 @@ def _product_scripts(new: NewScript, functions: dict[str, int], between: Between
         parts = max(1, min(columns // 8, parts))
         fields = _fields(script, 1, columns, parts)
         script.turns = parts
-        script.act("push_sparse_rows", out, data, indices, indptr, x, Place(0), functions[PUSH], *fields)
+        script.act("push_sparse_rows", out, data, indices, indptr, x, MatrixAddress(0), functions[PUSH], *fields)
         return [script]
     fields = _fields(script, 1, columns, parts)
     carry_bytes = fields[-1]
@@ -207,7 +207,7 @@ def _product_scripts(new: NewScript, functions: dict[str, int], between: Between
     if parts == 1:
         return [script]
     joining = new()
-    joining.act("add_carried_rows", out, carries, *[Place(0)] * 4, functions[CARRY], *fields)
+    joining.act("add_carried_rows", out, carries, *[MatrixAddress(0)] * 4, functions[CARRY], *fields)
     return [script, joining]
 
 
@@ -218,7 +218,7 @@ def _sample_scripts(new: NewScript, functions: dict[str, int], between: Between)
     script.turns = _parts(script, 2, columns)
     fields = _fields(script, 2, columns, script.turns)
     (out,) = _fixed(script.outputs)
-    script.act("sample_sparse_rows", out, x, y, indices, indptr, Place(0), functions[SAMPLE], *fields)
+    script.act("sample_sparse_rows", out, x, y, indices, indptr, MatrixAddress(0), functions[SAMPLE], *fields)
     return [script]
 
 
