@@ -72,7 +72,7 @@ def _function_of(part: Any, buffers: Sequence[Any]) -> Any:
 
 def counts_of(program: Program) -> Counts:
     """What a program is on a GPU."""
-    from rlx.backends.mlx.library import UNITS, Unit, at_work, computing_on, dtype_of_memory, mx
+    from rlx.backends.mlx.library import UNITS, MlxDevice, at_work, computing_on, dtype_of_memory, mx
     from rlx.backends.mlx.program import traced_parts
 
     function, arguments = program.build(rlx, np.random.default_rng(0))
@@ -81,7 +81,7 @@ def counts_of(program: Program) -> Counts:
     plan: Any = found.executable.function
     operations = views = compiled = 0
     # graphs that are not computed may be a GPU's on every machine
-    with computing_on(Unit("gpu", UNITS[0].stream)), at_work():
+    with computing_on(MlxDevice("gpu", UNITS[0].stream)), at_work():
         for part in traced_parts(plan):
             dtypes = {b: dtype_of_memory(b.dtype) for b in _needed(part)}
             given = {b: mx.zeros((b.nbytes // dtype.size,), dtype) for b, dtype in dtypes.items()}

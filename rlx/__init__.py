@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlx import errors, ops
+from rlx import errors
 from rlx import numpy as numpy
+from rlx import wiring as _wiring
 from rlx.array import Array
 from rlx.call.device import (
     Device,
@@ -35,12 +36,10 @@ from rlx.call.scopes import (
     named_scope,
 )
 from rlx.config import config, scoped
-from rlx.habits import missing_name
-from rlx.jaxnames import PATHS, install_paths
+from rlx.jaxnames import PATHS
 from rlx.offered_names import offer_names
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
-from rlx.tracebacks import install as _show_the_users_frames
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
@@ -50,8 +49,6 @@ from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 from rlx.version import __version__ as __version__
 
-install_paths()
-_show_the_users_frames()
 remat = checkpoint
 
 if TYPE_CHECKING:  # imported on first use, by the tables below
@@ -365,18 +362,6 @@ def get_num_threads() -> int:
     """
     return importlib.import_module("rlx.backends.cpu.runtime.threads").get_num_threads()
 
-
-def _segment_function(name: str) -> Any:
-    """rlx.ops.segment_sum and related functions, which use rlx.numpy, which uses the primitives in rlx.ops."""
-    # inspect and doctest look such names up in every module: no reason to load one
-    if not name.startswith("__"):
-        segments = importlib.import_module("rlx.jaxnames.segments")
-        if name in segments.__all__:
-            return getattr(segments, name)
-    raise missing_name("rlx.ops", name, dir(ops))
-
-
-vars(ops)["__getattr__"] = _segment_function
 
 _MODULES = {name: f"rlx.{name}" for name in (*_SUBMODULES, *(path.partition(".")[2] for path in PATHS))}
 offer_names(globals(), _MODULES | _ELSEWHERE)

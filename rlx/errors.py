@@ -945,11 +945,12 @@ class VerificationError(JaxprTypeError, AssertionError):
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> g = rlx.Graph.trace(jnp.sin, 1.0)
-    >>> rlx.opt.run_passes(g, [lambda program: rlx.Graph.trace(jnp.sin, jnp.ones(2)).program])
+    >>> from rlx.ir.verify import verify_program
+    >>> program = rlx.make_program(jnp.sin)(1.0)
+    >>> verify_program(program.replace(inputs=()), "hir")
     Traceback (most recent call last):
         ...
-    rlx.errors.VerificationError: The pass <lambda> changed the input_types from [((), dtype('float32')...
+    rlx.errors.VerificationError: ...
     """
 
 

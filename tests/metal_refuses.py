@@ -39,7 +39,7 @@ def pytest_configure() -> None:
     from rlx.backends import mlx as backend
     from rlx.backends.mlx import library
 
-    units = tuple(library.Unit(name, library.UNITS[0].stream) for name in ("gpu", "cpu"))
+    units = tuple(library.MlxDevice(name, library.UNITS[0].stream) for name in ("gpu", "cpu"))
     backend.UNITS = library.UNITS = units
     library._Current.unit = units[0]
 

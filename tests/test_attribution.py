@@ -12,7 +12,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn
-from rlx.call.attribution import Attributed, Part, attributed, parts_of
+from rlx.call.attribution import Attributed, KernelPart, attributed, parts_of
 from rlx.ir.kernels import Contract, Library, Loops, Plan, Sort, nested_plans
 from rlx.ir.plan_data import FORM, write_plan
 from rlx.ir.program import Program
@@ -78,7 +78,7 @@ def everything(rows: tuple[Attributed, ...]) -> Iterator[Attributed]:
             yield from everything(inner)
 
 
-def every_part(plan: Plan, path: str = "") -> Iterator[Part]:
+def every_part(plan: Plan, path: str = "") -> Iterator[KernelPart]:
     for part in parts_of(plan, path):
         yield part
         for inner in nested_plans(part.kernel):
@@ -210,8 +210,6 @@ def test_numbers_of_equations_do_not_reach_the_key_of_a_plan() -> None:
     """What is stored of a plan is the same for equal kernels of different programs."""
     plan = lower_program(compiled("softmax")[0])
     assert b"equations" not in write_plan(plan) and "equations" not in FORM and "unplaced" not in FORM
-
-
 
 
 def test_traced_equations_that_passes_remove_name_the_pass() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 import rlx
 import rlx.numpy as jnp
-from rlx.call import progress
 from rlx.config import scoped
+from rlx.explain import progress
 from rlx.tracebacks import without_ours
 
 OURS = str(Path(rlx.__file__).parent)

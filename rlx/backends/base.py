@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rlx.backends.claims import Claims
 from rlx.backends.timing import TimedExecutable
@@ -58,6 +59,10 @@ class Executable(ABC):
     @abstractmethod
     def texts(self) -> dict[str, str]:
         """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""
+
+    def predicted(self) -> tuple[Any, Any] | None:
+        """The cost by the backend's model, and the device of the model; None without a model."""
+        return None
 
     def timed(self) -> TimedExecutable:
         """The same plan, compiled so that each kernel is timed. Raises UnsupportedError."""

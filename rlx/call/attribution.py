@@ -10,14 +10,14 @@ from rlx.ir.kernels import Branch, Kernel, Plan, RowTiles, While, members, neste
 from rlx.ir.program import Equation, Origin, Program
 from rlx.passes.pipeline import Context, Stage, compile_stages
 
-__all__ = ["Attributed", "Part", "attributed", "compiled_program", "lines_of", "merged", "numbered"]
+__all__ = ["Attributed", "KernelPart", "attributed", "compiled_program", "lines_of", "merged", "numbered"]
 __all__ += ["parts_of", "removed"]
 
 # equations that only change how their operands are read
 _MOVEMENTS = frozenset("broadcast_in_dim expand_dims reshape reverse slice squeeze transpose".split())
 
 
-class Part(NamedTuple):
+class KernelPart(NamedTuple):
     """A kernel of a plan by its number, or a kernel in its row tiles ("3.0"). whole: the plan's own kernel."""
 
     path: str
@@ -32,17 +32,17 @@ class Attributed(NamedTuple):
     """
 
     equation: Equation
-    parts: tuple[Part, ...]
+    parts: tuple[KernelPart, ...]
     reason: str
     regions: tuple[tuple[Program, tuple[Attributed, ...]], ...]
 
 
-def parts_of(plan: Plan, path: str = "") -> Iterator[Part]:
+def parts_of(plan: Plan, path: str = "") -> Iterator[KernelPart]:
     """The kernels of a plan, and of row tiles the kernels in them."""
     for number, kernel in enumerate(plan.kernels):
         for place, member in enumerate(members(kernel)):
             inner = f".{place}" if isinstance(kernel, RowTiles) else ""
-            yield Part(f"{path}{number}{inner}", member, kernel)
+            yield KernelPart(f"{path}{number}{inner}", member, kernel)
 
 
 def attributed(program: Program, plan: Plan, path: str = "") -> tuple[Attributed, ...]:
@@ -50,7 +50,7 @@ def attributed(program: Program, plan: Plan, path: str = "") -> tuple[Attributed
 
     An equation that two kernels compute names both.
     """
-    computing: dict[int, list[Part]] = {}
+    computing: dict[int, list[KernelPart]] = {}
     for part in parts_of(plan, path):
         for number in part.kernel.equations:
             computing.setdefault(number, []).append(part)
@@ -73,7 +73,7 @@ def _reason(equation: Equation, known: str | None) -> str:
 
 
 def _regions(
-    equation: Equation, parts: tuple[Part, ...] | list[Part]
+    equation: Equation, parts: tuple[KernelPart, ...] | list[KernelPart]
 ) -> Iterator[tuple[Program, tuple[Attributed, ...]]]:
     regions = list(Program((), (equation,), ()).regions())
     for path, kernel, _ in parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,28 @@ from rlx.array import (
 from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.backends.base import Backend, Executable
 from rlx.call.default_place import program_stays_on_host
-from rlx.call.exhausted import memory_exhausted
-from rlx.call.progress import announced
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
-from rlx.errors import MemoryLimitError
+from rlx.errors import MemoryLimitError, OutOfMemoryError
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import Planned, executables
-from rlx.planning.rematerialize import temporary_bytes
+from rlx.planning.memory import temporary_bytes
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "reports", "run_program"]
+
+
+class _Reports:
+    """Reports to the user: `announced(name, size)` of long compilations, and the error for a plan without memory."""
+
+    announced: Callable[[str, int], AbstractContextManager[None]]
+    memory_exhausted: Callable[[Program, Plan | None], OutOfMemoryError]
+
+
+reports = _Reports()
 
 
 def backend_on(memory: Memory | None) -> Backend:
@@ -105,7 +113,7 @@ class CompiledProgram:
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = None
         if needed:
-            with announced(program.name, len(program.equations)):
+            with reports.announced(program.name, len(program.equations)):
                 self.executable = executables.get(core, backend, memory_limit, optimized, planned)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
@@ -142,7 +150,7 @@ class CompiledProgram:
             with suppress(AllocationError, MemoryLimitError):
                 smaller = executables.get(self.core, self.backend, temporary_bytes(plan) // 2)
                 return self.over(smaller.run(storages), self.types)
-        raise memory_exhausted(self.program, plan)
+        raise reports.memory_exhausted(self.program, plan)
 
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for concrete arguments, which come to the program's memory from others."""
@@ -167,7 +175,7 @@ class CompiledProgram:
             found = self.over(executable.run_giving(storages), self.types)
             begun = True
         except AllocationError:
-            raise memory_exhausted(self.program, executable.plan) from None
+            raise reports.memory_exhausted(self.program, executable.plan) from None
         finally:
             if not begun:
                 for n, x in gone:

@@ -22,8 +22,8 @@ from optree import _C as _optree
 from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, gone, owned
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, adopted, backend_on, borrowed, prepare_program, run_program
-from rlx.call.default_place import default_memory, program_stays_on_host
+from rlx.call.compiled import CompiledProgram, backend_on
+from rlx.call.default_place import program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, ShapeDtypeStruct, Traced, placed_at
 from rlx.config import config, scoped
@@ -48,7 +48,7 @@ from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_a
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
-from rlx.trace.places import HOST, common_memory, execution
+from rlx.trace.places import HOST, common_memory
 from rlx.trace.primitive import refused, watching
 from rlx.trace.references import (
     Cell,
@@ -78,13 +78,8 @@ from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 from rlx.trees.structure import odd_keys_in, tree_key
 
-__all__ = ["CacheInfo", "Jitted", "Key", "Signature", "forget_signatures"]
+__all__ = ["CacheInfo", "Jitted", "Key", "Signature", "forget_signatures", "places_of"]
 
-execution.compiled = run_program
-execution.prepared = prepare_program
-execution.default_memory = default_memory
-execution.adopted = adopted
-execution.borrowed = borrowed
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
@@ -212,10 +207,7 @@ def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> 
     return places
 
 
-execution.places = places_of
-
-
-class _Traces:
+class _JitTraces:
     """What was traced of a function with some options: shared by all that jit gave for these."""
 
     __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
@@ -251,8 +243,8 @@ class _Traces:
 
 
 _MOST_TREES = 256
-_all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
-_traces: ByFunction[_Traces] = ByFunction(_Traces)
+_all_traces: weakref.WeakSet[_JitTraces] = weakref.WeakSet()
+_traces: ByFunction[_JitTraces] = ByFunction(_JitTraces)
 
 
 def forget_signatures() -> None:

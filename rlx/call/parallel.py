@@ -13,7 +13,7 @@ from rlx.call.jit_options import numbers_of, refuse_uncallable
 from rlx.call.jitted import Jitted
 from rlx.errors import OptionError, ShardingError, VmapAxisError
 from rlx.ops.shape import reshape
-from rlx.sharding.grid import Grid
+from rlx.sharding.grid import MappedAxes
 from rlx.sharding.mesh import Mesh, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
@@ -106,7 +106,7 @@ def pmap(
 
         if size == 1:
             return on_device(*values)
-        grid = Grid(function_name(fun), {label: size}, checked=False)
+        grid = MappedAxes(function_name(fun), {label: size}, checked=False)
         specs = [_spec(label, at) for at in places]
         out, arrays = grid.run(on_device, values, specs, lambda out: _specs_of(label, out, out_axes))
         return tree.unflatten(tree.structure(out), arrays)

@@ -171,7 +171,7 @@ def _count(number: int, noun: str) -> str:
 _LONG = 200  # characters of types, beyond which a repr counts arrays instead
 
 
-class _Stage:
+class _CallStage:
     """Common to all stages: the arguments and results of the call."""
 
     def __init__(self, traced: Traced) -> None:
@@ -233,7 +233,7 @@ class _Stage:
         return _whole(self.out_tree, infos, lambda own, span: own.update(shape=span.type.shape, sharding=span.sharding))
 
 
-class Traced(_Stage):
+class Traced(_CallStage):
     """A traced call: `program` is its HIR.
 
     >>> import rlx
@@ -286,7 +286,7 @@ class Traced(_Stage):
         return Lowered(self)
 
 
-class Lowered(_Stage):
+class Lowered(_CallStage):
     """A traced and optimised call.
 
     >>> import rlx
@@ -319,7 +319,7 @@ class Lowered(_Stage):
         return Compiled(self._traced)
 
 
-class Compiled(_Stage):
+class Compiled(_CallStage):
     """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes.
 
     >>> import rlx

@@ -97,7 +97,7 @@ def run_function(function: Function, *arguments: np.ndarray) -> np.ndarray:
 
 
 @dataclass
-class _Memory:
+class _TrackedMemory:
     """An array's elements by owner (the device, a group, an item), and who touched each since when.
 
     grain: the bytes of the parts that are watched: an element, or less if code reads or writes less of it.
@@ -137,7 +137,7 @@ class _Memory:
 class _Place:
     """Where a view begins, for each item, and how far it extends: bytes of memory."""
 
-    memory: _Memory
+    memory: _TrackedMemory
     offset: np.ndarray
     nbytes: int
 
@@ -158,7 +158,7 @@ class _Launch:
         self.met = 0
         self.views: dict[str, _Place] = {}
         self.memory = {
-            name: _Memory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
+            name: _TrackedMemory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
             for name, values in memory.items()
         }
         self.returned = np.zeros(self.lanes.shape, bool)
@@ -356,9 +356,9 @@ class _Launch:
         if array.space == "group" and known is not None:
             return  # declared once for all
         elements = np.zeros((owners, size), array.dtype)
-        self.memory[array.name] = _Memory(array, elements, np.zeros((owners, size), bool))
+        self.memory[array.name] = _TrackedMemory(array, elements, np.zeros((owners, size), bool))
 
-    def _found(self, array: Array) -> tuple[_Memory, np.ndarray]:
+    def _found(self, array: Array) -> tuple[_TrackedMemory, np.ndarray]:
         """The memory of an array, and its elements in the dtype in which it is read here."""
         if array.name not in self.memory:
             raise CodeFault(f"the array {array.name} is not declared")
@@ -388,7 +388,7 @@ class _Launch:
 
     def _cells(
         self, array: Array, place: np.ndarray, mask: np.ndarray
-    ) -> tuple[_Memory, np.ndarray, _Places, _Places, np.ndarray]:
+    ) -> tuple[_TrackedMemory, np.ndarray, _Places, _Places, np.ndarray]:
         """The memory of elements; the cells that hold them (the bytes, for a view), and their places there; the parts
         of which accesses are noted, and the item that touches each part."""
         lanes, view = self.lanes[mask], self.views.get(array.name)
@@ -444,7 +444,7 @@ class _Launch:
         memory.writer[where] = lanes
         memory.written[where] = self.epochs[self.group[lanes]]
 
-    def _check(self, memory: _Memory, where: tuple[np.ndarray, ...], lanes: np.ndarray, does: str) -> None:
+    def _check(self, memory: _TrackedMemory, where: tuple[np.ndarray, ...], lanes: np.ndarray, does: str) -> None:
         """Fail if another item touched an element of which it could still be under way."""
         if memory.array.space == "item":
             return
@@ -467,7 +467,7 @@ class _Launch:
                     "without a barrier in between"
                 )
 
-    def _note_read(self, memory: _Memory, where: tuple[np.ndarray, ...], lanes: np.ndarray) -> None:
+    def _note_read(self, memory: _TrackedMemory, where: tuple[np.ndarray, ...], lanes: np.ndarray) -> None:
         if memory.array.space == "item":
             return
         before, epoch = memory.reader[where], memory.read[where]

@@ -18,9 +18,10 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
     "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Product", "Quotient", "Register", "Remainder",
-    "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
-    "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Product", "Quotient", "Register",
+    "Remainder", "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in",
+    "blocks_of", "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt",
+    "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.meetings import Meeting, Request, first_cause, work_as
+from rlx.distributed.meetings import Meeting, MeetingRequest, first_cause, work_as
 from rlx.errors import CollectiveError, OptionError
 from rlx.offered_names import offer_names
 
@@ -28,7 +28,7 @@ class DaskPlace:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+    def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
         """See Place, also for the other methods."""
         try:
             return self._actor.meet(request).result()

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from rlx.errors import ShardingError
 
-__all__ = ["LAUNCHERS", "Launcher", "Place", "find_place"]
+__all__ = ["LAUNCHERS", "Launcher", "ProcessRank", "find_place"]
 
 
-class Place(NamedTuple):
+class ProcessRank(NamedTuple):
     """The rank of this process, the number of processes, and the launcher that set them."""
 
     rank: int
@@ -67,7 +67,7 @@ class _Claim(NamedTuple):
         return f"{self.launcher.source} says that this is process {self.rank}{size} ({self.variables})"
 
 
-def find_place(variables: Mapping[str, str] | None = None, size: int | None = None) -> Place | None:
+def find_place(variables: Mapping[str, str] | None = None, size: int | None = None) -> ProcessRank | None:
     """The rank and size that the environment specifies for this process; None if it specifies none.
 
     If several launchers are found, the innermost one counts: the one that the others have started.
@@ -79,7 +79,7 @@ def find_place(variables: Mapping[str, str] | None = None, size: int | None = No
 
     >>> from rlx.distributed.environment import find_place
     >>> find_place({"PMI_RANK": "2", "PMI_SIZE": "4"})
-    Place(rank=2, size=4, source='MPICH')
+    ProcessRank(rank=2, size=4, source='MPICH')
     """
     known = dict(os.environ if variables is None else variables)
     if "MLX_HOSTFILE" in known:  # the list of a ring has an entry for each process
@@ -97,7 +97,7 @@ def find_place(variables: Mapping[str, str] | None = None, size: int | None = No
             f"{found}, but not how many processes there are.",
             "Call rlx.distributed.initialize(num_processes=...) with their number.",
         )
-    return Place(found.rank, told, found.launcher.source)
+    return ProcessRank(found.rank, told, found.launcher.source)
 
 
 def _claim(launcher: Launcher, known: Mapping[str, str]) -> _Claim | None:

@@ -14,12 +14,12 @@ from rlx.distributed.members import Member, loss, patience, silence
 from rlx.errors import CollectiveError
 from rlx.ir.collectives import WORLD, Members, members
 
-__all__ = ["Meeting", "MeetingMember", "Place", "Request", "first_cause", "work_as"]
+__all__ = ["Meeting", "MeetingMember", "MemberAddress", "MeetingRequest", "first_cause", "work_as"]
 
 Turn = tuple[str, int]  # a group, and the number of its meetings so far
 
 
-class Request(NamedTuple):
+class MeetingRequest(NamedTuple):
     """A member's request. column: the index that it needs of every value, if not the whole value."""
 
     turn: Turn
@@ -34,8 +34,8 @@ class Meeting:
     """The actor: every member sends a value and receives all values.
 
     >>> import asyncio
-    >>> from rlx.distributed.meetings import Meeting, Request
-    >>> asyncio.run(Meeting().meet(Request(("world", 1), 0, 1, "value", None, 1.0)))
+    >>> from rlx.distributed.meetings import Meeting, MeetingRequest
+    >>> asyncio.run(Meeting().meet(MeetingRequest(("world", 1), 0, 1, "value", None, 1.0)))
     (['value'], [])
     """
 
@@ -44,7 +44,7 @@ class Meeting:
         self._complete: dict[Turn, asyncio.Event] = {}
         self._taken: dict[Turn, int] = {}
 
-    async def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+    async def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
         """The values of all members; or no values, and the ranks that did not arrive within `seconds`."""
         turn, rank, size, value, column, seconds = request
         values = self._values.setdefault(turn, {})
@@ -64,10 +64,10 @@ class Meeting:
         return found, []
 
 
-class Place(Protocol):
+class MemberAddress(Protocol):
     """How a member reaches the actor, and how other members find its data."""
 
-    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+    def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
         """The answer of Meeting.meet. Raises CollectiveError if the actor was lost."""
         ...
 
@@ -82,7 +82,7 @@ class Place(Protocol):
 class MeetingMember(Member):
     """A member of a group that meets at an actor."""
 
-    def __init__(self, place: Place, group: str, rank: int, size: int) -> None:
+    def __init__(self, place: MemberAddress, group: str, rank: int, size: int) -> None:
         super().__init__(group, rank, size)
         self._place = place
         self._turn = 0
@@ -93,7 +93,7 @@ class MeetingMember(Member):
         self._turn += 1
         self._put.append(value)
         seconds = patience()
-        request = Request((self.group, self._turn), self.rank, self.size, value, column, seconds)
+        request = MeetingRequest((self.group, self._turn), self.rank, self.size, value, column, seconds)
         lost, found, missing = None, [], []
         try:
             found, missing = self._place.meet(request)
@@ -147,7 +147,7 @@ class MeetingMember(Member):
         return MeetingMember(self._place, group, ranks.index(self.rank), len(ranks)) if self.rank in ranks else None
 
 
-def work_as(place: Place, rank: int, count: int, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+def work_as(place: MemberAddress, rank: int, count: int, function: Callable[..., Any], args: Sequence[Any]) -> Any:
     """Call a function as the process with this rank among `size` processes."""
     with members(Members({WORLD: MeetingMember(place, WORLD, rank, count)})):
         return function(*args)

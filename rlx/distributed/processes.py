@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.distributed.arrivals import say_left
-from rlx.distributed.environment import Place, find_place
+from rlx.distributed.environment import ProcessRank, find_place
 from rlx.distributed.members import Member
 from rlx.distributed.message_passing import world_member
 from rlx.distributed.mlx_ring import ring_member
@@ -55,7 +55,7 @@ def initialize(
         raise ShardingError("distributed.initialize has been called before.", "Call shutdown() first, or call it once.")
     if local_device_ids not in (None, 0) and list(local_device_ids) != [0]:
         raise UnsupportedError(f"distributed.initialize got local_device_ids={local_device_ids}.", "There is device 0.")
-    place = find_place(size=num_processes) or Place(0, 1, "nobody")
+    place = find_place(size=num_processes) or ProcessRank(0, 1, "nobody")
     _compare("num_processes", num_processes, place.size, place)
     _compare("process_id", process_id, place.rank, place)
     if place.size > 1:
@@ -72,7 +72,7 @@ def initialize(
     _initialized = True
 
 
-def _refuse_child(place: Place) -> None:
+def _refuse_child(place: ProcessRank) -> None:
     """Raises ShardingError in a process that a member has started, which has inherited the launcher's variables."""
     if os.environ.get(_MEMBER) == str(os.getppid()):
         raise ShardingError(
@@ -81,7 +81,7 @@ def _refuse_child(place: Place) -> None:
         )
 
 
-def _world(place: Place) -> Member:
+def _world(place: ProcessRank) -> Member:
     """The group of all processes, by the transport of their launcher."""
     if place.source == "MLX":
         return ring_member(WORLD)
@@ -90,7 +90,7 @@ def _world(place: Place) -> Member:
     return world_member(WORLD, place.rank, place.size)
 
 
-def _compare(name: str, given: int | None, found: int, place: Place) -> None:
+def _compare(name: str, given: int | None, found: int, place: ProcessRank) -> None:
     if given in (None, found):
         return
     if place.size == 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.meetings import Meeting, Request, first_cause, work_as
+from rlx.distributed.meetings import Meeting, MeetingRequest, first_cause, work_as
 from rlx.errors import CollectiveError, OptionError, UnsupportedError
 from rlx.offered_names import offer_names
 
@@ -30,7 +30,7 @@ class RayPlace:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+    def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
         """See Place, also for the other methods."""
         ray = _ray()
         try:

@@ -22,7 +22,7 @@ offer_names(globals())
 _NOTHING = object()
 
 
-class _Meeting:
+class _ThreadMeeting:
     """A meeting of the members of a group: every member passes a value and receives all values."""
 
     def __init__(self, group: str, ranks: Sequence[int]) -> None:
@@ -32,7 +32,7 @@ class _Meeting:
         self.finished: list[Any] = []
         self.turn = 0
         self.gone: dict[int, str] = {}  # members that have left, and why
-        self.inside: dict[str, _Meeting] = {}  # of groups of its members
+        self.inside: dict[str, _ThreadMeeting] = {}  # of groups of its members
 
     def meet(self, rank: int, value: Any, what: str) -> list[Any]:
         """The values of all members. Raises CollectiveError if some do not arrive within the time limit."""
@@ -74,7 +74,7 @@ class _Meeting:
 class ThreadMember(Member):
     """A member of a group of threads, which read each other's arrays."""
 
-    def __init__(self, meeting: _Meeting, rank: int) -> None:
+    def __init__(self, meeting: _ThreadMeeting, rank: int) -> None:
         super().__init__(meeting.group, rank, meeting.size)
         self._meeting = meeting
 
@@ -123,7 +123,7 @@ class ThreadMember(Member):
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         with self._meeting.changed:
-            inner = self._meeting.inside.setdefault(group, _Meeting(group, ranks))
+            inner = self._meeting.inside.setdefault(group, _ThreadMeeting(group, ranks))
         return ThreadMember(inner, ranks.index(self.rank)) if self.rank in ranks else None
 
 
@@ -145,7 +145,7 @@ def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """
     if count < 1:
         raise OptionError(f"threads.run got {count} threads.", "Pass 1 or more.")
-    meeting = _Meeting(WORLD, range(count))
+    meeting = _ThreadMeeting(WORLD, range(count))
     results: list[Any] = [None] * count
     raised: list[tuple[int, BaseException]] = []
     own = {name: value for name, value in vars(config).items() if name in Config.__annotations__}

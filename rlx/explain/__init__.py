@@ -1,1 +1,1 @@
-"""Reports of the work of the compiler: `rlx.inspect`, its page, spilled values and the memory plan."""
+"""Reports of the work of the compiler: `rlx.inspect`, its page, dumps, spills, memory, predictions and progress."""

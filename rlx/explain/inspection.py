@@ -19,6 +19,8 @@ from rlx.call.jitted import Jitted, named_leaves
 from rlx.explain.memory_report import MemoryPlan
 from rlx.explain.page import frame, page
 from rlx.explain.page.contents import graph_of, kernels_of, memory_of, sources_of
+from rlx.explain.prediction import show_prediction
+from rlx.explain.show_form import counted, form_lines, form_text
 from rlx.explain.spills import spills_of
 from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort
 from rlx.ir.program import Equation, Program
@@ -27,7 +29,6 @@ from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.work import Work, plan_work
 from rlx.lowering.nest import Nests
 from rlx.passes.pipeline import Context, Stage, compile_stages, steps
-from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
 
@@ -158,6 +159,8 @@ class Kernels:
     def texts(self) -> dict[str, Text]:
         """Every form that the backend offers, by name."""
         found = {} if self._executable is None else self._executable.texts()
+        if self._executable is not None and (cost := self._executable.predicted()) is not None:
+            found["predicted"] = show_prediction(*cost)
         return {name: Text(text) for name, text in found.items()}
 
     def _form(self, name: str) -> Text:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rlx.errors import RlxError, bytes_text
 from rlx.ir.kernels import Buffer, Plan, nested_plans
 from rlx.ir.show_plan import buffer_names, kernel_name
-from rlx.planning.arena import Block, most_live
+from rlx.planning.arena import MemoryBlock, most_live
 from rlx.planning.memory import blocks_of, offsets_of
 from rlx.storage import ALIGNMENT
 
@@ -30,9 +30,8 @@ class MemoryPlanOptions:
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> from rlx import opt
-    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
-    >>> opt.plan_memory_with_options(g, opt.MemoryPlanOptions(alignment=4096)).arena
+    >>> compiled = rlx.jit(lambda x: jnp.sort(jnp.sort(x) + 1.0)).lower(jnp.zeros((8, 8))).compile()
+    >>> MemoryPlan.of(compiled.plan, MemoryPlanOptions(alignment=4096)).arena
     4096
     """
 
@@ -52,8 +51,8 @@ class Lifetime(NamedTuple):
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> from rlx import opt
-    >>> plan = opt.plan_memory(rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8))))
+    >>> compiled = rlx.jit(lambda x: jnp.sort(jnp.sort(x) + 1.0)).lower(jnp.zeros((8, 8))).compile()
+    >>> plan = MemoryPlan.of(compiled.plan)
     >>> [(buffer.offset, buffer.nbytes) for buffer in plan.buffers][:1]
     [(0, 256)]
     """
@@ -79,8 +78,8 @@ class MemoryPlan:
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> from rlx import opt
-    >>> plan = opt.plan_memory(rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8))))
+    >>> compiled = rlx.jit(lambda x: jnp.sort(jnp.sort(x) + 1.0)).lower(jnp.zeros((8, 8))).compile()
+    >>> plan = MemoryPlan.of(compiled.plan)
     >>> plan.arguments, plan.outputs, plan.peak <= plan.arena
     (256, 256, True)
     """
@@ -220,7 +219,7 @@ class MemoryPlan:
 
 
 def _lifetimes(
-    plan: Plan, blocks: list[Block], offsets: Mapping[Buffer, int], element_bytes: int | None
+    plan: Plan, blocks: list[MemoryBlock], offsets: Mapping[Buffer, int], element_bytes: int | None
 ) -> Iterator[Lifetime]:
     names = buffer_names(plan)
     first: dict[Buffer, int] = {}

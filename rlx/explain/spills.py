@@ -33,8 +33,7 @@ __all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
 class SpillReason(Enum):
     """Why an array is written to memory and read again. `hint` says how to avoid it.
 
-    >>> from rlx import fusion
-    >>> all(reason.hint for reason in fusion.SpillReason)
+    >>> all(reason.hint for reason in SpillReason)
     True
     """
 
@@ -101,10 +100,10 @@ class Spill(NamedTuple):
     moved: bytes that fusing would save, one write and a read by each reader. line: the writer's
     line in the user's program.
 
+    >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> from rlx import fusion
-    >>> report = fusion.fusion_report(lambda x: jnp.sort(jnp.sin(x)), jnp.ones(64))
-    >>> [(spill.nbytes, spill.reason.name) for spill in report.spills]
+    >>> compiled = rlx.jit(lambda x: jnp.sort(jnp.sin(x))).lower(jnp.ones(64)).compile()
+    >>> [(spill.nbytes, spill.reason.name) for spill in spills_of(compiled.plan)]
     [(256, 'READ_BY_SORT')]
     """
 

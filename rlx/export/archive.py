@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from rlx.serialization.contents import Broken, parsed_object
 from rlx.version import __version__
 
-__all__ = ["FORMAT", "MANIFEST", "Member", "read_archive", "write_archive"]
+__all__ = ["FORMAT", "MANIFEST", "ArchiveMember", "read_archive", "write_archive"]
 
 MANIFEST = "manifest.json"
 FORMAT = "rlx.exported"
@@ -37,14 +37,14 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _ZIP64_EXTRA = 20
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A part of a file: its size in bytes, and the function that writes it."""
 
     size: int
     write: Callable[[BinaryIO], None]
 
     @classmethod
-    def of(cls, data: bytes) -> Member:
+    def of(cls, data: bytes) -> ArchiveMember:
         """A part from its bytes."""
         return cls(len(data), lambda file: _write(file, data))
 
@@ -68,7 +68,7 @@ class _Hashing(io.RawIOBase):
         return self.file.write(data)
 
 
-def write_archive(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, Member]) -> None:
+def write_archive(file: BinaryIO, manifest: Mapping[str, Any], members: Mapping[str, ArchiveMember]) -> None:
     """Write a file: its members, then the manifest with their checksums."""
     listed: dict[str, Any] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

@@ -19,7 +19,7 @@ from rlx.call.jit import jit
 from rlx.call.jitted import Jitted
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, InputTypeError, OptionError, RlxError, ShapeError, UnsupportedError
-from rlx.export.functions import Function, Source, derivative_of, function_of
+from rlx.export.functions import FunctionTemplate, Source, derivative_of, function_of
 from rlx.export.native import native_members, with_native_members
 from rlx.export.sizes import Unknowns, bind_sizes, evaluate_shape, unknowns_in
 from rlx.export.store import read_functions, write_functions
@@ -61,7 +61,7 @@ class Exported:
 
     def __init__(
         self,
-        functions: Sequence[Function],
+        functions: Sequence[FunctionTemplate],
         source: Source | None = None,
         platforms: Sequence[str] = (),
     ) -> None:
@@ -259,7 +259,7 @@ class Exported:
         function = function_of(source, name, first.unknowns, in_tree, in_avals, lambda: out_tree)
         return Exported([function], source, self.platforms)
 
-    def _through(self, order: int) -> list[Function]:
+    def _through(self, order: int) -> list[FunctionTemplate]:
         """The function and its derivatives up to an order."""
         if order < 0:
             raise OptionError(f"vjp_order is {order}.", "Write 0 for none, 1 for gradients, 2 for second derivatives.")
@@ -301,16 +301,16 @@ class Exported:
         parts = self._parts(vjp_order, object_code)
         replace(Path(path), lambda file: self._write(file, *parts))
 
-    def _parts(self, vjp_order: int, object_code: bool) -> tuple[list[Function], Mapping[str, bytes]]:
+    def _parts(self, vjp_order: int, object_code: bool) -> tuple[list[FunctionTemplate], Mapping[str, bytes]]:
         functions = self._through(vjp_order)
         for function in functions:
             function.read_again()
         return functions, self._object_code(functions) if object_code else {}
 
-    def _write(self, file: BinaryIO, functions: Sequence[Function], native: Mapping[str, bytes]) -> None:
+    def _write(self, file: BinaryIO, functions: Sequence[FunctionTemplate], native: Mapping[str, bytes]) -> None:
         write_functions(file, functions, self.platforms, native)
 
-    def _object_code(self, functions: Sequence[Function]) -> Mapping[str, bytes]:
+    def _object_code(self, functions: Sequence[FunctionTemplate]) -> Mapping[str, bytes]:
         if functions[0].unknowns.names:
             raise UnsupportedError(
                 f"{self.fun_name} has unknown sizes, for which there is no object code.",
@@ -525,7 +525,7 @@ def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
     return Exported(functions, None, platforms)
 
 
-def _check(functions: Sequence[Function]) -> None:
+def _check(functions: Sequence[FunctionTemplate]) -> None:
     """Read the programs of a file, and compare the types of derivatives. Raises FileFormatError and Broken."""
     for function in functions:
         function.check()

@@ -27,7 +27,7 @@ from rlx.trace.tracing import close_over, trace_program
 from rlx.transforms.reverse import vjp
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Function", "Source", "derivative_of", "function_of", "has_keys", "refuse_host"]
+__all__ = ["FunctionTemplate", "Source", "derivative_of", "function_of", "has_keys", "refuse_host"]
 
 Sizes = Mapping[str, int]
 _PLACE = re.compile(r"(  # [^\n]*?)  [^\n]*$", re.MULTILINE)
@@ -35,7 +35,7 @@ Source = Callable[[Sizes], Program]  # the traced program for given sizes
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class FunctionTemplate:
     """A function as text: its program, with expressions for unknown sizes, and the arrays that it refers to.
 
     optimized: the text is optimised MIR. planned: returns the program's stored plan, if there is one.
@@ -123,7 +123,7 @@ def function_of(
     in_avals: Sequence[ShapeDtypeStruct],
     out_tree: Callable[[], TreeDef],
     suspects: Iterable[int] = (),
-) -> Function:
+) -> FunctionTemplate:
     """The function for a source of programs. Raises UnsupportedError if text cannot represent them.
 
     suspects: sizes that are tried in addition to the usual ones.
@@ -147,7 +147,7 @@ def function_of(
         unknowns = unknowns.and_also(limits)
         optimized = False
     out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
-    found = Function(
+    found = FunctionTemplate(
         name, text, constants, unknowns, in_tree, tuple(in_avals), out_tree(), out_avals, optimized, written=written
     )
     if program is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from rlx.backends import backend_named
 from rlx.backends.cpu.runtime.shipped import object_code_of, take_object_code
 from rlx.call.compiled import CompiledProgram
-from rlx.export.functions import Function
+from rlx.export.functions import FunctionTemplate
 from rlx.ir.kernels import Plan
 from rlx.ir.plan_data import Unwritable, read_plan, write_plan
 from rlx.ir.program import Program
@@ -23,7 +23,7 @@ __all__ = ["native_members", "with_native_members"]
 _DIGEST = 32  # bytes of a checksum
 
 
-def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
+def native_members(functions: Sequence[FunctionTemplate]) -> dict[str, bytes]:
     """Plans and object code of functions for this processor; the names identify the processor."""
     backend = backend_named("cpu")
     context = Context.of(backend)
@@ -37,7 +37,7 @@ def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
     return {**members, **object_code_of([plan for plan in plans if plan is not None])}
 
 
-def with_native_members(functions: Sequence[Function], members: Mapping[str, bytes]) -> list[Function]:
+def with_native_members(functions: Sequence[FunctionTemplate], members: Mapping[str, bytes]) -> list[FunctionTemplate]:
     """Functions that use the (trusted) result of `native_members`, if it is for this processor."""
     take_object_code(members)
     return [replace(f, planned=_planned(number, members)) for number, f in enumerate(functions)]

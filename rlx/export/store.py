@@ -11,8 +11,8 @@ import numpy as np
 from rlx.array import ConcreteArray, wrap
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import RlxError
-from rlx.export.archive import Member, read_archive, write_archive
-from rlx.export.functions import Function
+from rlx.export.archive import ArchiveMember, read_archive, write_archive
+from rlx.export.functions import FunctionTemplate
 from rlx.export.sizes import Constraint, Size, Unknowns
 from rlx.export.structures import described, structure_of
 from rlx.ir.extended import KEY_DTYPES
@@ -31,7 +31,10 @@ MOST_CONSTRAINTS = 64
 
 
 def write_functions(
-    file: BinaryIO, functions: Sequence[Function], platforms: Sequence[str], native: Mapping[str, bytes] | None = None
+    file: BinaryIO,
+    functions: Sequence[FunctionTemplate],
+    platforms: Sequence[str],
+    native: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a function and its derivatives; `native`: object code by the backend's names."""
     names: dict[int, str] = {}
@@ -41,10 +44,10 @@ def write_functions(
             names[id(_identity(array))] = name = f"constant_{len(names)}"
             arrays[name] = array
     contents, dtypes = _contents(arrays)
-    members = {f"{number}.mir": Member.of(f.text.encode()) for number, f in enumerate(functions)}
+    members = {f"{number}.mir": ArchiveMember.of(f.text.encode()) for number, f in enumerate(functions)}
     if arrays:
-        members[WEIGHTS] = Member(safetensors.size(contents), lambda f: safetensors.write(f, contents))
-    members |= {NATIVE + name: Member.of(code) for name, code in (native or {}).items()}
+        members[WEIGHTS] = ArchiveMember(safetensors.size(contents), lambda f: safetensors.write(f, contents))
+    members |= {NATIVE + name: ArchiveMember.of(code) for name, code in (native or {}).items()}
     listed = [
         {
             "name": f.name,
@@ -90,7 +93,7 @@ def _aval(aval: ShapeDtypeStruct) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ reading
-def read_functions(data: memoryview) -> tuple[list[Function], tuple[str, ...], dict[str, bytes]]:
+def read_functions(data: memoryview) -> tuple[list[FunctionTemplate], tuple[str, ...], dict[str, bytes]]:
     """The functions of a file, its platforms, and its object code, which has not been used."""
     manifest, members = read_archive(data)
     weights = members.get(WEIGHTS)
@@ -120,7 +123,9 @@ def _of_bytes(name: str, array: Any, dtype: Any) -> ConcreteArray:
     return wrap(np.require(array.numpy(), None, "C").view(kind)[..., 0])
 
 
-def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays: Mapping[str, Any]) -> Function:
+def _function(
+    number: int, entry: Any, members: Mapping[str, memoryview], arrays: Mapping[str, Any]
+) -> FunctionTemplate:
     member = f"{number}.mir"
     if member not in members:
         raise Broken(f"it has no {member}")
@@ -141,7 +146,7 @@ def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays
         held = {name: arrays[at] for name, at in constants.items()}
         name = _entry(entry, "name", str)
         optimized = bool(entry.get("optimized"))
-        return Function(name, text, held, unknowns, in_tree, in_avals, out_tree, out_avals, optimized)
+        return FunctionTemplate(name, text, held, unknowns, in_tree, in_avals, out_tree, out_avals, optimized)
     except Broken as broken:
         reason = str(broken)
     except RlxError as error:

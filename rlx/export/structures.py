@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-class _Node(NamedTuple):
+class _NodeClass(NamedTuple):
     """A node class with a name in files: converts its auxiliary data to bytes, and data and children to a node."""
 
     kind: type
@@ -33,7 +33,7 @@ class _Node(NamedTuple):
     make: Callable[[Any, Sequence[Any]], Any]
 
 
-_nodes: dict[str, _Node] = {}
+_nodes: dict[str, _NodeClass] = {}
 _names: dict[type, str] = {}
 # public packages whose classes have the names under which users import them: "rlx.optim.ScaleByAdamState"
 _PACKAGES = frozenset({"lm", "nn", "optim", "quant"})
@@ -88,7 +88,7 @@ def register_pytree_node_serialization(
     12.0
     """
 
-    node = _Node(nodetype, serialize_auxdata, deserialize_auxdata, from_children or _maker(nodetype))
+    node = _NodeClass(nodetype, serialize_auxdata, deserialize_auxdata, from_children or _maker(nodetype))
     return _register(serialized_name, node)
 
 
@@ -102,8 +102,8 @@ def _maker(kind: type) -> Callable[[Any, Sequence[Any]], Any]:
     return make
 
 
-def _named_tuple(kind: type) -> _Node:
-    return _Node(kind, lambda _: b"", lambda _: None, lambda _, parts: kind(*parts))
+def _named_tuple(kind: type) -> _NodeClass:
+    return _NodeClass(kind, lambda _: b"", lambda _: None, lambda _, parts: kind(*parts))
 
 
 # ------------------------------------------------------------------ the library's own classes
@@ -122,7 +122,7 @@ def _public_class(name: str) -> type | None:
     return kind if isinstance(kind, type) else None
 
 
-def _node_named(name: str) -> _Node | None:
+def _node_named(name: str) -> _NodeClass | None:
     """The node class of a name: registered, or a named tuple or dataclass of rlx."""
     found = _nodes.get(name)
     kind = None if found is not None else _public_class(name)
@@ -131,7 +131,7 @@ def _node_named(name: str) -> _Node | None:
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _named_tuple(kind)
     if dataclasses.is_dataclass(kind) and optree.register_pytree_node.get(kind, namespace=tree.NAMESPACE) is not None:
-        return _Node(kind, _static_bytes, _static_of, _maker(kind))
+        return _NodeClass(kind, _static_bytes, _static_of, _maker(kind))
     return None
 
 
@@ -160,7 +160,7 @@ def _recorded(entry: dict[str, Any]) -> Any:
     return kind(**entry["fields"])
 
 
-def _register(name: str, node: _Node) -> type:
+def _register(name: str, node: _NodeClass) -> type:
     found = _nodes.get(name)
     if found is not None and found.kind is not node.kind and found.kind.__qualname__ != node.kind.__qualname__:
         raise TreeMismatchError(f"The name {name!r} is taken by: {found.kind.__name__}.", "Choose another name.")

@@ -76,7 +76,7 @@ def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> T
     for thorough in (False, True):
         points = points_of(unknowns, what, thorough)
         found = _generalised([render(point) for point in points], points, thorough)
-        if not isinstance(found, _Refusal):
+        if not isinstance(found, _NoTemplate):
             return found
         refused = found.why
         if found.final:
@@ -88,7 +88,7 @@ def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> T
     )
 
 
-class _Refusal:
+class _NoTemplate:
     """The reason why texts have no common template. `final`: more texts would not help."""
 
     def __init__(self, why: str, final: bool) -> None:
@@ -198,13 +198,13 @@ def _last(fits: Callable[[int], bool], good: int, bad: int) -> int:
     return good
 
 
-def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> Template | _Refusal:
+def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> Template | _NoTemplate:
     parts = [_NUMBER.split(text) for text in texts]
     for point, other in zip(points[1:], parts[1:], strict=True):
         if len(other) != len(parts[0]) or other != parts[0]:
             pairs = itertools.zip_longest(parts[0], other, fillvalue="")
             where = next((a.strip().splitlines() or [""])[-1] for a, b in pairs if a != b)
-            return _Refusal(f"with {_said(points[0])} and {_said(point)} it is different near {where[-80:]!r}", True)
+            return _NoTemplate(f"with {_said(points[0])} and {_said(point)} it is different near {where[-80:]!r}", True)
     columns = zip(*map(_NUMBER.findall, texts), strict=True)
     known: dict[tuple[str, ...], str] = {}
     written: list[str] = []
@@ -213,7 +213,7 @@ def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) 
             found = numbers[0] if len(set(numbers)) == 1 else expression_of(numbers, points, thorough)
             if found is None:
                 line = Template(parts[0][: at + 1], written).text.splitlines()[-1].strip()
-                return _Refusal(f"{', '.join(numbers[:5])}, ... follow no rule, in {line[-60:]!r}", thorough)
+                return _NoTemplate(f"{', '.join(numbers[:5])}, ... follow no rule, in {line[-60:]!r}", thorough)
             known[numbers] = found
         written.append(known[numbers])
     return Template(parts[0], written)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rlx.config import config
 from rlx.errors import RlxError
+from rlx.explain.dump import dump
 from rlx.graph.fusion import FusionOptions, FusionReport, FusionTarget, assert_fusion_clean
 from rlx.graph.graph import Graph, node_label
 from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
@@ -20,7 +21,6 @@ from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
 from rlx.offered_names import offer_names
-from rlx.passes.dump import dump
 from rlx.passes.pipeline import lower_stages, passes, stages
 
 __all__ = [

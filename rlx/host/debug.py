@@ -86,7 +86,7 @@ def _callback(callback: Callable[..., Any], args: Any, kwargs: Any, ordered: boo
     debug_callback(*operands, function=host, ordered=bool(ordered))
 
 
-class _Checked(string.Formatter):
+class _CheckedFormatter(string.Formatter):
     """A formatter that raises an error for unused arguments; `line`: the user's."""
 
     def __init__(self, line: str) -> None:
@@ -150,7 +150,7 @@ def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_forma
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
     if not skip_format_check:
-        _Checked(user_line()).vformat(_without_specifications(fmt), args, kwargs)
+        _CheckedFormatter(user_line()).vformat(_without_specifications(fmt), args, kwargs)
     _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
 
 

@@ -38,8 +38,7 @@ class FusionLimits:
     rows may also scatter, or accumulate elements of a row into fewer places. False if units share rows, which such a
     nest would prevent.
 
-    >>> from rlx import fusion
-    >>> fusion.FusionLimits(instructions=100).operands
+    >>> FusionLimits(instructions=100).operands
     40
     """
 
@@ -165,6 +164,8 @@ class LoweringOptions:
     costs more: load_cost for each array after the first, and the arithmetic beyond free_cost
     (which the loads hide).
     repeat_cost: the same if one value is combined with many elements (a broadcast).
+    repeat_nodes: a value of at most this number of nodes is computed again for each element that it is combined with.
+    operand_nodes: an operand of a product in loops with more nodes is stored first.
     unroll_reduction: a cheap reduction of at most this number of elements becomes one expression.
     chunk_elements: accumulation over fewer elements is not cut into chunks.
     least_row_tiles: runs of kernels are cut in row tiles if at least this number of tiles is possible (0: none).
@@ -187,6 +188,8 @@ class LoweringOptions:
     load_cost: int = 8
     free_cost: int = 6
     repeat_cost: int = 4
+    repeat_nodes: int = 2
+    operand_nodes: int = 8
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
     least_row_tiles: int = LEAST_ROW_TILES

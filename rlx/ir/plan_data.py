@@ -67,14 +67,14 @@ def write_plan(plan: Plan, constants: Sequence[np.ndarray] = ()) -> bytes:
     >>> read_plan(write_plan(plan)).kernels[0].sizes == plan.kernels[0].sizes
     True
     """
-    writer = _Writer(constants)
+    writer = _TableWriter(constants)
     writer.number(plan)
     count = len(writer.atoms)
     nodes = [[kind, *(n if n >= 0 else count + ~n for n in numbers)] for kind, numbers in writer.nodes]
     return json.dumps({"atoms": writer.atoms, "nodes": nodes}, separators=(",", ":")).encode()
 
 
-class _Writer:
+class _TableWriter:
     """The table of a plan. While it grows, atoms count from 0 and nodes are ~0, ~1, ..."""
 
     def __init__(self, constants: Sequence[np.ndarray]) -> None:

@@ -22,7 +22,7 @@ _DEPTH = 200  # rewrites that one equation may cause, one inside of the other
 
 
 # ------------------------------------------------------------------ patterns
-class _Number(NamedTuple):
+class _NumberPattern(NamedTuple):
     """A literal of this value; for zero of floats the sign counts."""
 
     value: complex
@@ -41,33 +41,33 @@ class _Number(NamedTuple):
         return math.copysign(1, found) == math.copysign(1, float(self.value.real))
 
 
-class _Call(NamedTuple):
+class _EquationPattern(NamedTuple):
     """The result of an equation; without operands: of any equation of the primitive."""
 
     name: str
     operands: tuple[Any, ...] | None
 
 
-_Pattern = str | _Number | _Call  # a string is a variable: it stands for one operand
+_Pattern = str | _NumberPattern | _EquationPattern  # a string is a variable: it stands for one operand
 
 
 def _parse(node: ast.expr, text: str) -> _Pattern:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _Call(node.func.id, tuple(_parse(a, text) for a in node.args))
+        return _EquationPattern(node.func.id, tuple(_parse(a, text) for a in node.args))
     try:
-        return _Number(ast.literal_eval(node))
+        return _NumberPattern(ast.literal_eval(node))
     except ValueError:
         raise RlxError(f"The rule {text!r} is not an expression of names, numbers and calls.") from None
 
 
-def _parse_before(text: str) -> _Call:
+def _parse_before(text: str) -> _EquationPattern:
     node = ast.parse(text.strip(), mode="eval").body
     pattern = _parse(node, text)
     if isinstance(pattern, str):
-        return _Call(pattern, None)
-    if not isinstance(pattern, _Call):
+        return _EquationPattern(pattern, None)
+    if not isinstance(pattern, _EquationPattern):
         raise RlxError(f"The rule {text!r} matches no equation.", "Begin with a primitive's name.")
     return pattern
 
@@ -103,7 +103,7 @@ class Rule:
         for name in Rule.__slots__:
             setattr(other, name, getattr(self, name))
         assert self.before.operands is not None
-        other.before = _Call(self.before.name, self.before.operands[::-1])
+        other.before = _EquationPattern(self.before.name, self.before.operands[::-1])
         return other
 
     def __repr__(self) -> str:
@@ -251,8 +251,10 @@ class _Rewriter:
         if self.depth > _DEPTH:
             raise RlxError(f"The rewrite rules do not come to an end: {rule!r} is applied again and again.")
         try:
-            result = self.build(rule.after, found, equation) if rule.function is None else rule.function(
-                Match(self, equation, found)
+            result = (
+                self.build(rule.after, found, equation)
+                if rule.function is None
+                else rule.function(Match(self, equation, found))
             )
         finally:
             self.depth -= 1
@@ -270,7 +272,7 @@ class _Rewriter:
             if isinstance(pattern, str):
                 if found.setdefault(pattern, atom) is not atom:
                     return False
-            elif isinstance(pattern, _Number):
+            elif isinstance(pattern, _NumberPattern):
                 if not pattern.matches(atom):
                     return False
             else:
@@ -283,7 +285,7 @@ class _Rewriter:
         """The right-hand side of a rule without a function."""
         if isinstance(pattern, str):
             return found[pattern]
-        if isinstance(pattern, _Number):
+        if isinstance(pattern, _NumberPattern):
             dtype = equation.outputs[0].type.dtype
             return Literal(np.asarray(pattern.value, dtype), TensorType((), dtype, True))
         operands = tuple(self.build(p, found, equation) for p in pattern.operands or ())

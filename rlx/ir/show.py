@@ -14,7 +14,7 @@ from rlx.ir.extended import key_dtype_of
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
-__all__ = ["show_bindings", "show_equation", "show_lines", "show_program"]
+__all__ = ["show_bindings", "show_equation", "show_functions", "show_lines", "show_program"]
 
 _HEADER = "from rlx.trace.text import *"
 _INLINE_ELEMENTS = 16  # arrays up to this size are printed in full
@@ -28,14 +28,9 @@ def show_program(program: Program) -> str:
     return _write(program).text()
 
 
-def _functions_of(program: Program) -> str:
+def show_functions(program: Program) -> str:
     """The functions in `show_program`, without its imports."""
     return "\n\n\n".join(_write(program).parts)
-
-
-# print(program) shows a program that can be read back, a prompt the part that a reader looks at
-setattr(Program, "__str__", show_program)  # noqa: B010
-setattr(Program, "__repr__", _functions_of)  # noqa: B010
 
 
 def show_bindings(program: Program) -> dict[str, Any]:
@@ -45,7 +40,7 @@ def show_bindings(program: Program) -> dict[str, Any]:
 
 def show_lines(program: Program) -> list[str]:
     """One line for each equation, and the line that returns; regions by name only."""
-    return _Function(_Writer(), program).lines()
+    return _ProgramLines(_ProgramWriter(), program).lines()
 
 
 def show_equation(program: Program, equation: Equation) -> str:
@@ -53,13 +48,13 @@ def show_equation(program: Program, equation: Equation) -> str:
     return show_lines(program)[program.equations.index(equation)]
 
 
-def _write(program: Program) -> _Writer:
-    writer = _Writer()
+def _write(program: Program) -> _ProgramWriter:
+    writer = _ProgramWriter()
     writer.program(program)
     return writer
 
 
-class _Writer:
+class _ProgramWriter:
     """Collects the functions of a program and its regions; a region used twice is written once."""
 
     def __init__(self) -> None:
@@ -83,7 +78,7 @@ class _Writer:
         known = self.names.get(id(program))
         if known is not None:
             return known
-        body = _Function(self, program)
+        body = _ProgramLines(self, program)
         lines = body.lines()
         name = self.names[id(program)] = self.fresh(program.name)
         decorator = "@program" if name == program.name else f"@program({program.name!r})"
@@ -179,10 +174,10 @@ _RESERVED = frozenset(
 ) | {d.name for d in supported_dtypes}
 
 
-class _Function:
+class _ProgramLines:
     """One program as the lines of a function's body."""
 
-    def __init__(self, writer: _Writer, program: Program) -> None:
+    def __init__(self, writer: _ProgramWriter, program: Program) -> None:
         self.writer = writer
         self.program = program
         self.names: dict[Var, str] = {}

@@ -60,27 +60,27 @@ def show_plan(plan: Plan) -> str:
     Of an equation among `origins` the user's line is printed. Host functions are free names,
     `function_0`, `function_1`...: see `plan_functions`.
     """
-    writer = _Writer()
+    writer = _PlanWriter()
     name = writer.plan(plan)
     return "\n".join([_HEADER, *writer.lines, f"plan = {name}", ""])
 
 
 def show_kernel(kernel: Kernel) -> str:
     """The kernel's part of `show_plan`, with the buffers and plans that it uses."""
-    writer = _Writer()
+    writer = _PlanWriter()
     writer.kernel(kernel)
     return "\n".join(writer.lines) + "\n"
 
 
 def plan_functions(plan: Plan) -> dict[str, Any]:
     """The host functions of a plan by the names that `show_plan` gives them."""
-    writer = _Writer()
+    writer = _PlanWriter()
     writer.plan(plan)
     return {name: function for function, name in writer.functions.values()}
 
 
 # ------------------------------------------------------------------ source
-class _Writer:
+class _PlanWriter:
     """Collects assignments; an object that is used twice is written once."""
 
     def __init__(self) -> None:
@@ -161,9 +161,7 @@ class _Writer:
         if isinstance(value, Origin):
             return f"Origin({value.file!r}, {value.line!r}, {value.function!r})"
         if isinstance(value, (Access, Exchange, Instruction, Store, Operand)):
-            parts = ", ".join(
-                f"{f.name}={self.value(getattr(value, f.name))}" for f in fields(value)
-            )
+            parts = ", ".join(f"{f.name}={self.value(getattr(value, f.name))}" for f in fields(value))
             return f"{type(value).__name__}({parts})"
         if isinstance(value, tuple):
             return _tuple([self.value(v) for v in value])
@@ -236,9 +234,7 @@ def show_host_steps(
     return "\n".join(dict.fromkeys(_host_steps(plan, reason, whole)))
 
 
-def _host_steps(
-    plan: Plan, reason: Callable[[Kernel], str | None], whole: Callable[[Kernel], bool]
-) -> Iterator[str]:
+def _host_steps(plan: Plan, reason: Callable[[Kernel], str | None], whole: Callable[[Kernel], bool]) -> Iterator[str]:
     for kernel in plan.kernels:
         if whole(kernel):
             continue

@@ -14,28 +14,28 @@ from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
-__all__ = ["STAGES", "Stage", "verify_program"]
+__all__ = ["STAGES", "AllowedPrimitives", "verify_program"]
 
 _CONTEXT = 10  # equations shown before and after a fault
 
 
-class Stage(NamedTuple):
+class AllowedPrimitives(NamedTuple):
     """The primitives that a stage allows: a predicate, and the message if it fails."""
 
     allows: Callable[[Any], bool]
     refusal: str
 
 
-STAGES: Mapping[str, Stage] = {
-    "hir": Stage(lambda primitive: True, ""),
-    "mir": Stage(
+STAGES: Mapping[str, AllowedPrimitives] = {
+    "hir": AllowedPrimitives(lambda primitive: True, ""),
+    "mir": AllowedPrimitives(
         lambda primitive: not getattr(primitive, "inlined", False) or primitive.claimable,
         "is a call, and calls are inlined in MIR",
     ),
 }
 
 
-class _Refusal(Exception):
+class _BrokenProgram(Exception):
     """A broken rule, before the program's text is put around it."""
 
 
@@ -58,7 +58,7 @@ def verify_program(program: Program, stage: str = "mir") -> None:
         pending.extend(current.regions())
 
 
-def _verify_one(program: Program, rules: Stage, stage: str) -> None:
+def _verify_one(program: Program, rules: AllowedPrimitives, stage: str) -> None:
     number: int | None = None
     defined: set[Var] = set()
     try:
@@ -72,31 +72,31 @@ def _verify_one(program: Program, rules: Stage, stage: str) -> None:
         number = None
         for position, atom in enumerate(program.outputs):
             _verify_use(atom, defined, "output", position)
-    except _Refusal as refusal:
+    except _BrokenProgram as refusal:
         raise VerificationError(_message(program, stage, number, str(refusal)), line="") from None
 
 
 def _require(condition: bool, what: str) -> None:
     if not condition:
-        raise _Refusal(what)
+        raise _BrokenProgram(what)
 
 
 def _define(variable: Any, defined: set[Var]) -> None:
     if not isinstance(variable, Var):
-        raise _Refusal(f"{variable!r} is defined but is not a variable")
+        raise _BrokenProgram(f"{variable!r} is defined but is not a variable")
     if variable in defined:
-        raise _Refusal(f"a {variable.type!r} variable is defined twice")
+        raise _BrokenProgram(f"a {variable.type!r} variable is defined twice")
     _verify_type(variable.type)
     defined.add(variable)
 
 
 def _verify_type(type: Any) -> None:
     if not isinstance(type, TensorType):
-        raise _Refusal(f"{type!r} is not a TensorType")
+        raise _BrokenProgram(f"{type!r} is not a TensorType")
     if type.dtype not in supported_dtypes and not is_key(type.dtype):
-        raise _Refusal(f"dtype {type.dtype} is not supported")
+        raise _BrokenProgram(f"dtype {type.dtype} is not supported")
     if not isinstance(type.shape, tuple) or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in type.shape):
-        raise _Refusal(f"{type.shape!r} is not a shape")
+        raise _BrokenProgram(f"{type.shape!r} is not a shape")
 
 
 def _verify_constant(variable: Var, array: Any) -> None:
@@ -108,27 +108,27 @@ def _verify_constant(variable: Var, array: Any) -> None:
 def _verify_use(atom: Atom, defined: set[Var], what: str, position: int, name: str = "") -> None:
     if isinstance(atom, Var):
         if atom not in defined:
-            raise _Refusal(f"{what} {position}{name} ({atom.type!r}) is used before it is defined")
+            raise _BrokenProgram(f"{what} {position}{name} ({atom.type!r}) is used before it is defined")
         return
     where = f"{what} {position}{name}"
     if not isinstance(atom, Literal):
-        raise _Refusal(f"{where} is a {type(atom).__name__}, not a variable or literal")
+        raise _BrokenProgram(f"{where} is a {type(atom).__name__}, not a variable or literal")
     value = atom.value
     _require(isinstance(value, np.ndarray), f"{where}: a literal's value is {value!r}")
     _require(value.shape == () == atom.type.shape, f"{where}: a literal of type {atom.type!r}")
     _require(value.dtype == atom.type.dtype, f"{where}: {value.dtype} literal for {atom.type!r}")
 
 
-def _verify_equation(equation: Equation, defined: set[Var], rules: Stage) -> None:
+def _verify_equation(equation: Equation, defined: set[Var], rules: AllowedPrimitives) -> None:
     name = equation.primitive.name
     if not rules.allows(equation.primitive):
-        raise _Refusal(f"{name} {rules.refusal}")
+        raise _BrokenProgram(f"{name} {rules.refusal}")
     for position, atom in enumerate(equation.inputs):
         _verify_use(atom, defined, "operand", position, f" of {name}")
     for key, value in equation.params.items():
         for part in _parts(value):
             if _is_traced(part):
-                raise _Refusal(f"parameter {key} of {name} contains {_class_of(part)}")
+                raise _BrokenProgram(f"parameter {key} of {name} contains {_class_of(part)}")
     _verify_types(equation)
     for variable in equation.outputs:
         _define(variable, defined)
@@ -144,11 +144,11 @@ def _verify_types(equation: Equation) -> None:
         result = equation.primitive.type(*types, **equation.params)
     except (RlxError, TypeError, ValueError) as error:
         what = getattr(error, "what", str(error))
-        raise _Refusal(f"{name}({', '.join(map(repr, types))}) has no type: {what}") from error
+        raise _BrokenProgram(f"{name}({', '.join(map(repr, types))}) has no type: {what}") from error
     stated = tuple(result) if equation.primitive.multiple else (result,)
     given = tuple(v.type for v in equation.outputs)
     if len(stated) != len(given) or not all(map(_same_type, stated, given)):
-        raise _Refusal(f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
+        raise _BrokenProgram(f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
 
 
 def _same_type(one: TensorType, other: TensorType) -> bool:

@@ -227,7 +227,7 @@ def _contract_work(kernel: Contract) -> Work:
 
 
 # ------------------------------------------------------------------ loops
-class _Touched(NamedTuple):
+class _AccessReach(NamedTuple):
     """Elements of an operand that an access reaches: their greatest number, and their bounds."""
 
     count: int
@@ -294,8 +294,8 @@ def _stored_over(kernel: Loops, store: Store, varying: Sequence[set[int]]) -> se
 
 def _loops_traffic(kernel: Loops, varying: Sequence[set[int]]) -> tuple[int, int]:
     """Bytes loaded and bytes stored."""
-    loaded: dict[int, list[_Touched]] = {}
-    stored: dict[int, list[_Touched]] = {}
+    loaded: dict[int, list[_AccessReach]] = {}
+    stored: dict[int, list[_AccessReach]] = {}
     loads = {(i.attribute, i.args): n for n, i in enumerate(kernel.instructions) if i.op == "load"}
     for (access, _), number in loads.items():
         instruction: Instruction = kernel.instructions[number]
@@ -317,10 +317,10 @@ def _real_size(buffer: Buffer) -> int:
     return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
 
 
-def _dense(kernel: Loops, access: Access) -> _Touched:
+def _dense(kernel: Loops, access: Access) -> _AccessReach:
     """The elements that an index map without an address reaches."""
     if 0 in kernel.sizes:
-        return _Touched(0, 0, -1)
+        return _AccessReach(0, 0, -1)
     reach = [(n - 1) * stride for n, stride in zip(kernel.sizes, access.strides, strict=True)]
     count = _trips(kernel, _moving(access))
     if access.chunk_stride:
@@ -328,16 +328,16 @@ def _dense(kernel: Loops, access: Access) -> _Touched:
         count *= kernel.chunks
     first = access.offset + sum(min(0, r) for r in reach)
     last = access.offset + sum(max(0, r) for r in reach)
-    return _Touched(min(count, last - first + 1), first, last)
+    return _AccessReach(min(count, last - first + 1), first, last)
 
 
-def _scattered(kernel: Loops, access: Access, dimensions: set[int]) -> _Touched:
+def _scattered(kernel: Loops, access: Access, dimensions: set[int]) -> _AccessReach:
     """The elements that a gather or scatter may reach: any in the operand, one per iteration."""
     size = _real_size(kernel.operands[access.operand])
-    return _Touched(min(_trips(kernel, dimensions), size), 0, size - 1)
+    return _AccessReach(min(_trips(kernel, dimensions), size), 0, size - 1)
 
 
-def _joined(buffer: Buffer, parts: Sequence[_Touched]) -> int:
+def _joined(buffer: Buffer, parts: Sequence[_AccessReach]) -> int:
     """Bytes that several accesses to one buffer reach together, overlaps counted once as far as known."""
     real = [part for part in parts if part.count]
     if not real:

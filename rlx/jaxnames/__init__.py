@@ -18,8 +18,8 @@ __all__ = ["PATHS", "install_paths"]
 
 # package -> its modules that are also found under rlx
 _ROOMS = {
-    "call": "compiled device exhausted forward_backward jit_options scopes stages switches",
-    "explain": "inspection",
+    "call": "compiled device forward_backward jit_options scopes stages switches",
+    "explain": "exhausted inspection",
     "export": "aot",
     "graph": "autodiff compile fusion opt",
     "host": "callback debug numba_functions",

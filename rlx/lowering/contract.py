@@ -21,7 +21,7 @@ __all__ = ["contract"]
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 
 
-class _Axes(NamedTuple):
+class _ContractionAxes(NamedTuple):
     """The axes of one operand by their part in the contraction."""
 
     batch: tuple[int, ...]
@@ -69,9 +69,7 @@ def _computed_in(dtype: np.dtype) -> np.dtype:
     return compute_dtype(dtype) if is_narrow(dtype) else dtype
 
 
-def _product_type(
-    kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype, tf32: bool
-) -> ProductType | None:
+def _product_type(kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype, tf32: bool) -> ProductType | None:
     """The device's product for these operands that sums in this dtype or a wider one, if possible in tf32."""
     types = kernels.options.products.types
     for found in (*(t for t in types if t.tf32 and tf32), *(t for t in types if not t.tf32)):
@@ -89,11 +87,11 @@ def _converted(kernels: NestBuilder, v: LoweredValue, dtype: np.dtype) -> Lowere
 
 
 def _by_reduction(
-    kernels: NestBuilder, lhs: LoweredValue, rhs: LoweredValue, left: _Axes, right: _Axes
+    kernels: NestBuilder, lhs: LoweredValue, rhs: LoweredValue, left: _ContractionAxes, right: _ContractionAxes
 ) -> LoweredValue:
     """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
     for operand in (lhs, rhs):
-        if operand.nodes[0].op != "load" and operand.weight > 8:
+        if operand.nodes[0].op != "load" and operand.weight > kernels.options.operand_nodes:
             kernels.realise(operand)
     b, m, k = (_sizes(lhs, group) for group in left)
     n = _sizes(rhs, right.free)
@@ -116,8 +114,8 @@ def _product(
     kernels: NestBuilder,
     lhs: LoweredValue,
     rhs: LoweredValue,
-    left: _Axes,
-    right: _Axes,
+    left: _ContractionAxes,
+    right: _ContractionAxes,
     type: TensorType,
     product_type: ProductType,
 ) -> LoweredValue:
@@ -155,7 +153,7 @@ def _readable(
     return v
 
 
-def _in_order(kernels: NestBuilder, v: LoweredValue, axes: _Axes) -> LoweredValue:
+def _in_order(kernels: NestBuilder, v: LoweredValue, axes: _ContractionAxes) -> LoweredValue:
     """`v` with its batches in order, so that one stride walks them."""
     view = view_of(v)
     assert view is not None
@@ -180,10 +178,10 @@ def _matrix_order(
     return [*batch, *outer, *inner]
 
 
-def _classify(v: LoweredValue, contracting: Sequence[int], batch: Sequence[int]) -> _Axes:
+def _classify(v: LoweredValue, contracting: Sequence[int], batch: Sequence[int]) -> _ContractionAxes:
     taken = {*contracting, *batch}
     free = tuple(axis for axis in range(len(v.shape)) if axis not in taken)
-    return _Axes(tuple(batch), free, tuple(contracting))
+    return _ContractionAxes(tuple(batch), free, tuple(contracting))
 
 
 def _sizes(v: LoweredValue, axes: Sequence[int]) -> tuple[int, ...]:

@@ -182,7 +182,7 @@ class NestBuilder:
 
     def before_repeating(self, value: LoweredValue, size: int) -> None:
         """Store a value whose elements are about to be used several times, if that is cheaper."""
-        if value.weight > 2 and size > value.type.size:
+        if value.weight > self.options.repeat_nodes and size > value.type.size:
             cost = expression_cost(value.nodes, value.shape)
             if cost.arithmetic > self.options.repeat_cost:
                 self.realise(value)

@@ -14,7 +14,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.nn.normalisation import logsumexp, softmax
 from rlx.trace.flat import as_array
-from rlx.trace.replay import Derivative, block
+from rlx.trace.replay import BlockDerivative, block
 from rlx.transforms.custom import checkpoint
 
 __all__ = ["attention_weights", "dot_product_attention"]
@@ -87,7 +87,7 @@ def attention_and_sums(
     return out, largest, total
 
 
-@block(derivative=Derivative(attention_and_sums, ("output", "largest", "total")), fold=_folded)
+@block(derivative=BlockDerivative(attention_and_sums, ("output", "largest", "total")), fold=_folded)
 def dot_product_attention(
     query: Any,
     key: Any,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from rlx.numpy import (
@@ -60,7 +59,6 @@ from rlx.numpy.joining import *
 from rlx.numpy.lookups import *
 from rlx.numpy.manipulation import *
 from rlx.numpy.matrices import *
-from rlx.numpy.methods import install as _install
 from rlx.numpy.nan_reductions import *
 from rlx.numpy.padding import *
 from rlx.numpy.polynomials import *
@@ -136,8 +134,6 @@ __all__ += sorting.__all__
 __all__ += standard_ufuncs.__all__
 __all__ += statistics.__all__
 __all__ += ufuncs.__all__
-
-_install(_sys.modules[__name__])
 
 _offer_names(
     globals(),

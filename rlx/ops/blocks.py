@@ -17,7 +17,7 @@ from rlx.ops.shape import reshape
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import map_regions
 from rlx.trace.primitive import primitive, type_of
-from rlx.trace.replay import Block, Derivative, blocks
+from rlx.trace.replay import BlockDerivative, BlockFunction, blocks
 from rlx.trace.tracing import trace_program
 from rlx.trees import tree
 
@@ -163,7 +163,7 @@ def _of_batch(
 
 
 def _gradient_of(
-    t: Any, known: Block, types: Sequence[TensorType], attributes: Mapping[str, Any]
+    t: Any, known: BlockFunction, types: Sequence[TensorType], attributes: Mapping[str, Any]
 ) -> Program | None:
     """The results of a gradient's kernel, of operands of these types."""
     assert known.derivative is not None
@@ -177,7 +177,7 @@ def _gradient_of(
 # ------------------------------------------------------------------ derivatives by blocks
 def _by_blocks(
     t: Any,
-    derivative: Derivative,
+    derivative: BlockDerivative,
     primals: Sequence[Any],
     tangents: Sequence[Any],
     name: str,

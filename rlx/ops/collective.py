@@ -27,7 +27,7 @@ Names = tuple[Any, ...]
 Batched = tuple[Any, int | None]
 
 
-class Collective(Primitive):
+class NamedAxisPrimitive(Primitive):
     """Has a meaning only under vmap with that axis name, which replaces it: `batch_named`.
 
     `batch_named(size, name, inputs, dims, **params)` returns the result and its batch axis, and so does
@@ -55,7 +55,7 @@ class Collective(Primitive):
         )
 
 
-class LinearCollective(LinearMap, Collective):
+class LinearCollective(LinearMap, NamedAxisPrimitive):
     """A collective that is linear in its operand."""
 
 
@@ -113,7 +113,7 @@ def summed(x: Any, dim: int | None, size: int) -> Any:
     return multiply(x, np.asarray(size).astype(type_of(x).dtype)) if dim is None else reduce_sum(x, axes=(dim,))
 
 
-class NamedExtremum(Collective):
+class NamedExtremum(NamedAxisPrimitive):
     """The largest or smallest over named axes; `reducer` over an axis of an array, `op` over processes."""
 
     reducer: Any
@@ -182,7 +182,7 @@ class pmin(NamedExtremum):
 
 # ------------------------------------------------------------- exchanges
 @primitive
-class axis_index(Collective):
+class axis_index(NamedAxisPrimitive):
     """A member's own position along a named axis, int32. params: axis_name."""
 
     def type(self, *, axis_name: Any) -> TensorType:

@@ -369,7 +369,7 @@ def _interleaved(k: Any, pieces: Sequence[Any], axis: int, size: int) -> Any:
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class _AxisBlocks:
     """The number of blocks of the leading axes; `summed`: that axis is contracted."""
 
     count: int
@@ -392,7 +392,7 @@ def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, Con
     return lhs, replace(spec, padding=((0, 0),) * rank, lhs_dilation=(1,) * rank)
 
 
-def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: ProductLimits) -> _Blocks | None:
+def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: ProductLimits) -> _AxisBlocks | None:
     """Blocks of about `limits.patches` bytes of patches, which stay in the cache, if the operands' leading axes allow
     it; none if products read the input of patches directly."""
     numbers, most = spec.dimension_numbers, limits.patches
@@ -413,7 +413,7 @@ def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: Pro
     count = next(n for n in range(least, size + 1) if size % n == 0)
     if count < 2 or (summed and not by_rows and 2 * count * prod(shape) > patches):
         return None
-    return _Blocks(count, not by_rows)
+    return _AxisBlocks(count, not by_rows)
 
 
 def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:

@@ -97,7 +97,7 @@ class ProcessCollective(LinearMap):
         return self.bind(x, **params), self.front + self.grows
 
 
-class Reduction(ProcessCollective):
+class ProcessReduction(ProcessCollective):
     """Further params: op, of ir.collectives.OPERATIONS; mode, "fast" or "deterministic"."""
 
     own_params = {"op": "sum", "mode": "fast"}
@@ -137,7 +137,7 @@ class Reduction(ProcessCollective):
 
 
 @primitive
-class process_all_reduce(Reduction):
+class process_all_reduce(ProcessReduction):
     """Every process gets the sum, or another reduction, of all arrays. params: group, members, op, mode, place."""
 
     def pull_back_sum(self, cotangent: Any, **params: Any) -> Any:
@@ -146,7 +146,7 @@ class process_all_reduce(Reduction):
 
 
 @primitive
-class process_reduce_scatter(Reduction):
+class process_reduce_scatter(ProcessReduction):
     """Process r gets the sum, or another reduction, of all rows r. params: group, members, op, mode, place."""
 
     front = 1
@@ -210,7 +210,7 @@ class process_broadcast(ProcessCollective):
 
 
 @primitive
-class process_reduce(Reduction):
+class process_reduce(ProcessReduction):
     """One process gets the sum of all arrays, the others zeros. params: group, members, op, mode, root, place."""
 
     own_params = {"op": "sum", "mode": "fast", "root": 0}
@@ -260,7 +260,7 @@ class process_copy(_Unsent):
 
 
 @primitive
-class process_total(Reduction):
+class process_total(ProcessReduction):
     """The sum of all processes' values, as one value. params: group, members, op, mode, place."""
 
     kind = "all_reduce"

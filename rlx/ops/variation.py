@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
-from rlx.ops.collective import Batched, Collective, LinearCollective, NamedSum, Names, remaining, summed, summed_over
+from rlx.ops.collective import (
+    Batched,
+    LinearCollective,
+    NamedAxisPrimitive,
+    NamedSum,
+    Names,
+    remaining,
+    summed,
+    summed_over,
+)
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import select
 from rlx.ops.families import LinearPrimitive, full_like, to_front
@@ -108,7 +117,7 @@ class fan_in(NamedSum):
 
 
 @primitive
-class variation(Collective):
+class variation(NamedAxisPrimitive):
     """A zero that is mapped over the same named axes as x. params: axis_name, a tuple."""
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
@@ -141,7 +150,7 @@ class variation(Collective):
         return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
 
 
-class _ByVariation(LinearPrimitive, Collective):
+class _ByVariation(LinearPrimitive, NamedAxisPrimitive):
     """Linear in x; `mark`, a `variation`, varies over some of the named axes, along which x is unchanged.
 
     Defines `along(x, dim, size)`, the result along an axis over which the mark does not vary, and

@@ -17,7 +17,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.loop_parts import ScanParts, ScanResults
 from rlx.ir.program import Equation, Literal, Program, Var, dead_code
 from rlx.ir.types import TensorType
-from rlx.sharding.grid import Grid
+from rlx.sharding.grid import MappedAxes
 from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.spec import PartitionSpec, names_in
 from rlx.sharding.trees import spread
@@ -111,7 +111,7 @@ def device_program(
     name = function_name(f)
     leaves, treedef = tree.flatten(tuple(args))
     specs = [PartitionSpec() if s is None else s for s in spread(f"in_specs of {name}", in_specs, tuple(args))]
-    grid = Grid(name, {axis: size for axis, size in mesh.shape.items() if size > 1}, check_vma)
+    grid = MappedAxes(name, {axis: size for axis, size in mesh.shape.items() if size > 1}, check_vma)
     types = [TensorType(x.shape, np.dtype(x.dtype)) if hasattr(x, "shape") else type_of(as_array(x)) for x in leaves]
     parts = [t.update(shape=grid.part(t.shape, spec)) for t, spec in zip(types, specs, strict=True)]
 

@@ -136,7 +136,7 @@ def _cond_operands(m: Match, simplify: Simplify) -> Any:
 
 
 # ------------------------------------------------------------------ scan
-class _Scan:
+class _ScanRegions:
     """A scan's operands and its body's inputs by kind."""
 
     def __init__(self, m: Match) -> None:
@@ -158,7 +158,7 @@ class _Scan:
 
 
 def _no_steps(m: Match, simplify: Simplify) -> Any:
-    scan = _Scan(m)
+    scan = _ScanRegions(m)
     if scan.length:
         return None
     ys = []
@@ -176,7 +176,7 @@ def _invariant(initial: Sequence[Atom], inputs: Sequence[Var], after: Sequence[A
 
 
 def _scan_invariants(m: Match, simplify: Simplify) -> Any:
-    scan = _Scan(m)
+    scan = _ScanRegions(m)
     still = _invariant(scan.initial, scan.carry_inputs, scan.next)
     if not still:
         return None
@@ -198,7 +198,7 @@ def _scan_invariants(m: Match, simplify: Simplify) -> Any:
 
 
 def _scan_operands(m: Match, simplify: Simplify) -> Any:
-    scan = _Scan(m)
+    scan = _ScanRegions(m)
     constants = _Operands(scan.constants, [(scan.body, scan.constant_inputs)])
     used = _used(scan.body)
     xs = [k for k, v in enumerate(scan.slices) if v in used]
@@ -213,7 +213,7 @@ def _scan_operands(m: Match, simplify: Simplify) -> Any:
 
 def _scan_equal_slices(m: Match, simplify: Simplify) -> Any:
     """xs that are broadcast along the steps: the source becomes a constant, broadcast in the body."""
-    scan = _Scan(m)
+    scan = _ScanRegions(m)
     sources = [m.producer(x, "broadcast_in_dim") for x in scan.xs]
     equal = [k for k, e in enumerate(sources) if e is not None and 0 not in e.params["dims"]]
     if not equal:
@@ -237,7 +237,7 @@ def _scan_equal_slices(m: Match, simplify: Simplify) -> Any:
 
 def _scan_known_ys(m: Match, simplify: Simplify) -> Any:
     """ys that are an x, a constant or a number: they are known without the loop."""
-    scan = _Scan(m)
+    scan = _ScanRegions(m)
     known: dict[int, Atom] = {}
     for k, (atom, variable) in enumerate(zip(scan.ys, m.equation.outputs[scan.carries :], strict=True)):
         if atom in scan.slices:
@@ -256,7 +256,7 @@ def _scan_known_ys(m: Match, simplify: Simplify) -> Any:
 
 
 # ------------------------------------------------------------------ while_loop
-class _While:
+class _WhileRegions:
     """A while_loop's operands and its regions' inputs by kind."""
 
     def __init__(self, m: Match) -> None:
@@ -285,13 +285,13 @@ class _While:
 
 
 def _never_begins(m: Match, simplify: Simplify) -> Any:
-    loop = _While(m)
+    loop = _WhileRegions(m)
     test = loop.condition.outputs[0]
     return loop.initial if isinstance(test, Literal) and not test.value else None
 
 
 def _while_invariants(m: Match, simplify: Simplify) -> Any:
-    loop = _While(m)
+    loop = _WhileRegions(m)
     still = _invariant(loop.initial, loop.carried, loop.body.outputs)
     if not still:
         return None
@@ -315,7 +315,7 @@ def _while_invariants(m: Match, simplify: Simplify) -> Any:
 
 
 def _while_operands(m: Match, simplify: Simplify) -> Any:
-    loop = _While(m)
+    loop = _WhileRegions(m)
     tests = _Operands(loop.condition_constants, [(loop.condition, loop.condition_inputs)])
     constants = _Operands(loop.body_constants, [(loop.body, loop.body_inputs)])
     if not tests.changed and not constants.changed:

@@ -32,7 +32,7 @@ def hoist_loop_products(program: Program, limits: ProductLimits | None = None) -
     return prune(rewrite(program, _rules(limits or ProductLimits()), registry))
 
 
-class _Loop:
+class _ScanLoop:
     """A scan's operands, its body, and the producers and uses of its values."""
 
     def __init__(self, m: Match, limits: ProductLimits) -> None:
@@ -66,7 +66,7 @@ class _Sum(NamedTuple):
 
 def _sums_after(m: Match, limits: ProductLimits) -> Any:
     """Carries to which steps add products: the products of all steps are summed after the loop."""
-    loop = _Loop(m, limits)
+    loop = _ScanLoop(m, limits)
     if loop.length < 2:
         return None
     stacks = _Stacks(loop)
@@ -108,7 +108,7 @@ def _is_zero(m: Match, atom: Atom) -> bool:
     return isinstance(atom, Literal) and not atom.value.any()
 
 
-def _terms(loop: _Loop, k: int) -> list[Atom] | None:
+def _terms(loop: _ScanLoop, k: int) -> list[Atom] | None:
     """The terms that a step adds to carry `k`, if it does nothing else with the carry."""
     carry = loop.carried[k]
     if loop.uses[carry] != 1 or carry.type.dtype.kind not in "fc":
@@ -119,7 +119,7 @@ def _terms(loop: _Loop, k: int) -> list[Atom] | None:
     return [a for a in terms if a is not carry]
 
 
-def _addends(loop: _Loop, atom: Atom) -> Iterator[Atom]:
+def _addends(loop: _ScanLoop, atom: Atom) -> Iterator[Atom]:
     equation = loop.only_use(atom)
     same = equation is not None and all(a.type.shape == atom.type.shape for a in equation.inputs)
     if equation is None or equation.primitive.name != "add" or not same:
@@ -129,7 +129,7 @@ def _addends(loop: _Loop, atom: Atom) -> Iterator[Atom]:
         yield from _addends(loop, operand)
 
 
-def _summed(loop: _Loop, atom: Atom, wanted: str) -> _Sum | None:
+def _summed(loop: _ScanLoop, atom: Atom, wanted: str) -> _Sum | None:
     """The term as a `wanted` equation whose elements are moved, if it is one."""
     moves: list[Equation] = []
     equation = loop.only_use(atom)
@@ -155,7 +155,7 @@ def _is_small_product(equation: Equation, many: int) -> bool:
 class _Stacks:
     """Values of steps that the loop stacks, and how much more it may."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: _ScanLoop) -> None:
         self.loop = loop
         self.ys: list[Atom] = []
         self.room = loop.limits.loop_bytes
@@ -184,7 +184,7 @@ class _Stacks:
         return values
 
 
-def _with_terms(loop: _Loop, rest: dict[int, list[Atom]], ys: Sequence[Atom]) -> Program:
+def _with_terms(loop: _ScanLoop, rest: dict[int, list[Atom]], ys: Sequence[Atom]) -> Program:
     """The body whose carries only gather the terms that are left."""
     equations, following = list(loop.body.equations), list(loop.next)
     for k, terms in rest.items():
@@ -227,7 +227,7 @@ def _later(axes: Sequence[int]) -> tuple[int, ...]:
 # ------------------------------------------------------------------ products of slices, before it
 def _products_before(m: Match, limits: ProductLimits) -> Any:
     """Products of a slice and a constant: computed for all steps; the body reads slices of the result."""
-    loop = _Loop(m, limits)
+    loop = _ScanLoop(m, limits)
     room = limits.loop_bytes
     found: list[tuple[Equation, int]] = []
     for equation in loop.body.equations:
@@ -249,7 +249,7 @@ def _products_before(m: Match, limits: ProductLimits) -> Any:
     return m.emit("scan", *m.inputs, *stacked, **{**m.params, "body": body})
 
 
-def _slice_side(loop: _Loop, equation: Equation) -> int | None:
+def _slice_side(loop: _ScanLoop, equation: Equation) -> int | None:
     """The operand of a small product that is a slice, if the other is a constant."""
     if equation.primitive.name != "dot_general":
         return None
@@ -266,7 +266,7 @@ def _slice_side(loop: _Loop, equation: Equation) -> int | None:
     return None
 
 
-def _origin(loop: _Loop, atom: Atom) -> Atom:
+def _origin(loop: _ScanLoop, atom: Atom) -> Atom:
     """An atom without its transpositions."""
     equation = loop.producers.get(atom) if isinstance(atom, Var) else None
     if equation is None or equation.primitive.name != "transpose":
@@ -274,7 +274,7 @@ def _origin(loop: _Loop, atom: Atom) -> Atom:
     return _origin(loop, equation.inputs[0])
 
 
-def _outside(m: Match, loop: _Loop, atom: Atom) -> Atom:
+def _outside(m: Match, loop: _ScanLoop, atom: Atom) -> Atom:
     """A constant, or the stack of a slice, transposed as it is in the loop."""
     if atom in loop.slices:
         return loop.xs[loop.slices.index(_var(atom))]
@@ -288,7 +288,7 @@ def _outside(m: Match, loop: _Loop, atom: Atom) -> Atom:
     return m.emit("transpose", x, permutation=tuple(permutation))
 
 
-def _for_all_steps(m: Match, loop: _Loop, equation: Equation, side: int) -> Atom:
+def _for_all_steps(m: Match, loop: _ScanLoop, equation: Equation, side: int) -> Atom:
     """The product of all slices, the steps in front."""
     (lhs, rhs), batch = equation.params["dimension_numbers"]
     contracting = (_later(lhs), rhs) if side == 0 else (lhs, _later(rhs))

@@ -18,7 +18,7 @@ __all__ = ["pad_rules"]
 _MOST_TERMS = 64
 
 
-class _Part(NamedTuple):
+class _PaddedTerm(NamedTuple):
     """The operand of a pad (term `number` of a sum), which begins at `start` along `axis`."""
 
     number: int
@@ -48,9 +48,9 @@ def _side_by_side(m: Match) -> Any:
     return total
 
 
-def _row(parts: list[_Part], size: int) -> list[_Part]:
+def _row(parts: list[_PaddedTerm], size: int) -> list[_PaddedTerm]:
     """Adjacent parts that cover the whole axis, if there are any."""
-    found: list[_Part] = []
+    found: list[_PaddedTerm] = []
     stop = 0
     while stop < size:
         following = [p for p in parts if p.start == stop and p.length and stop + p.length <= size]
@@ -61,7 +61,7 @@ def _row(parts: list[_Part], size: int) -> list[_Part]:
     return found if len(found) > 1 else []
 
 
-def _pieces(m: Match, parts: list[_Part], axis: int) -> Iterator[Atom]:
+def _pieces(m: Match, parts: list[_PaddedTerm], axis: int) -> Iterator[Atom]:
     """The parts, those that are concatenations themselves in their pieces."""
     for part in parts:
         producer = m.producer(part.value, "concatenate")
@@ -86,11 +86,11 @@ def _terms(m: Match) -> list[Atom]:
     return terms
 
 
-def _part_of(m: Match) -> Callable[[Atom], _Part | None]:
+def _part_of(m: Match) -> Callable[[Atom], _PaddedTerm | None]:
     """A function from terms, in their order, to the parts that they pad with zeros along one axis."""
     numbers = count()
 
-    def part(atom: Atom) -> _Part | None:
+    def part(atom: Atom) -> _PaddedTerm | None:
         number = next(numbers)
         equation = m.producer(atom, "pad")
         if equation is None or atom.type.shape != m.type.shape:
@@ -104,7 +104,7 @@ def _part_of(m: Match) -> Callable[[Atom], _Part | None]:
         low, high, interior = config[axis]
         if low < 0 or high < 0 or interior:
             return None
-        return _Part(number, axis, low, value.type.shape[axis], value)
+        return _PaddedTerm(number, axis, low, value.type.shape[axis], value)
 
     return part
 

@@ -31,19 +31,18 @@ from rlx.passes.claimed_alone import claim_alone
 from rlx.passes.claimed_primitives import claim_primitives
 from rlx.passes.cse import eliminate_common
 from rlx.passes.decompose_routines import decompose_routines
-from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.order_exchanges import order_exchanges
 from rlx.passes.place_exchanges import place_exchanges
+from rlx.passes.rematerialize import plan_within
 from rlx.passes.simplify import simplify
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
 from rlx.planning.fuse_products import fuse_products
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.overlap import overlap_exchanges
-from rlx.planning.rematerialize import plan_within
 from rlx.planning.row_tiles import group_row_tiles
 from rlx.planning.schedule import schedule, split_chunks
 from rlx.planning.short_rows import unroll_short_rows
@@ -62,6 +61,7 @@ __all__ = [
     "lower_program",
     "lower_stages",
     "lower_to_plan",
+    "observer",
     "optimize",
     "passes",
     "program_pass",
@@ -72,6 +72,15 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("rlx")
+
+
+class _Observer:
+    """`compiled(stages, directory)` receives the stages of every compiled program under RLX_DUMP."""
+
+    compiled: Callable[[Sequence[Stage], str], Any]
+
+
+observer = _Observer()
 Pass = Callable[[Program], Program]
 Form = Program | Nests | Plan
 
@@ -202,7 +211,9 @@ entry: tuple[Step, ...] = (
     Step("inline", "program", _inlined, "calls are inlined, except claimed blocks"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
     Step(
-        "decompose_routines", "program", _decomposed,
+        "decompose_routines",
+        "program",
+        _decomposed,
         "factorisations and transforms that the device has no routine for become loops and products",
     ),
 )
@@ -386,7 +397,7 @@ def lower_to_plan(
     """
     found = compile_stages(program, memory_limit, options, context)
     if config.dump:
-        dump(found, config.dump)
+        observer.compiled(found, config.dump)
     return _plan(found)
 
 

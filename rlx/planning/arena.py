@@ -18,13 +18,13 @@ import numpy as np
 
 from rlx.ir.kernels import Buffer
 
-__all__ = ["Block", "Peak", "Placement", "most_live", "place", "place_by_size", "place_by_time"]
+__all__ = ["MemoryBlock", "Peak", "Placement", "most_live", "place", "place_by_size", "place_by_time"]
 
 _LARGEST_BY_SIZE = 20_000  # more blocks than this are placed in order of time only
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """Bytes that are needed from kernel `first` to kernel `last`, and the buffers stored in them."""
 
     size: int
@@ -47,7 +47,7 @@ class Placement(NamedTuple):
     size: int
 
 
-def place(blocks: Sequence[Block]) -> Placement:
+def place(blocks: Sequence[MemoryBlock]) -> Placement:
     """The better of the two plans."""
     found = place_by_time(blocks)
     if len(blocks) > _LARGEST_BY_SIZE or found.size == most_live(blocks).size:
@@ -55,7 +55,7 @@ def place(blocks: Sequence[Block]) -> Placement:
     return min(found, place_by_size(blocks), key=lambda placement: placement.size)
 
 
-def most_live(blocks: Sequence[Block]) -> Peak:
+def most_live(blocks: Sequence[MemoryBlock]) -> Peak:
     """The most bytes that are live at once: no arena can be smaller."""
     changes: dict[int, int] = {}
     for block in blocks:
@@ -71,12 +71,12 @@ def most_live(blocks: Sequence[Block]) -> Peak:
 
 
 # ---------------------------------------------------------------- in order of time
-def place_by_time(blocks: Sequence[Block]) -> Placement:
+def place_by_time(blocks: Sequence[MemoryBlock]) -> Placement:
     """Walk the kernels once: allocate each block at its first use, and free it after its last."""
     order = sorted(range(len(blocks)), key=lambda n: blocks[n].first)
     ending = sorted(range(len(blocks)), key=lambda n: blocks[n].last)
     offsets = [0] * len(blocks)
-    pool = _Pool()
+    pool = _FreeRuns()
     dead = 0
     for number in order:
         while blocks[ending[dead]].last < blocks[number].first:
@@ -86,7 +86,7 @@ def place_by_time(blocks: Sequence[Block]) -> Placement:
     return Placement(offsets, pool.size)
 
 
-class _Pool:
+class _FreeRuns:
     """Free runs of the arena: best fit, neighbours merged."""
 
     def __init__(self) -> None:
@@ -140,12 +140,12 @@ class _Pool:
 
 
 # ---------------------------------------------------------------- largest first
-def place_by_size(blocks: Sequence[Block]) -> Placement:
+def place_by_size(blocks: Sequence[MemoryBlock]) -> Placement:
     """Largest blocks first, each in the tightest gap among the placed ones that live with it."""
     order = sorted(range(len(blocks)), key=lambda n: (-blocks[n].size, blocks[n].first))
     offsets = [0] * len(blocks)
     arena = 0
-    placed = _Placed(len(blocks))
+    placed = _PlacedBlocks(len(blocks))
     for number in order:
         block = blocks[number]
         offset = offsets[number] = placed.gap(block)
@@ -154,14 +154,14 @@ def place_by_size(blocks: Sequence[Block]) -> Placement:
     return Placement(offsets, arena)
 
 
-class _Placed:
+class _PlacedBlocks:
     """Placed blocks, as arrays in order of their offsets."""
 
     def __init__(self, limit: int) -> None:
         self._count = 0
         self._rows = np.zeros((4, limit), np.int64)  # offset, end, first, last
 
-    def gap(self, block: Block) -> int:
+    def gap(self, block: MemoryBlock) -> int:
         """The offset of the tightest gap that takes the block, the lowest of equal ones."""
         begins, ends, first, last = self._rows[:, : self._count]
         beside = (first <= block.last) & (last >= block.first)
@@ -174,7 +174,7 @@ class _Placed:
         fits = np.flatnonzero(room >= block.size)
         return int(opened[fits[np.argmin(room[fits])]] if len(fits) else opened[-1])
 
-    def add(self, block: Block, offset: int) -> None:
+    def add(self, block: MemoryBlock, offset: int) -> None:
         """Keep a placed block."""
         count, rows = self._count, self._rows
         at = int(np.searchsorted(rows[0, :count], offset))

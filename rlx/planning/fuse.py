@@ -36,7 +36,7 @@ class FusionDecision(NamedTuple):
         return f"{self.kernel}: own kernel ({self.reason})"
 
 
-class _Group:
+class _FusedNests:
     """Nests that became one, or a single kernel of another kind."""
 
     __slots__ = (
@@ -58,13 +58,13 @@ class _Group:
         self.position = position
         self.rank = 0
         self.consumed = False
-        self.edges: set[_Group] = set()
+        self.edges: set[_FusedNests] = set()
         self.depths: dict[Node, int] = {}
         self.reads: set[Buffer] = set()
-        self.parent: _Group | None = None
+        self.parent: _FusedNests | None = None
         self.awaits = False  # an exchange that other kernels can overlap
 
-    def find(self) -> _Group:
+    def find(self) -> _FusedNests:
         """The group that this one has become part of."""
         group = self
         while group.parent is not None:
@@ -125,10 +125,10 @@ class _Fusion:
         self.limits = options.fusion
         self.rows = options.rows
         self.least_overlap = options.least_overlap
-        self.groups: list[_Group] = []
-        self.writers: dict[Buffer, list[_Group]] = {}
-        self.readers: dict[Buffer, list[_Group]] = {}
-        self.last_effect: _Group | None = None
+        self.groups: list[_FusedNests] = []
+        self.writers: dict[Buffer, list[_FusedNests]] = {}
+        self.readers: dict[Buffer, list[_FusedNests]] = {}
+        self.last_effect: _FusedNests | None = None
         self.report: list[FusionDecision] = []
 
     def add(self, step: Step, position: int) -> None:
@@ -156,15 +156,15 @@ class _Fusion:
         if has_effect(step):
             self.last_effect = group
 
-    def _is_awaited(self, group: _Group) -> bool:
+    def _is_awaited(self, group: _FusedNests) -> bool:
         """Whether a group's readers wait for a large exchange that other kernels need not wait for."""
         exchange = group.kernel
         large = isinstance(exchange, Collective) and exchange.output.buffer.nbytes >= self.least_overlap
         return large or group.awaits
 
-    def _hard_dependencies(self, step: Step, writes: Set[Buffer]) -> set[_Group]:
+    def _hard_dependencies(self, step: Step, writes: Set[Buffer]) -> set[_FusedNests]:
         """Groups that must have finished, regardless of index maps."""
-        hard: set[_Group] = set()
+        hard: set[_FusedNests] = set()
         if isinstance(step, Nest) and step.ordered:
             for buffer in writes:
                 hard |= {g.find() for g in self.writers.get(buffer, ())}
@@ -173,8 +173,8 @@ class _Fusion:
             hard.add(self.last_effect)
         return hard
 
-    def _new_group(self, step: Step, reads: Set[Buffer], dependencies: set[_Group], position: int) -> _Group:
-        group = _Group(step, position)
+    def _new_group(self, step: Step, reads: Set[Buffer], dependencies: set[_FusedNests], position: int) -> _FusedNests:
+        group = _FusedNests(step, position)
         group.rank = 1 + max((d.rank for d in dependencies), default=-1)
         if isinstance(step, Nest):
             self._adopt(group, step, alone(self.table, step))
@@ -182,8 +182,8 @@ class _Fusion:
         return group
 
     def _candidates(
-        self, reads: Set[Buffer], writes: Set[Buffer], soft: set[_Group], hard: set[_Group]
-    ) -> list[_Group]:
+        self, reads: Set[Buffer], writes: Set[Buffer], soft: set[_FusedNests], hard: set[_FusedNests]
+    ) -> list[_FusedNests]:
         """Groups to try: producers of highest rank, then those that share an operand."""
         producers = sorted(soft, key=lambda g: (-g.rank, -g.position))[:_CANDIDATES]
         found = dict.fromkeys(producers)
@@ -198,10 +198,10 @@ class _Fusion:
         step: Nest,
         reads: Set[Buffer],
         writes: Set[Buffer],
-        soft: set[_Group],
-        hard: set[_Group],
+        soft: set[_FusedNests],
+        hard: set[_FusedNests],
         awaits: bool,
-    ) -> _Group | None:
+    ) -> _FusedNests | None:
         """Merge a nest into the first group that takes it."""
         reason = "nothing shares its loops"
         candidates = self._candidates(reads, writes, soft, hard)
@@ -240,7 +240,7 @@ class _Fusion:
         expensive = many and other.total >= self.limits.serial_elements
         return "the other scatters element by element" if expensive else None
 
-    def _attempt(self, group: _Group, step: Nest, related: bool) -> Merged | str:
+    def _attempt(self, group: _FusedNests, step: Nest, related: bool) -> Merged | str:
         assert group.nest is not None
         produced = step_writes(group.nest)
         outcome = merge(self.table, group.nest, step, produced, related, self.rows)
@@ -250,7 +250,7 @@ class _Fusion:
             return "one sums rows, the other sums elements of rows"
         return self._within_limits(group, outcome)
 
-    def _within_limits(self, group: _Group, outcome: Merged) -> Merged | str:
+    def _within_limits(self, group: _FusedNests, outcome: Merged) -> Merged | str:
         known = {} if outcome.rebuilt else group.depths
         fresh = postorder(store_roots(outcome.stores), known)
         if len(known) + len(fresh) > self.limits.instructions:
@@ -270,7 +270,7 @@ class _Fusion:
         outcome.depths = added
         return outcome
 
-    def _adopt(self, group: _Group, step: Nest, outcome: Merged) -> None:
+    def _adopt(self, group: _FusedNests, step: Nest, outcome: Merged) -> None:
         """Make the merged nest the group's own."""
         old = group.nest
         assert old is not None
@@ -290,7 +290,7 @@ class _Fusion:
         else:
             group.depths.update(outcome.depths)
 
-    def _absorb(self, group: _Group, candidates: list[_Group], producers: set[_Group]) -> None:
+    def _absorb(self, group: _FusedNests, candidates: list[_FusedNests], producers: set[_FusedNests]) -> None:
         """Pull in further producers and siblings; no group may depend on either (no cycles)."""
         for other in candidates:
             if other is group or other.consumed or group.consumed or other.nest is None:
@@ -312,8 +312,8 @@ class _Fusion:
     def ordered(self) -> list[Step]:
         """The merged steps, each at the position of its last member."""
         roots = [g for g in self.groups if g.parent is None]
-        users: dict[_Group, list[_Group]] = {g: [] for g in roots}
-        waiting: dict[_Group, int] = {}
+        users: dict[_FusedNests, list[_FusedNests]] = {g: [] for g in roots}
+        waiting: dict[_FusedNests, int] = {}
         for group in roots:
             before = {d.find() for d in group.edges} - {group}
             waiting[group] = len(before)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles
+from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles, nested_plans
 from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_share
-from rlx.planning.arena import Block, place
+from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.in_place import KernelRows, carries_in_place
 from rlx.storage import ALIGNMENT
 
@@ -20,6 +20,7 @@ __all__ = [
     "place_temporaries",
     "plan_statistics",
     "remove_copies",
+    "temporary_bytes",
     "update_carries_in_place",
     "update_in_place",
 ]
@@ -38,7 +39,13 @@ def arena_bytes(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
     return place(blocks_of(kernels, alignment)).size
 
 
-def offsets_of(blocks: Sequence[Block]) -> tuple[dict[Buffer, int], int]:
+def temporary_bytes(plan: Plan) -> int:
+    """Bytes of temporaries that a plan and the plans inside it need at once."""
+    inner = [temporary_bytes(p) for kernel in plan.kernels for p in nested_plans(kernel)]
+    return plan.arena + max(inner, default=0)
+
+
+def offsets_of(blocks: Sequence[MemoryBlock]) -> tuple[dict[Buffer, int], int]:
     """The offset of each buffer of the blocks, and the bytes of the arena."""
     placement = place(blocks)
     pairs = zip(blocks, placement.offsets, strict=True)
@@ -157,14 +164,16 @@ def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[B
     return result
 
 
-def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None) -> list[Block]:
+def blocks_of(
+    kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None
+) -> list[MemoryBlock]:
     """The blocks of memory with their first and last kernels: temporaries, and chains of temporaries that share memory.
 
     element_bytes: the size of an element; by default the size of its dtype.
     """
     last = _last_uses(kernels)
-    blocks: dict[Buffer, Block] = {}
-    found: list[Block] = []
+    blocks: dict[Buffer, MemoryBlock] = {}
+    found: list[MemoryBlock] = []
     for position, kernel in enumerate(kernels):
         touched = dict.fromkeys((*kernel.writes, *kernel.reads))
         temporaries = [b for b in touched if b.role == "temporary"]
@@ -178,7 +187,7 @@ def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_byt
             else:
                 nbytes = buffer.nbytes if element_bytes is None else buffer.size * element_bytes
                 size = max(alignment, -(-nbytes // alignment) * alignment)
-                block = blocks[buffer] = Block(size, position, last[buffer], [buffer])
+                block = blocks[buffer] = MemoryBlock(size, position, last[buffer], [buffer])
                 found.append(block)
             block.last = max(block.last, last[buffer])
     return found

@@ -36,7 +36,7 @@ class Merged:
 
 
 @dataclass(slots=True)
-class _Aligned:
+class _AlignedNests:
     sizes: tuple[int, ...]
     row: int
     first: list[NestStore]
@@ -65,7 +65,7 @@ def merge(
     second = _substitute(table, base, aligned, produced)
     if second is None and related:
         permuted = _align_permuted(table, base, nest)
-        if isinstance(permuted, _Aligned):
+        if isinstance(permuted, _AlignedNests):
             aligned = permuted
             second = _substitute(table, base, aligned, produced)
     if second is None:
@@ -89,7 +89,7 @@ def _cumulates(stores: Sequence[NestStore]) -> bool:
     return any(node.op == "cumulate" for node in postorder(store_roots(stores)))
 
 
-def _align(table: NodeTable, base: Nest, nest: Nest, related: bool, limits: RowLimits) -> _Aligned | str:
+def _align(table: NodeTable, base: Nest, nest: Nest, related: bool, limits: RowLimits) -> _AlignedNests | str:
     if base.total == 0 or nest.total == 0:
         return "it has no iterations"
     if base.total == nest.total:
@@ -116,7 +116,7 @@ def _trailing(sizes: Sequence[int], size: int) -> int | None:
     return count if product == size else None
 
 
-def _align_equal(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+def _align_equal(table: NodeTable, base: Nest, nest: Nest) -> _AlignedNests | str:
     sizes = common_refinement(base.sizes, nest.sizes)
     if sizes is None:
         return "its loops have other sizes"
@@ -133,10 +133,10 @@ def _align_equal(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
         first = rows_from_accumulation(table, sizes, row, first)
     if not nest.row:
         second = rows_from_accumulation(table, sizes, row, second)
-    return _Aligned(sizes, row, first, second)
+    return _AlignedNests(sizes, row, first, second)
 
 
-def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str | None:
+def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _AlignedNests | str | None:
     """Run nest's loops in the order in which it reads an array that base works on too."""
     if base.total != nest.total or nest.row or nest.preferred_row:
         return None
@@ -153,7 +153,7 @@ def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str 
     return None
 
 
-def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _AlignedNests | str:
     """Align a nest that has one element for each row of base."""
     if not base.row or nest.row:
         return "its loops have other sizes"
@@ -166,10 +166,10 @@ def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
     sizes = (*fine, *base.sizes[len(outer) :])
     first = refine(table, base.sizes, base.stores, sizes)
     second = refine(table, nest.sizes, nest.stores, fine, base.row)
-    return _Aligned(sizes, base.row, first, second)
+    return _AlignedNests(sizes, base.row, first, second)
 
 
-def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimits) -> _Aligned | str:
+def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimits) -> _AlignedNests | str:
     """Each element of base becomes a value of one of nest's rows."""
     if base.row:
         return "its loops have other sizes"
@@ -190,10 +190,10 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimit
     second = refine(table, nest.sizes, nest.stores, sizes)
     if not nest.row:
         second = rows_from_accumulation(table, sizes, row, second)
-    return _Aligned(sizes, row, first, second)
+    return _AlignedNests(sizes, row, first, second)
 
 
-def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: Set[Buffer]) -> list[NestStore] | None:
+def _substitute(table: NodeTable, base: Nest, aligned: _AlignedNests, produced: Set[Buffer]) -> list[NestStore] | None:
     """`second` with loads of the results of `first` replaced by their values; None if any cannot be replaced."""
     values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
     second = aligned.second

@@ -14,7 +14,7 @@ from math import gcd
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
-from rlx.planning.arena import Block, place
+from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
 
@@ -43,7 +43,7 @@ def _grouped(kernels: Sequence[Kernel], options: LoweringOptions, uses: Counter[
     waiting = deque(kernels)
     while waiting:
         first = waiting.popleft()
-        group = _Group(options)
+        group = _TileGroup(options)
         if not group.join(first):
             yield first
             continue
@@ -58,7 +58,7 @@ def _grouped(kernels: Sequence[Kernel], options: LoweringOptions, uses: Counter[
         waiting.extendleft(reversed(after))
 
 
-def _gather(group: _Group, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
+def _gather(group: _TileGroup, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
     """Let waiting kernels join; the others: those that run before the group, and those that run after it.
 
     All visited kernels move from `waiting` to `seen`.
@@ -85,7 +85,7 @@ def _gather(group: _Group, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[
     return _before(group, before), after
 
 
-def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
+def _before(group: _TileGroup, kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels that have to run before the group; others become its first ones."""
     before: list[Kernel] = []
     needed: set[Buffer] = set()
@@ -99,7 +99,7 @@ def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 @dataclass(slots=True)
-class _Group:
+class _TileGroup:
     """Kernels that stay in `count` row tiles of everything that one of them writes."""
 
     options: LoweringOptions
@@ -209,14 +209,14 @@ def _place_local(
     kernels: Sequence[Loops | Contract], local: set[Buffer], count: int, alignment: int
 ) -> tuple[dict[Buffer, int], int]:
     """Offsets of one tile's parts of local buffers among each other, and bytes of all of them."""
-    blocks: dict[Buffer, Block] = {}
+    blocks: dict[Buffer, MemoryBlock] = {}
     for position, kernel in enumerate(kernels):
         for buffer in (*kernel.writes, *kernel.reads):
             if buffer not in local:
                 continue
             if buffer not in blocks:
                 size = -(-buffer.nbytes // count // alignment) * alignment
-                blocks[buffer] = Block(max(size, alignment), position, position, [buffer])
+                blocks[buffer] = MemoryBlock(max(size, alignment), position, position, [buffer])
             blocks[buffer].last = position
     placement = place(list(blocks.values()))
     return dict(zip(blocks, placement.offsets, strict=True)), placement.size

@@ -101,9 +101,7 @@ def _adds(nest: Nest) -> bool:
     return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
 
 
-def _chunked(
-    table: NodeTable, nest: Nest, chunks: int, limits: ChunkLimits
-) -> tuple[list[Step], list[Buffer]]:
+def _chunked(table: NodeTable, nest: Nest, chunks: int, limits: ChunkLimits) -> tuple[list[Step], list[Buffer]]:
     """The nest in chunks, the nests that combine them, and the buffers of partial results."""
     partials: dict[Buffer, Buffer] = {}
     combined: list[NestStore] = []
@@ -198,7 +196,7 @@ def _loops(nests: Nests, nest: Nest) -> Loops:
         sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
     else:  # dimension 0 is cut: it is not changed
         sizes, row, stores = nest.sizes, nest.row, nest.stores
-    emitter = _Emitter(table)
+    emitter = _InstructionNumbering(table)
     lir_stores = tuple(emitter.store(store) for store in stores)
     names = nest.label[:_LABEL_NAMES]
     more = "+..." if len(nest.label) > _LABEL_NAMES else ""
@@ -243,7 +241,7 @@ def _without_widening(store: NestStore) -> NestStore:
     return replace(store, value=value.args[0]) if wide and not store.accumulate else store
 
 
-class _Emitter:
+class _InstructionNumbering:
     """Numbers the nodes of a nest as instructions."""
 
     def __init__(self, table: NodeTable) -> None:

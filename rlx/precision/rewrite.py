@@ -73,8 +73,8 @@ def mixed_program(program: Program, policy: PrecisionPolicy) -> Program:
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> g = rlx.Graph.trace(lambda x: x @ x, jnp.ones((2, 2)))
-    >>> mixed = rlx.precision.mixed_program(g.program, rlx.PrecisionPolicy.mixed())
+    >>> program = rlx.make_program(lambda x: x @ x)(jnp.ones((2, 2)))
+    >>> mixed = rlx.precision.mixed_program(program, rlx.PrecisionPolicy.mixed())
     >>> [str(e.outputs[0].type.dtype) for e in mixed.equations]
     ['bfloat16', 'float32']
     """
@@ -82,13 +82,13 @@ def mixed_program(program: Program, policy: PrecisionPolicy) -> Program:
 
 
 class AutoMixedPrecision:
-    """Mixed precision as a pass, for rlx.opt.run_passes.
+    """Mixed precision as a pass: an object with a name, and `run` from program to program.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> g = rlx.Graph.trace(lambda x: x @ x, jnp.ones((2, 2)))
-    >>> mixed = rlx.opt.run_passes(g, [rlx.precision.AutoMixedPrecision()])
-    >>> [str(e.outputs[0].type.dtype) for e in mixed.program.equations]
+    >>> program = rlx.make_program(lambda x: x @ x)(jnp.ones((2, 2)))
+    >>> mixed = rlx.precision.AutoMixedPrecision().run(program)
+    >>> [str(e.outputs[0].type.dtype) for e in mixed.equations]
     ['bfloat16', 'float32']
     """
 

@@ -85,14 +85,14 @@ _LARGEST = 1 << 16  # bytes of a file of peaks
 FILES = re.compile(r"peaks-[0-9a-f]{24}\.json"), re.compile(r"\.peaks-[0-9a-f]{24}\.json\.[0-9a-f]+")
 
 
-class _Place(NamedTuple):
+class _UserFile(NamedTuple):
     """A file in the user's folder."""
 
     folder: Folder
     name: str
 
 
-def _file(device: str, threads: int) -> _Place | None:
+def _file(device: str, threads: int) -> _UserFile | None:
     """The file of a device's peaks; None without a folder that only this user can write to."""
     folder = user_folder()
     if folder is None:
@@ -100,7 +100,7 @@ def _file(device: str, threads: int) -> _Place | None:
     told = (_processor(), platform.machine(), str(os.cpu_count()), np.__version__, __version__, device, str(threads))
     name = f"peaks-{hashlib.blake2b(repr(told).encode(), digest_size=12).hexdigest()}.json"
     try:
-        return _Place(Folder(folder.parent), name)
+        return _UserFile(Folder(folder.parent), name)
     except OSError:
         return None
 
@@ -113,7 +113,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _load(file: _Place | None) -> Peaks | None:
+def _load(file: _UserFile | None) -> Peaks | None:
     """The peaks in a file; None if it does not exist or is invalid."""
     content = file.folder.read(file.name) if file is not None else None
     if content is None or len(content) > _LARGEST:
@@ -147,7 +147,7 @@ def _keep(peaks: Peaks) -> Peaks:
     return best
 
 
-def _save(file: _Place | None, peaks: Peaks) -> None:
+def _save(file: _UserFile | None, peaks: Peaks) -> None:
     """Write atomically, readable by this user only; without a writable folder, nothing is stored."""
     if file is not None:
         with contextlib.suppress(OSError):

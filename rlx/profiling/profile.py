@@ -121,7 +121,7 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class _KernelTimes:
     """A kernel and its times in a sample of runs; work: the work of a single run."""
 
     path: str
@@ -155,7 +155,7 @@ class _Timed:
         )
 
 
-def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> Iterator[_Timed]:
+def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> Iterator[_KernelTimes]:
     """The times of each kernel in several runs."""
     # a loop's work is counted where it is timed: at its inner kernels, if these are timed
     holders = {step.path.rsplit(".", 2)[0] for step in steps if "." in step.path}
@@ -163,7 +163,7 @@ def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> I
         if kernel is not None:
             seconds = statistics.median(run[number].nanoseconds for run in times) / 1e9
             work = Work() if path in holders else kernel_work(kernel)
-            yield _Timed(path, kernel, seconds, times[-1][number].runs, work)
+            yield _KernelTimes(path, kernel, seconds, times[-1][number].runs, work)
 
 
 def _order(path: str) -> tuple[tuple[int, str], ...]:

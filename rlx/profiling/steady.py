@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlx.backends.timing import TimedRun
 
-__all__ = ["Round", "Sample", "disagree", "steady_sample"]
+__all__ = ["Round", "TimeSample", "disagree", "steady_sample"]
 
 WARM_UP = 2  # rounds before the sample, at least
 LEAST_COMPARED = 4  # rounds: fewer cannot be compared
@@ -37,7 +37,7 @@ class _Times(NamedTuple):
     call: float
 
 
-class Sample(NamedTuple):
+class TimeSample(NamedTuple):
     """The latest of several rounds.
 
     Medians are over the quicker half of the runs with clocks, and of the runs without. On a busy machine a run is
@@ -90,7 +90,7 @@ def steady_sample(
     least: int,
     clock: Callable[[], float] = time.perf_counter,
     counted: bool = False,
-) -> Sample:
+) -> TimeSample:
     """Run rounds until the later half of them, at least `least` rounds, is steady, or the limits are reached.
 
     counted: run a number of rounds that depends on `least` only, as runs that exchange arrays need it: every
@@ -116,7 +116,7 @@ def steady_sample(
             continue
         steady = _is_steady(latest, quickest)
         if steady or counted or made >= MOST_ROUNDS * least or clock() - start >= MOST_SECONDS:
-            return Sample(tuple(latest[-kept:]), made, steady, quickest.call)
+            return TimeSample(tuple(latest[-kept:]), made, steady, quickest.call)
 
 
 def _is_steady(rounds: Sequence[Round], quickest: _Times) -> bool:

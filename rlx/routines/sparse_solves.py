@@ -36,7 +36,7 @@ _BLOCK = 64  # columns that are solved for together
 _SINGLE_STEPS = 3  # of refinement, for factors in single precision
 
 
-class _Kept:
+class _RecentValues:
     """Values by key, the least recently used of which are dropped. weigh: the bytes of a value."""
 
     def __init__(self, count: int, nbytes: int, weigh: Callable[[Any], int]) -> None:
@@ -206,8 +206,8 @@ def _is_odd(order: np.ndarray) -> bool:
     return bool((n - connected_components(graph, directed=False, return_labels=False)) % 2)
 
 
-_analyses = _Kept(8, 256 << 20, lambda a: a.nbytes)
-_factors = _Kept(4, 512 << 20, lambda f: f.nbytes)
+_analyses = _RecentValues(8, 256 << 20, lambda a: a.nbytes)
+_factors = _RecentValues(4, 512 << 20, lambda f: f.nbytes)
 
 
 def factor_of(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, attributes: Attributes) -> SparseFactor:
@@ -291,7 +291,7 @@ def _inverse_entries(factor: SparseFactor) -> np.ndarray:
     lower, upper = factor.factor.L.tocsc(), factor.factor.U.tocsr()
     lower.sort_indices()
     upper.sort_indices()
-    blocks = _Blocks(lower, upper)
+    blocks = _InverseBlocks(lower, upper)
     rows = np.repeat(np.arange(kept.order), np.diff(kept.indptr))
     # A.T[i, j] is at row perm_r[i'], column perm_c[j'] of L U, where i', j' are its places in the factored order
     i, j = (np.arange(kept.order) if o is None else np.argsort(o) for o in (factor.row_order, factor.order))
@@ -300,7 +300,7 @@ def _inverse_entries(factor: SparseFactor) -> np.ndarray:
     return found if kept.places is None else found[kept.places]
 
 
-class _Blocks:
+class _InverseBlocks:
     """The inverse of L U at the places of the factors, column by column."""
 
     def __init__(self, lower: Any, upper: Any) -> None:

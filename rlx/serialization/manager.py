@@ -98,7 +98,7 @@ class CheckpointManager:
         self._max_to_keep, self._keep_period, self._interval = max_to_keep, keep_period, save_interval_steps
         self._best, self._mode = best, mode
         self._async = alone if async_ is None else async_
-        self._writer = _Writer()
+        self._writer = _StepWriter()
         self._closed = False
         self._lock = threading.RLock()
         reopen_after_fork(self)
@@ -330,7 +330,7 @@ class CheckpointManager:
         return float(self._best(metrics))
 
 
-class _Writer:
+class _StepWriter:
     """The lock of the directory, and the thread that writes a step. The finalizer of a manager needs only this."""
 
     def __init__(self) -> None:

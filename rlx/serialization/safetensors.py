@@ -38,7 +38,7 @@ _CODES = {
 _NAMES = {dtype: code for code, dtype in _CODES.items()}
 
 
-class _Entry(NamedTuple):
+class _HeaderEntry(NamedTuple):
     """The header's entry of one array, whose bytes are those from `start` to `stop`."""
 
     dtype: np.dtype
@@ -97,7 +97,7 @@ def read(data: bytes | memoryview) -> Contents:
     return Contents(arrays, texts)
 
 
-def _entry(name: str, description: Any) -> _Entry:
+def _entry(name: str, description: Any) -> _HeaderEntry:
     wrong = Broken(f"its entry {name!r:.80} does not describe an array: {brief(description)}")
     if not isinstance(description, dict):
         raise wrong
@@ -106,7 +106,7 @@ def _entry(name: str, description: Any) -> _Entry:
         raise wrong
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise wrong
-    return _Entry(np.dtype(jnp.dtype(_CODES[code])), tuple(shape), *offsets)
+    return _HeaderEntry(np.dtype(jnp.dtype(_CODES[code])), tuple(shape), *offsets)
 
 
 def _are_sizes(numbers: Any) -> bool:

@@ -26,7 +26,17 @@ from rlx.serialization import safetensors
 from rlx.serialization.atomic import create, replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.locks import FolderLock, note_of
-from rlx.serialization.shards import CHECKSUM, INDEX, Block, Entry, Shards, box_of, checksum, files_of, index_text
+from rlx.serialization.shards import (
+    CHECKSUM,
+    INDEX,
+    ShardBlock,
+    ShardEntry,
+    Shards,
+    box_of,
+    checksum,
+    files_of,
+    index_text,
+)
 from rlx.serialization.trees import contents_of, name_of
 from rlx.trace.spanning import SpanningArray
 from rlx.trees import tree
@@ -285,15 +295,15 @@ def _gathered_sums(pieces: Sequence[tuple[int, _Piece]], own: Sequence[str]) -> 
 
 def _entries(
     saved: SavedTree, pieces: Sequence[tuple[int, _Piece]], sums: Sequence[str], token: str
-) -> dict[str, Entry]:
+) -> dict[str, ShardEntry]:
     """The entries of the index; empty in processes that do not write it."""
-    blocks: dict[str, list[Block]] = {}
+    blocks: dict[str, list[ShardBlock]] = {}
     for (writer, piece), found in zip(pieces, sums, strict=False):
-        block = Block(piece.start, piece.shape, _file(token, writer), _name(piece), found)
+        block = ShardBlock(piece.start, piece.shape, _file(token, writer), _name(piece), found)
         blocks.setdefault(piece.array, []).append(block)
     shapes = {name: (array.dtype, array.shape) for name, array in saved.contents.arrays.items()}
     shapes |= {name: (saved.contents.arrays[name].dtype, x.shape) for name, x in saved.spanning.items()}
-    return {name: Entry(*shapes[name], tuple(found)) for name, found in blocks.items()}
+    return {name: ShardEntry(*shapes[name], tuple(found)) for name, found in blocks.items()}
 
 
 # ------------------------------------------------------------- agreeing
@@ -313,7 +323,7 @@ def _all_equal(text: str) -> bool:
 _DONE, _FAILED, _WORKING, _LATE = range(4)
 
 
-class _Work:
+class _WritingThread:
     """Work in a separate thread, while this one tells the other processes that this process is alive."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -350,7 +360,7 @@ def in_all(what: str, work: Callable[[], None], undo: Callable[[], None] = lambd
     if communicator().size == 1:
         _or_undo(work, undo)
         return
-    doing, pause = _Work(work), _FIRST_PAUSE
+    doing, pause = _WritingThread(work), _FIRST_PAUSE
     while True:
         states = _gathered(np.array([doing.state(pause)], np.uint8), what)[:, 0]
         pause = min(2 * pause, _LONGEST_PAUSE)

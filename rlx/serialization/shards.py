@@ -22,13 +22,13 @@ from rlx import numpy as jnp
 from rlx.serialization import safetensors
 from rlx.serialization.contents import MAX_RANK, Broken, check_texts, parsed_object
 
-__all__ = ["INDEX", "Block", "Entry", "Shards", "box_of", "checksum", "files_of", "index_of", "index_text"]
+__all__ = ["INDEX", "ShardBlock", "ShardEntry", "Shards", "box_of", "checksum", "files_of", "index_of", "index_text"]
 
 INDEX = "index.json"
 CHECKSUM = 16  # bytes
 
 
-class Block(NamedTuple):
+class ShardBlock(NamedTuple):
     """A part of an array: its start in the array, its shape, its file, its name there, and its checksum.
 
     The checksum is "" in folders from before there were checksums.
@@ -41,12 +41,12 @@ class Block(NamedTuple):
     checksum: str = ""
 
 
-class Entry(NamedTuple):
+class ShardEntry(NamedTuple):
     """The index's entry of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ShardBlock, ...]
 
 
 def checksum(array: np.ndarray) -> str:
@@ -61,7 +61,7 @@ def box_of(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, ...
     return tuple(a for a, _ in bounds), tuple(b - a for a, b in bounds)
 
 
-def files_of(entries: dict[str, Entry]) -> set[str]:
+def files_of(entries: dict[str, ShardEntry]) -> set[str]:
     """The names of the files that contain the blocks."""
     return {block.file for entry in entries.values() for block in entry.blocks}
 
@@ -71,14 +71,14 @@ def index_of(folder: Path) -> bytes:
     return (folder / INDEX).read_bytes()
 
 
-def index_text(texts: dict[str, str], entries: dict[str, Entry]) -> bytes:
+def index_text(texts: dict[str, str], entries: dict[str, ShardEntry]) -> bytes:
     """The index of a folder."""
     arrays = {name: _described(entry) for name, entry in entries.items()}
     index = {"texts": texts, "arrays": arrays}
     return json.dumps({**index, "blake2b": _index_checksum(index)}).encode()
 
 
-def _described(entry: Entry) -> dict[str, Any]:
+def _described(entry: ShardEntry) -> dict[str, Any]:
     blocks = [
         {"start": b.start, "shape": b.shape, "file": b.file, "name": b.name, "blake2b": b.checksum}
         for b in entry.blocks
@@ -116,7 +116,7 @@ class Shards:
             raise Broken(f"its {INDEX} names no arrays")
         self.entries = {name: _read_entry(name, description) for name, description in arrays.items()}
         self._files: dict[str, dict[str, np.ndarray]] = {}
-        self._checked: set[Block] = set()  # blocks whose bytes are the saved ones
+        self._checked: set[ShardBlock] = set()  # blocks whose bytes are the saved ones
 
     def part(self, name: str, index: Sequence[slice] | None = None) -> np.ndarray:
         """The part of an array with an index; the whole array for None."""
@@ -136,7 +136,7 @@ class Shards:
             found[here] = piece
         return found
 
-    def _block(self, entry: Entry, block: Block) -> np.ndarray:
+    def _block(self, entry: ShardEntry, block: ShardBlock) -> np.ndarray:
         if block.file not in self._files:
             with open(self._folder / block.file, "rb") as file:
                 if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
@@ -156,7 +156,7 @@ class Shards:
         return found
 
 
-def _read_entry(name: str, description: Any) -> Entry:
+def _read_entry(name: str, description: Any) -> ShardEntry:
     wrong = Broken(f"its {INDEX} does not describe an array {name!r:.80}: {brief(description)}")
     if not isinstance(description, dict):
         raise wrong
@@ -178,13 +178,13 @@ def _read_entry(name: str, description: Any) -> Entry:
             raise wrong
         if Path(file).name != file or not file.endswith(".safetensors"):
             raise Broken(f"its {INDEX} names the file {file!r:.80}, which is not in its folder")
-        found.append(Block(tuple(start), tuple(size), file, own, digest))
+        found.append(ShardBlock(tuple(start), tuple(size), file, own, digest))
     if sum(prod(block.shape) for block in found) != prod(shape) or _overlap(found):
         raise Broken(f"the blocks in its {INDEX} are not exactly those of the array {name!r:.80}")
-    return Entry(np.dtype(jnp.dtype(dtype)), tuple(shape), tuple(found))
+    return ShardEntry(np.dtype(jnp.dtype(dtype)), tuple(shape), tuple(found))
 
 
-def _overlap(blocks: Sequence[Block]) -> bool:
+def _overlap(blocks: Sequence[ShardBlock]) -> bool:
     """Whether two blocks, none of them empty, have an element in common."""
     boxes = [(block.start, block.shape) for block in blocks if prod(block.shape)]
     if len(boxes) < 2 or not boxes[0][0]:

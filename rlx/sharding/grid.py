@@ -31,7 +31,7 @@ from rlx.transforms.reductions import Reductions
 from rlx.transforms.varying import Axes, equations_behind, varying_axes
 from rlx.trees import tree
 
-__all__ = ["Grid", "check_entries"]
+__all__ = ["MappedAxes", "check_entries"]
 
 Specs = Sequence[PartitionSpec | None]
 
@@ -58,7 +58,7 @@ def reduce_over(value: Any, unreduced: Axes, reduced: Axes) -> None:
 
 
 @dataclass(frozen=True)
-class Grid:
+class MappedAxes:
     """The axes that a function with this `name` is mapped over, with their sizes, in the mesh's order.
 
     `checked`: a result that may vary along an axis must be divided over it; otherwise the first member's is used.
@@ -66,8 +66,8 @@ class Grid:
     process's blocks.
 
     >>> import rlx
-    >>> from rlx.sharding.grid import Grid
-    >>> Grid("f", {"x": 4, "y": 2}, checked=True).part((8, 6), rlx.P(("x", "y")))
+    >>> from rlx.sharding.grid import MappedAxes
+    >>> MappedAxes("f", {"x": 4, "y": 2}, checked=True).part((8, 6), rlx.P(("x", "y")))
     (1, 6)
     """
 

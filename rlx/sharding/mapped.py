@@ -18,7 +18,7 @@ from rlx.errors import AxisError, InputTypeError, ShardingError, UnsupportedErro
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import array_of_block, check_processes, own_block, spanning_axes, spans, whole_shape
 from rlx.sharding.context import context_mesh, use_abstract_mesh
-from rlx.sharding.grid import Grid, check_entries
+from rlx.sharding.grid import MappedAxes, check_entries
 from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
@@ -198,7 +198,7 @@ def _mapped(
         pairs = zip(values, specs, strict=True)
         values = [x if spec is None else _of_process(name, found, x, spec) for x, spec in pairs]
         sizes = {axis: local[axis] for axis, size in mapped.items() if size > 1}
-        grid = Grid(name, sizes, check_vma, {axis.name: axis for axis in spanning if axis.name in sizes})
+        grid = MappedAxes(name, sizes, check_vma, {axis.name: axis for axis in spanning if axis.name in sizes})
         out, joined = grid.run(on_device, values, specs, lambda out: _output_specs(name, out, out_specs))
         return _placed(found, out, joined, _output_specs(name, out, out_specs), rest)
 

@@ -64,7 +64,7 @@ def _types_of(owner: str, names: Sequence[Any], types: Any) -> tuple[AxisType, .
     return found
 
 
-class _Axes:
+class _MeshAxes:
     """The common part of meshes with and without devices: names, sizes and types of axes."""
 
     axis_names: tuple[Any, ...]
@@ -132,7 +132,7 @@ class _Axes:
         return ", ".join(f"'{name}': {size}" for name, size in self.shape_tuple)
 
 
-class AbstractMesh(_Axes):
+class AbstractMesh(_MeshAxes):
     """The names, sizes and types of a mesh's axes, without devices.
 
     Args:
@@ -221,7 +221,7 @@ def _rebuild_abstract(sizes: Any, names: Any, types: Any, device: Any) -> Abstra
     return AbstractMesh(sizes, names, types, abstract_device=device)
 
 
-class Mesh(_Axes, ContextDecorator):
+class Mesh(_MeshAxes, ContextDecorator):
     """The devices of a program in a grid whose axes have names.
 
     A `with` block over a mesh gives partition specs in it a meaning, as rlx.set_mesh does.
@@ -363,7 +363,7 @@ class Mesh(_Axes, ContextDecorator):
         set_current(found._replace(entered=found.entered[:-1]))
 
 
-class Context(NamedTuple):
+class MeshContext(NamedTuple):
     """The meshes in force: from set_mesh, from use_abstract_mesh (without devices), and from open `with mesh` blocks.
 
     casts_by_hand: rlx.auto_pcast(False) is in force.
@@ -375,12 +375,12 @@ class Context(NamedTuple):
     casts_by_hand: bool = False
 
 
-def current() -> Context:
+def current() -> MeshContext:
     """The meshes in force in this thread."""
-    return config.mesh or Context()
+    return config.mesh or MeshContext()
 
 
-def set_current(context: Context) -> None:
+def set_current(context: MeshContext) -> None:
     """Put other meshes in force. Functions are traced again under them."""
     vars(config)["mesh"] = context if any(context) else None
     config.refresh()

@@ -32,7 +32,7 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.spanning import SpanningArray, operations
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import devices_in_scope, place_known
 
@@ -57,7 +57,7 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
     if not primitive.combination:
         axis_map = tuple(tuple(None if at is not None and at < 0 else at for at in places) for places in axis_map)
     chosen = chosen_places(mesh.shape, axis_map, have, results[0] if results else TensorType((), bool))
-    parts = _Parts(mesh)
+    parts = _ProcessBlocks(mesh)
     combined = parts.over(name for place, names in chosen.items() if place < 0 for name in names)
     own = parts.over(name for names in chosen.values() for name in names)
     operands = [
@@ -89,13 +89,10 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
         return array_of_block(own_block(whole, sharding), x.shape, sharding) if spans(sharding) else whole
     have, wanted = division_of(x._sharding, x.ndim), division_of(sharding, x.ndim)
     assert have is not None and wanted is not None
-    return _known(_Parts(mesh).moved(x.local, have, wanted), x.type, sharding)
+    return _known(_ProcessBlocks(mesh).moved(x.local, have, wanted), x.type, sharding)
 
 
-operations.on_parts = operation_on_parts
-
-
-class _Parts:
+class _ProcessBlocks:
     """This process's blocks of arrays over a mesh that spans processes."""
 
     def __init__(self, mesh: Mesh) -> None:

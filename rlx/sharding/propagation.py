@@ -59,7 +59,7 @@ def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -
         return [marks.get(a, None if single else place) for a in program.outputs], []
     if not meshes or summed or any(mesh != meshes[0] for mesh in meshes):
         return [marks.get(a) for a in program.outputs], []
-    walk = _Walk(meshes[0].shape, marks, [])
+    walk = _ShardingWalk(meshes[0].shape, marks, [])
     divisions = walk.program(program, [division_of(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
     said = {v: s for v, s in zip(program.inputs, given, strict=True) if s is not None} | dict(marks)
     # values that depend on no input are on every device; values of an unplaced input may be anywhere
@@ -98,7 +98,7 @@ def explained(name: str, found: Sequence[Resharding]) -> str:
     return "\n".join(lines)
 
 
-class _Walk(NamedTuple):
+class _ShardingWalk(NamedTuple):
     """A walk through a program over the axes of a mesh. It records the exchanges.
 
     sizes: of the mesh's axes. marks: shardings of variables that the function constrained. times: how often the
@@ -154,7 +154,7 @@ class _Walk(NamedTuple):
             self._note("all-reduce", equation.primitive.name, summed, nbytes, equation.origin)
         return divisions
 
-    def repeated(self, times: int | None) -> _Walk:
+    def repeated(self, times: int | None) -> _ShardingWalk:
         """A walk through a program that runs this number of times per run of this one; None: unknown."""
         return self._replace(times=None if times is None or self.times is None else times * self.times)
 

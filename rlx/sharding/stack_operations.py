@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import ShardingError, UnsupportedError
 from rlx.ir.types import TensorType, is_inexact
 from rlx.sharding.divisions import chosen_places, division_of, spec_of
-from rlx.sharding.grid import Grid
+from rlx.sharding.grid import MappedAxes
 from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec, names_in
@@ -19,7 +19,7 @@ from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_of
-from rlx.transforms.reductions import Operand, Reductions, reductions_of_result
+from rlx.transforms.reductions import ReducedOperand, Reductions, reductions_of_result
 from rlx.trees import tree
 
 __all__ = ["operation_on_stacks"]
@@ -47,7 +47,7 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
     sizes = {name: mesh.shape[name] for name in mesh.axis_names if any(name in stack_axes(_place(x)) for x in args)}
     specs = [_spec(_place(x), sizes) if type(x) is StackedArray else None for x in args]
     out = PartitionSpec(unreduced=found.unreduced, reduced=found.reduced)
-    grid = Grid(primitive.name, sizes, checked=False)
+    grid = MappedAxes(primitive.name, sizes, checked=False)
 
     def on_device(*parts: Any) -> Any:
         return primitive.bind(*parts, **params)
@@ -71,20 +71,20 @@ def _common_mesh(name: str, args: Sequence[Any]) -> Mesh | AbstractMesh:
     return meshes[0]
 
 
-def _operand(x: Any) -> Operand:
+def _operand(x: Any) -> ReducedOperand:
     place = _place(x)
     kinds = stack_axes(place) if type(x) is StackedArray else {}
     found = Reductions(_of_kind(kinds, "unreduced"), _of_kind(kinds, "reduced"))
     divided = frozenset(names_in(place.spec.partitions)) if isinstance(place, NamedSharding) else frozenset()
     zero = not isinstance(x, StackedArray) and np.ndim(x) == 0 and hasattr(x, "numpy") and not x.numpy()
-    return Operand(type_of(x), found, divided, zero)
+    return ReducedOperand(type_of(x), found, divided, zero)
 
 
 def _of_kind(kinds: dict[Any, str], kind: str) -> frozenset[Any]:
     return frozenset(name for name, found in kinds.items() if found == kind)
 
 
-def _check_alike(name: str, operands: Sequence[Operand], reduced: set[Any]) -> None:
+def _check_alike(name: str, operands: Sequence[ReducedOperand], reduced: set[Any]) -> None:
     """Raises ShardingError unless all operands with derivatives, except numbers, are reduced over the same axes."""
     moving = [x for x in operands if x.type.ndim and is_inexact(x.type.dtype)]
     other = next((x for x in moving if x.reductions.reduced != reduced), None)
@@ -96,7 +96,9 @@ def _check_alike(name: str, operands: Sequence[Operand], reduced: set[Any]) -> N
         )
 
 
-def _collapses(primitive: Primitive, operands: Sequence[Operand], params: dict[str, Any], reduced: set[Any]) -> bool:
+def _collapses(
+    primitive: Primitive, operands: Sequence[ReducedOperand], params: dict[str, Any], reduced: set[Any]
+) -> bool:
     """Whether a result has no copies: it has operands that are not copies, or is a product of arrays."""
     arrays = [x for x in operands if x.type.ndim]
     linear = primitive.linear_in(*(x.type for x in operands), **params)

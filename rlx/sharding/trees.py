@@ -17,7 +17,7 @@ from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
 from rlx.sharding.stacks import restacked, stack_axes
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
-from rlx.trace.spanning import SpanningArray, operations
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
@@ -141,9 +141,6 @@ def divided_as(x: Array, like: Any) -> Array:
     if type(like) is SpanningArray:
         return placed(as_array(x), like._sharding)
     return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
-
-
-operations.divided_as = divided_as
 
 
 def divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:

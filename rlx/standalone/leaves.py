@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rlx.backends.loops.names import identifier, unused_name
-from rlx.backends.loops.place import Place
+from rlx.backends.loops.place import FunctionParameter
 from rlx.call.stages import Traced
 from rlx.ir.types import TensorType
 from rlx.trees import tree
@@ -17,15 +17,15 @@ __all__ = ["free_name", "places"]
 
 def places(
     f: Callable[..., Any], types: Sequence[Any], traced: Traced, taken: set[str]
-) -> tuple[list[Place], list[Place]]:
+) -> tuple[list[FunctionParameter], list[FunctionParameter]]:
     """Arguments and results of a traced function, leaf by leaf; their names are not in `taken`, which grows."""
     program = traced.closed()
     leaves = zip(_arguments(f, types), program.input_types, strict=True)
-    arguments = [Place(free_name(meaning, taken), meaning, kind) for meaning, kind in leaves]
+    arguments = [FunctionParameter(free_name(meaning, taken), meaning, kind) for meaning, kind in leaves]
     routes = tree.leaves_with_path(tree.unflatten(traced.out_tree, program.output_types))
     meanings = [f"result{tree.path_text(route)}" for route, _ in routes]
     kinds = zip(meanings, program.output_types, strict=True)
-    return arguments, [Place(free_name("out", taken), meaning, kind) for meaning, kind in kinds]
+    return arguments, [FunctionParameter(free_name("out", taken), meaning, kind) for meaning, kind in kinds]
 
 
 def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:

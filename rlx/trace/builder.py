@@ -32,7 +32,7 @@ class NamedAxis(NamedTuple):
     tracked: bool
 
 
-class _State(threading.local):
+class _TracingState(threading.local):
     """This thread's innermost open builder, the named axes in scope, and the axes of a mesh that vmap's divide."""
 
     builder: Builder | None = None
@@ -40,7 +40,7 @@ class _State(threading.local):
     dividing: tuple[Any, ...] = ()
 
 
-state = _State()
+state = _TracingState()
 
 
 class Tracer(Array):

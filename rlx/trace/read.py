@@ -53,7 +53,7 @@ def read_program(text: str, constants: Mapping[str, Any], sizes: Mapping[str, in
     failure: Exception | None = None
     try:
         tree = ast.parse(text)
-        return _Reader(constants, sizes or {}).module(tree)
+        return _ProgramReader(constants, sizes or {}).module(tree)
     except _REFUSALS as error:
         failure = error
     raise Unreadable(_reason(failure))
@@ -129,7 +129,7 @@ def _arithmetic(node: ast.expr, sizes: Mapping[str, int]) -> int | float:
     return found
 
 
-class _Reader:
+class _ProgramReader:
     """The functions of a text, one after the other."""
 
     def __init__(self, constants: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

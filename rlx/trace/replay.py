@@ -26,7 +26,7 @@ from rlx.trace.primitive import Primitive, registry
 from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
-__all__ = ["Block", "Derivative", "block", "blocks", "replayed", "replayed_in_traces"]
+__all__ = ["BlockFunction", "BlockDerivative", "block", "blocks", "replayed", "replayed_in_traces"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -130,7 +130,7 @@ BatchRule = Callable[[Callable[..., Any], Sequence[Any], Sequence[int | None], M
 Fold = Callable[[Sequence[str], Sequence[Any], Sequence[bool], int], "Sequence[Any] | None"]
 
 
-class Derivative(NamedTuple):
+class BlockDerivative(NamedTuple):
     """How the derivative of a block begins.
 
     ahead: a block of the same operands that returns the same result first, and then additional values that a kernel
@@ -141,20 +141,20 @@ class Derivative(NamedTuple):
     results: tuple[str, ...]
 
 
-class Block(NamedTuple):
+class BlockFunction(NamedTuple):
     """A function whose calls keep their name. batch, fold: its own batching rule."""
 
     function: Callable[..., Any]
     batch: BatchRule | None
-    derivative: Derivative | None
+    derivative: BlockDerivative | None
     fold: Fold | None
 
 
-blocks: dict[str, Block] = {}
+blocks: dict[str, BlockFunction] = {}
 
 
 def block(
-    batch: BatchRule | None = None, derivative: Derivative | None = None, fold: Fold | None = None
+    batch: BatchRule | None = None, derivative: BlockDerivative | None = None, fold: Fold | None = None
 ) -> Callable[[F], F]:
     """Decorator: a replayed function whose calls are one equation of a traced program, by the function's name.
 
@@ -171,7 +171,7 @@ def block(
     def decorate(function: F) -> F:
         name = getattr(function, "__name__", "block")
         called = _replayed(function, True, name)
-        blocks[name] = Block(called, batch, derivative, fold)
+        blocks[name] = BlockFunction(called, batch, derivative, fold)
         return called
 
     return decorate

@@ -111,7 +111,7 @@ class SpanningArray(ArrayOfParts):
     known = concrete
 
 
-class _Operations:
+class _SpanningOperations:
     """Operations on such arrays: `on_parts(primitive, args, params)` runs an operation, `divided_as(x, like)`
     divides a value over processes like another one. Set by rlx.sharding, so that tracing need not know meshes.
     """
@@ -120,7 +120,7 @@ class _Operations:
     divided_as: Callable[[Any, Any], Any]
 
 
-operations = _Operations()
+operations = _SpanningOperations()
 
 
 class _AtBorder:

@@ -24,7 +24,7 @@ _KEYS = {key.name: key for key in KEY_DTYPES.values()}
 __all__ = ["array", "dtype", "inf", "nan", "ndarray", "ops", "program", "tensor", "weak"]
 
 
-class _Operations:
+class _NamedPrimitives:
     """Every primitive by its name."""
 
     def __getattr__(self, name: str) -> Any:
@@ -37,7 +37,7 @@ class _Operations:
         return sorted(registry)
 
 
-ops = _Operations()
+ops = _NamedPrimitives()
 
 
 def dtype(name: str) -> Any:

@@ -21,7 +21,7 @@ from rlx.ops.call import call, checkpoint, custom_jvp_call, custom_vjp_call, opt
 from rlx.ops.callback import HostCall
 from rlx.ops.check import DivisionByZeroError, Failure, NaNError, OOBError, check, has_check
 from rlx.ops.checkpoint_name import checkpoint_name
-from rlx.ops.collective import Collective
+from rlx.ops.collective import NamedAxisPrimitive
 from rlx.ops.comparison import bitwise_or, equal, greater, less, not_equal
 from rlx.ops.conditional import cond
 from rlx.ops.conversion import complex, conj, convert, imag, real
@@ -52,7 +52,7 @@ _PASSES = (
     *(select, convert, real, imag, complex, conj, negative, absolute, copysign, maximum, minimum, clamp),
     *(sort, top_k, dynamic_update_slice, scatter, checkpoint_name, optimization_barrier),
 )
-_PASSING_FAMILIES = (Movement, NonDifferentiable, Collective, HostCall)
+_PASSING_FAMILIES = (Movement, NonDifferentiable, NamedAxisPrimitive, HostCall)
 
 
 @dataclass

@@ -130,7 +130,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
         cells = Threaded(flat)
         program, captured = trace_program(cells, types, leaves, name, leaves, own_only=True, ruled=EVERY)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
-        rules = _Rules(self, flat, join, held, types)
+        rules = _CustomVjpRules(self, flat, join, held, types)
         flowing: list[BackwardCell] = []
         values, ahead, behind = captured, *_deferred(rules, program, captured, leaves, rule_scope())
         if not self.symbolic_zeros and not self._within_rule():
@@ -171,7 +171,7 @@ def _passing(program: Program, results: int, cells: Sequence[BackwardCell]) -> P
     return program.replace(inputs=(*program.inputs, *passed), outputs=outputs)
 
 
-class _Rules:
+class _CustomVjpRules:
     """The rules of one call, over flat arrays."""
 
     def __init__(
@@ -343,7 +343,7 @@ def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
 
 
 def _deferred(
-    rules: _Rules, program: Program, captured: Sequence[Any], leaves: Sequence[Any], scope: RuleScope
+    rules: _CustomVjpRules, program: Program, captured: Sequence[Any], leaves: Sequence[Any], scope: RuleScope
 ) -> tuple[Deferred, Deferred]:
     """Both rules' programs, made when a derivative asks for them: it knows which values are zero."""
     owner, symbolic = rules.owner, rules.owner.symbolic_zeros

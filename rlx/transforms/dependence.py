@@ -74,7 +74,7 @@ def dependence_of(
     """
     given = [None] * len(program.inputs) if values is None else values
     shapes = {i: v.type.shape for i, (v, moves) in enumerate(zip(program.inputs, moving, strict=True)) if moves}
-    walk = Walk({}, local, shapes)
+    walk = DependenceWalk({}, local, shapes)
     operands = [
         Dependent({number: identity_set(v.type.shape)} if moves else {}, value)
         for number, (v, moves, value) in enumerate(zip(program.inputs, moving, given, strict=True))
@@ -84,7 +84,7 @@ def dependence_of(
 
 def value_of(program: Program, values: Sequence[np.ndarray]) -> np.ndarray | None:
     """The one result of a program for known inputs; None if it cannot be computed when a function is traced."""
-    return Walk({}, True, {}).program(program, [Dependent({}, x) for x in values])[0].value
+    return DependenceWalk({}, True, {}).program(program, [Dependent({}, x) for x in values])[0].value
 
 
 def _unless_too_large(operation: Callable[..., IndexSet], *arguments: Any) -> IndexSet | None:
@@ -95,7 +95,7 @@ def _unless_too_large(operation: Callable[..., IndexSet], *arguments: Any) -> In
         return None
 
 
-class Walk:
+class DependenceWalk:
     """A walk through a program.
 
     assumptions: found on the way, in order. local: whether values of inputs are known. shapes: of the moving
@@ -140,7 +140,7 @@ class Walk:
             return operands[number].value if choice else None
 
         readings = equation.primitive.reads(known, *types, **equation.params)
-        mask = _moving(_Derivative(equation.primitive, types, equation.params))
+        mask = _moving(_DependenceKey(equation.primitive, types, equation.params))
         results = []
         for number, (var, value) in enumerate(zip(equation.outputs, values, strict=True)):
             sets: dict[int, IndexSet] = {}
@@ -199,7 +199,7 @@ class Walk:
         shapes = [v.type.shape for v in backward.inputs[first:]]
         given = [Dependent({}, x.value) for x in residuals]
         given += [Dependent({i: identity_set(shape)}) for i, shape in enumerate(shapes)]
-        found = Walk(self.assumptions, self.local, None).program(backward, given)
+        found = DependenceWalk(self.assumptions, self.local, None).program(backward, given)
         outs = [a.type.shape for a in backward.outputs]
         return [[_reversed(x.sets.get(i), out) for i in range(len(shapes))] for x, out in zip(found, outs, strict=True)]
 
@@ -373,7 +373,7 @@ def _as_numpy(array: Any) -> np.ndarray | None:
         return None
 
 
-class _Derivative:
+class _DependenceKey:
     """An operation on operands of some types, as a key: which operands' tangents reach which results."""
 
     def __init__(self, primitive: Primitive, types: tuple[TensorType, ...], params: Mapping[str, Any]) -> None:
@@ -384,16 +384,16 @@ class _Derivative:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Derivative) and self._key == other._key
+        return isinstance(other, _DependenceKey) and self._key == other._key
 
 
 @lru_cache(maxsize=4096)
-def _moving(operation: _Derivative) -> tuple[tuple[bool, ...], ...]:
+def _moving(operation: _DependenceKey) -> tuple[tuple[bool, ...], ...]:
     """For each operand and result, whether the derivative is other than zero, by the jvp rule."""
     return tuple(_reached(operation, number) for number in range(len(operation.types)))
 
 
-def _reached(operation: _Derivative, number: int) -> tuple[bool, ...]:
+def _reached(operation: _DependenceKey, number: int) -> tuple[bool, ...]:
     e, types, params = operation.primitive, operation.types, operation.params
     count = len(e.type(*types, **params)) if e.multiple else 1
     if not is_inexact(types[number].dtype):

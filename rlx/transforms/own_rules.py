@@ -24,7 +24,8 @@ def custom_fn(
         transposes it; with `vjp` alone, forward mode is refused by name; with both, each mode has its own.
 
     >>> import rlx
-    >>> clipped = rlx.autodiff.custom_fn(lambda x: x * x, vjp=lambda x, out, d: (100.0 * d,))
+    >>> from rlx.transforms.own_rules import custom_fn
+    >>> clipped = custom_fn(lambda x: x * x, vjp=lambda x, out, d: (100.0 * d,))
     >>> float(rlx.grad(clipped)(3.0))
     100.0
     """

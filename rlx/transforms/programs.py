@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any
 
-from rlx.transforms import table
 from rlx.transforms.batch import batch_program, batch_walk
 from rlx.transforms.jvp import jvp_program, jvp_walk
 from rlx.transforms.split import separate_program, split_program
@@ -19,6 +18,7 @@ __all__ = [
     "clear_transform_cache",
     "jvp_program",
     "jvp_walk",
+    "remember",
     "separate_program",
     "split_program",
     "transpose_program",
@@ -46,13 +46,3 @@ def clear_transform_cache() -> None:
     """Forget every remembered result."""
     for cached in _remembered:
         cached.cache_clear()
-
-
-table.transforms.jvp_walk = jvp_walk
-table.transforms.batch_walk = batch_walk
-table.transforms.backward_walk = backward_walk
-table.transforms.jvp = remember(jvp_program)
-table.transforms.split = remember(split_program)
-table.transforms.separate = remember(separate_program)
-table.transforms.transpose = remember(transpose_program)
-table.transforms.batch = remember(batch_program)

@@ -21,7 +21,7 @@ from rlx.trace.primitive import Primitive
 from rlx.trace.tracing import tracked_axes
 from rlx.transforms.varying import Axes, equations_behind, value_behind, varying_axes, varying_in
 
-__all__ = ["NEITHER", "Operand", "Reductions", "reductions_of", "reductions_of_result"]
+__all__ = ["NEITHER", "ReducedOperand", "Reductions", "reductions_of", "reductions_of_result"]
 
 
 class Reductions(NamedTuple):
@@ -34,7 +34,7 @@ class Reductions(NamedTuple):
 NEITHER = Reductions()
 
 
-class Operand(NamedTuple):
+class ReducedOperand(NamedTuple):
     """An operand as the rule sees it. varying: axes over which it differs otherwise. zero: whether it is a zero."""
 
     type: TensorType
@@ -44,7 +44,7 @@ class Operand(NamedTuple):
 
 
 def reductions_of_result(
-    primitive: Primitive, operands: Sequence[Operand], params: Mapping[str, Any], origin: Origin | None = None
+    primitive: Primitive, operands: Sequence[ReducedOperand], params: Mapping[str, Any], origin: Origin | None = None
 ) -> Reductions:
     """The reductions of an operation's results.
 
@@ -94,7 +94,7 @@ def reductions_of_result(
     return Reductions(axes, reduced - axes)
 
 
-def _reduced(operands: Sequence[Operand]) -> Axes:
+def _reduced(operands: Sequence[ReducedOperand]) -> Axes:
     """The axes over which a result is copies: at least one operand is, and none differs."""
     found = {name for x in operands for name in x.reductions.reduced}
     return frozenset(n for n in found if not any(n in x.varying for x in operands))
@@ -166,12 +166,12 @@ def _recast(x: Reductions, names: Axes, to: str) -> Reductions:
     return Reductions(unreduced, x.reduced | names if to == "reduced" else x.reduced - names)
 
 
-def _operand(atom: Any, found: Reductions, varying: Any) -> Operand:
+def _operand(atom: Any, found: Reductions, varying: Any) -> ReducedOperand:
     if isinstance(atom, Literal):
-        return Operand(atom.type, zero=not np.any(atom.value))
+        return ReducedOperand(atom.type, zero=not np.any(atom.value))
     axes = varying(atom)
     axes = frozenset(tracked_axes()) if axes is None else axes
-    return Operand(atom.type, found, axes - found.unreduced - found.reduced)
+    return ReducedOperand(atom.type, found, axes - found.unreduced - found.reduced)
 
 
 def _of_region(e: Equation, given: Sequence[Reductions], varying: Any) -> Sequence[Reductions]:

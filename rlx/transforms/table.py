@@ -6,5 +6,5 @@ from types import SimpleNamespace
 
 __all__ = ["transforms"]
 
-# filled by rlx.transforms.programs once the four transforms exist; they refer to one another
+# filled by rlx.wiring: the transforms refer to one another
 transforms = SimpleNamespace()

@@ -29,7 +29,7 @@ from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import named_axis, trace_program
 from rlx.transforms.programs import batch_walk
-from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
+from rlx.transforms.vmappable import MappedCall, is_spec, is_vmappable, registered
 from rlx.trees import tree
 
 __all__ = ["vmap"]
@@ -140,7 +140,7 @@ def vmap(
 
         if not registered():
             return _mapped(fun, treedef, given, axes, placed, axis_name, axis_size)
-        mapping = Mapping(given, axes, axis_size)
+        mapping = MappedCall(given, axes, axis_size)
 
         def on_arrays(*values: Any) -> Any:
             arguments, keywords = tree.unflatten(treedef, mapping.elements(values))

@@ -14,16 +14,16 @@ from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import as_array
 
-__all__ = ["Mapping", "is_spec", "is_vmappable", "register_vmappable", "registered", "unregister_vmappable"]
+__all__ = ["MappedCall", "is_spec", "is_vmappable", "register_vmappable", "registered", "unregister_vmappable"]
 
 
-class _Rules(NamedTuple):
+class _VmapRules(NamedTuple):
     spec_type: type
     to_elt: Callable[..., Any]
     from_elt: Callable[..., Any]
 
 
-_rules: dict[type, _Rules] = {}
+_rules: dict[type, _VmapRules] = {}
 
 
 def register_vmappable(
@@ -61,7 +61,7 @@ def register_vmappable(
     [0.0, 1.0, 2.0]
     >>> rlx.custom_batching.unregister_vmappable(Celsius)
     """
-    _rules[data_type] = _Rules(spec_type, to_elt, from_elt)
+    _rules[data_type] = _VmapRules(spec_type, to_elt, from_elt)
 
 
 def unregister_vmappable(data_type: type) -> None:
@@ -126,7 +126,7 @@ def _element(x: Array, axis: int) -> TensorType:
     return x.type.update(shape=tuple(np.delete(x.shape, axis).tolist()))
 
 
-class Mapping:
+class MappedCall:
     """One call of vmap with arguments or results that are mapped by rules.
 
     The rules run twice: first to find the arrays that they map and the axes, then with the elements of these

@@ -282,10 +282,10 @@ class Partial(_partial):
     def __new__(cls, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Partial:
         """A partial of a plain functools.partial keeps that one whole: its arguments stay structure."""
         plain = isinstance(function, _partial) and not isinstance(function, Partial)
-        return super().__new__(cls, _Held(function) if plain else function, *args, **kwargs)
+        return super().__new__(cls, _HeldPartial(function) if plain else function, *args, **kwargs)
 
 
-class _Held:
+class _HeldPartial:
     """A functools.partial wrapped in a callable that functools.partial does not unwrap."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -295,7 +295,7 @@ class _Held:
         return self.function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return self.function == (other.function if isinstance(other, _Held) else other)
+        return self.function == (other.function if isinstance(other, _HeldPartial) else other)
 
     def __hash__(self) -> int:
         return hash(self.function)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import Executable
-from rlx.backends.cpu.runtime.store import Store, user_folder
+from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, source_line
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
@@ -68,7 +68,7 @@ class XlaExecutable(Executable):
         self._run = self._loaded()
 
     def _loaded(self) -> Any:
-        store = Store(user_folder(), maker=_XlaMaker(self._place))
+        store = CodeStore(user_folder(), maker=_XlaMaker(self._place))
         key = hashlib.blake2b(self._text.encode(), digest_size=32).digest()
         with suppress(xla_error()):
             return load_executable(self._place, store.code(key, "main", lambda: self._text))

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.backends.c.compile import compile_unit
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.loops.executable import elements
-from rlx.backends.loops.program import Unit, function_of
+from rlx.backends.loops.program import SourceUnit, function_of
 from rlx.ir.kernels import Loops
 
 
@@ -18,5 +18,5 @@ def run_c(kernel: Loops, operands: Sequence[np.ndarray]) -> None:
     dialect = CDialect()
     function = function_of(kernel, dialect)
     arrays = dict(zip(kernel.operands, operands, strict=True))
-    unit = Unit((function,), tuple(arrays), 0, tuple(dialect.helpers))
+    unit = SourceUnit((function,), tuple(arrays), 0, tuple(dialect.helpers))
     compile_unit(unit)(*(elements(array) for array in arrays.values()))

@@ -19,7 +19,7 @@ from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.options import claims_of, lowering_options
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.ir.kernels import Plan
 from rlx.ir.options import LoweringOptions
 from rlx.passes.pipeline import Context, lower_to_plan
@@ -131,7 +131,7 @@ class Unit:
 
     def __init__(self, dialect: DeviceDialect) -> None:
         self.dialect = dialect
-        self.steps: dict[str, Step] = {}
+        self.steps: dict[str, LaunchStep] = {}
         self.texts: dict[str, str] = {}
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlx.backends.loops.executable import elements
-from rlx.backends.loops.program import Unit, function_of
+from rlx.backends.loops.program import SourceUnit, function_of
 from rlx.backends.numba.compile import compile_unit
 from rlx.backends.numba.dialect import PythonDialect
 from rlx.ir.kernels import Loops
@@ -19,7 +19,7 @@ def run_python(kernel: Loops, operands: Sequence[np.ndarray], compiled: bool = F
     """Run on flat arrays, one for each of its operands: by the interpreter, or as Numba compiles it."""
     dialect = PythonDialect()
     function = function_of(kernel, dialect)
-    unit = Unit((function,), kernel.operands, 0, tuple(dialect.helpers))
+    unit = SourceUnit((function,), kernel.operands, 0, tuple(dialect.helpers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba.config, "DISABLE_JIT", int(not compiled))
         run = compile_unit(unit)

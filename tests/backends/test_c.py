@@ -24,11 +24,11 @@ from rlx.backends.c.compile import Compiler, compiler
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import literal
-from rlx.backends.cpu.runtime.store import Statistics, Store
+from rlx.backends.cpu.runtime.store import CodeStore, StoreCounts
 from rlx.backends.loops.program import function_of, unit_of_plan
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan
-from rlx.ir.kernels import Store as StoreTo
+from rlx.ir.kernels import CodeStore as StoreTo
 from rlx.passes.pipeline import lower_to_plan
 
 try:
@@ -284,26 +284,26 @@ TEXT = "void answer(int *x) { *x = 42; }\n"
 
 
 def test_code_is_kept_on_disk_and_checked(tmp_path):
-    store = Store(tmp_path, maker=compiler())
+    store = CodeStore(tmp_path, maker=compiler())
     assert store.address(b"key", "answer", lambda: TEXT)
     (file,) = tmp_path.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    again = Store(tmp_path, maker=compiler())
+    again = CodeStore(tmp_path, maker=compiler())
     assert again.address(b"key", "answer", lambda: pytest.fail("compiled again"))
-    assert again.statistics() == Statistics(0, 1, 0)
+    assert again.statistics() == StoreCounts(0, 1, 0)
     data = bytearray(file.read_bytes())
     data[-200] ^= 1
     file.write_bytes(data)
-    damaged = Store(tmp_path, maker=compiler())
+    damaged = CodeStore(tmp_path, maker=compiler())
     damaged.address(b"key", "answer", lambda: TEXT)
-    assert damaged.statistics() == Statistics(1, 0, 0)
+    assert damaged.statistics() == StoreCounts(1, 0, 0)
 
 
 def test_code_of_another_compiler_is_not_loaded(tmp_path):
-    Store(tmp_path, maker=compiler()).address(b"key", "answer", lambda: TEXT)
-    other = Store(tmp_path, maker=Compiler([*compiler().command, "-fwrapv"]))
+    CodeStore(tmp_path, maker=compiler()).address(b"key", "answer", lambda: TEXT)
+    other = CodeStore(tmp_path, maker=Compiler([*compiler().command, "-fwrapv"]))
     other.address(b"key", "answer", lambda: TEXT)
-    assert other.statistics() == Statistics(1, 0, 0)
+    assert other.statistics() == StoreCounts(1, 0, 0)
 
 
 @pytest.mark.thorough

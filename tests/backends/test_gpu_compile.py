@@ -32,7 +32,7 @@ from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.rocm import RocmBackend, clang
 from rlx.backends.rocm.dialect import HipDialect
 from rlx.code.special import FUNCTIONS
@@ -57,7 +57,7 @@ def sampled(language: str) -> list[Unit]:
     return units(CudaDialect if language == "cuda" else HipDialect, sample_plans(SEED), COUNT, Limits())
 
 
-def check(unit: Unit, facts: dict[str, nvrtc.KernelFacts] | dict[str, clang.KernelFacts]) -> None:
+def check(unit: Unit, facts: dict[str, nvrtc.CudaKernelFacts] | dict[str, clang.HipKernelFacts]) -> None:
     """No kernel spills or asks for more than a group has; what lives across calls of functions is kept on the stack."""
     assert facts.keys() == unit.texts.keys()
     for name, found in facts.items():
@@ -128,7 +128,7 @@ def test_sums_in_order_compile() -> None:
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
 
 
-def loops_of_groups(program: DeviceProgram) -> list[Step]:
+def loops_of_groups(program: DeviceProgram) -> list[LaunchStep]:
     """Those that all groups take together."""
     return [step for steps in program.steps.values() for step in steps if step.together]
 

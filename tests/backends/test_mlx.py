@@ -64,7 +64,7 @@ from rlx.backends.mlx.loops import run_loops, why_not  # noqa: E402
 from rlx.backends.mlx.mistakes import described  # noqa: E402
 from rlx.backends.mlx.narrow import decode, encode  # noqa: E402
 from rlx.backends.mlx.program import PlanFunction  # noqa: E402
-from rlx.backends.mlx.scalar import Value, operation  # noqa: E402
+from rlx.backends.mlx.scalar import ScalarArray, operation  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN, INF = float("nan"), float("inf")
@@ -402,7 +402,7 @@ def test_fact_streams_for_all_threads_exist() -> None:
 def evaluate(op: str, *arguments: np.ndarray, dtype: Any = None, attribute: Any = None) -> np.ndarray:
     """An operation of the alphabet on arrays."""
     with at_work():
-        values = [Value(from_host(a), a.dtype) for a in map(np.asarray, arguments)]
+        values = [ScalarArray(from_host(a), a.dtype) for a in map(np.asarray, arguments)]
         result = np.dtype(dtype) if dtype is not None else np.asarray(arguments[-1]).dtype
         found = operation(Instruction(op, tuple(range(len(values))), result, attribute), values)
         mx.eval(found)
@@ -1565,6 +1565,7 @@ def test_keys_lie_there_too() -> None:
 
 def test_waiting_raises_what_the_run_raised() -> None:
     """MLX computes after the call has returned; the error names the user's line."""
+
     def broken(*args: Any, **options: Any) -> Any:
         values, vectors = mx.linalg.eigh(mx.full((3, 3), NAN), stream=mx.cpu)
         return vectors, values, vectors

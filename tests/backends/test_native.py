@@ -8,7 +8,7 @@ import pytest
 
 from rlx.backends.cpu.runtime.compile import compile_ir
 from rlx.backends.cpu.runtime.native import (
-    Signature,
+    NativeSignature,
     Word,
     address_of,
     atomic_add,
@@ -26,7 +26,7 @@ from rlx.backends.cpu.runtime.native_compiler import module_text
 
 LIMIT = 3
 absolute = external("labs", "i64", "i64")
-call_unary = Signature("i64", ("i64",))
+call_unary = NativeSignature("i64", ("i64",))
 
 
 @native

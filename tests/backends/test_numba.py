@@ -24,8 +24,8 @@ from test_emit import Random
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn
-from rlx.backends.loops.program import Unit
 from rlx.backends.loops.straight_line import CONVERSIONS, ELEMENTARY
+from rlx.backends.loops.program import SourceUnit
 from rlx.backends.numba import compile as numba_compile
 from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.backends.numba.helpers import header, helpers_text
@@ -113,7 +113,7 @@ def test_sorts_are_stable(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ------------------------------------------------------------------ what is compiled
-def units(program: Callable[..., Any], *args: Any) -> tuple[Unit, ...]:
+def units(program: Callable[..., Any], *args: Any) -> tuple[SourceUnit, ...]:
     with rlx.default_device("numba"):
         return rlx.inspect(program)(*args).executable.units  # type: ignore[union-attr]
 
@@ -429,4 +429,3 @@ def test_special_functions_are_shipped() -> None:
 def test_what_cannot_be_shipped_is_said_by_name(function: Callable[..., Any], missing: str) -> None:
     with pytest.raises(UnsupportedError, match=missing):
         rlx.export_numba(function, X[:5])
-

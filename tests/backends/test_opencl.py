@@ -36,7 +36,7 @@ from rlx.backends.gpu.fragments import Fragments  # noqa: E402
 from rlx.backends.gpu.limits import Limits  # noqa: E402
 from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
-from rlx.backends.gpu.steps import Step  # noqa: E402
+from rlx.backends.gpu.steps import LaunchStep  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
 from rlx.backends.rocm.dialect import HipDialect  # noqa: E402
@@ -96,7 +96,7 @@ def test_special_functions_run_in_kernels(backend: OpenCLBackend) -> None:
 
 
 # ------------------------------------------------------------------ grids
-def steps(function: Any, *arguments: Any, limits: Limits | None = None) -> list[Step]:
+def steps(function: Any, *arguments: Any, limits: Limits | None = None) -> list[LaunchStep]:
     """The launches of a program."""
     plan = lower_to_plan(rlx.make_program(function)(*arguments), None, OpenCLBackend().lowering)
     return [s for found in DeviceProgram(plan, OpenCLDialect(), limits or Limits()).steps.values() for s in found]

@@ -13,7 +13,7 @@ from native_plans import run_python
 
 from rlx.backends.cpu.runtime import store as store_module
 from rlx.backends.cpu.runtime.compile import compile_ir
-from rlx.backends.cpu.runtime.store import Statistics, Store, user_folder
+from rlx.backends.cpu.runtime.store import CodeStore, StoreCounts, user_folder
 
 SYMBOL = "answer"
 TEXT = "define i64 @answer() {\nret i64 42\n}\n"
@@ -28,17 +28,17 @@ def never():
 
 
 def test_one_compilation_per_key(tmp_path):
-    store = Store(tmp_path / "new")
+    store = CodeStore(tmp_path / "new")
     address = fill(store)
     assert store.address(b"key", SYMBOL, never) == address
-    assert store.statistics() == Statistics(compiled=1, loaded=0, hits=1)
+    assert store.statistics() == StoreCounts(compiled=1, loaded=0, hits=1)
 
 
 def test_a_second_process_reads_the_disk(tmp_path):
-    fill(Store(tmp_path / "new"))
-    store = Store(tmp_path / "new")
+    fill(CodeStore(tmp_path / "new"))
+    store = CodeStore(tmp_path / "new")
     assert store.address(b"key", SYMBOL, never)
-    assert store.statistics() == Statistics(0, 1, 0)
+    assert store.statistics() == StoreCounts(0, 1, 0)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     (file,) = (tmp_path / "new").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -46,7 +46,7 @@ def test_a_second_process_reads_the_disk(tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign", "longer"])
 def test_damaged_files_are_built_again(tmp_path, damage):
-    fill(Store(tmp_path))
+    fill(CodeStore(tmp_path))
     (file,) = tmp_path.iterdir()
     data = bytearray(file.read_bytes())
     if damage == "flip":
@@ -56,25 +56,25 @@ def test_damaged_files_are_built_again(tmp_path, damage):
         "longer": data + b"x",
     }[damage]  # fmt: skip
     file.write_bytes(content)
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     fill(store)
-    assert store.statistics() == Statistics(1, 0, 0)
-    assert Store(tmp_path).address(b"key", SYMBOL, never)
+    assert store.statistics() == StoreCounts(1, 0, 0)
+    assert CodeStore(tmp_path).address(b"key", SYMBOL, never)
 
 
 def test_a_file_that_cannot_be_replaced_does_not_matter(tmp_path):
-    fill(Store(tmp_path))
+    fill(CodeStore(tmp_path))
     (file,) = tmp_path.iterdir()
     file.unlink()
     file.mkdir()
     (file / "full").touch()
     with pytest.warns(RuntimeWarning, match="cannot be written"):
-        assert fill(Store(tmp_path))
+        assert fill(CodeStore(tmp_path))
 
 
 def test_a_folder_that_others_can_write_is_refused_once(tmp_path):
     tmp_path.chmod(0o777)
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     with pytest.warns(RuntimeWarning, match="can be written by other users"):
         fill(store)
     with warnings.catch_warnings():
@@ -87,13 +87,13 @@ def test_a_folder_that_others_can_write_is_refused_once(tmp_path):
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.warns(RuntimeWarning, match="belongs to another user"):
-        fill(Store(tmp_path))
+        fill(CodeStore(tmp_path))
 
 
 def test_no_folder_can_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.warns(RuntimeWarning, match="cannot be made"):
-        fill(Store(tmp_path / "file" / "folder"))
+        fill(CodeStore(tmp_path / "file" / "folder"))
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     with pytest.warns(RuntimeWarning, match="No space left"):
         fill(store)
     fill(store, b"other")
@@ -110,11 +110,11 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_the_folder_stays_under_its_limit(tmp_path):
-    store = Store(tmp_path, limit=3000)
+    store = CodeStore(tmp_path, limit=3000)
     for number in range(12):
         fill(store, b"%d" % number)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 3000
-    assert Store(tmp_path).address(b"11", SYMBOL, never)
+    assert CodeStore(tmp_path).address(b"11", SYMBOL, never)
 
 
 def test_eviction_leaves_files_of_others(tmp_path):
@@ -125,7 +125,7 @@ def test_eviction_leaves_files_of_others(tmp_path):
     notes.write_text("mine")
     for file in (thesis, notes):
         os.utime(file, (1, 1))
-    store = Store(tmp_path, limit=3000)
+    store = CodeStore(tmp_path, limit=3000)
     for number in range(12):
         fill(store, b"%d" % number)
     assert thesis.stat().st_size == 2 << 30 and notes.read_text() == "mine"
@@ -144,14 +144,14 @@ def test_a_file_under_another_name_is_built_again(tmp_path, monkeypatch, differ)
         if differ == "compiler" and number:
             monkeypatch.setattr(store_module, "fingerprint", lambda: b"another")
         folder = tmp_path / str(number)
-        Store(folder).address(module.key, module.symbol, lambda module=module: module.ir)
+        CodeStore(folder).address(module.key, module.symbol, lambda module=module: module.ir)
         (file,) = folder.iterdir()
         contents.append((file, file.read_bytes()))
     (second, own), (_, foreign) = contents[1], contents[0]
     second.write_bytes(foreign)
-    store = Store(second.parent)
+    store = CodeStore(second.parent)
     address = store.address(modules[1].key, modules[1].symbol, lambda: modules[1].ir)
-    assert store.statistics() == Statistics(1, 0, 0)
+    assert store.statistics() == StoreCounts(1, 0, 0)
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(address)() == 2
     assert second.read_bytes() == own
 
@@ -178,7 +178,7 @@ print(rlx.jit(lambda a: rlx.lax.fori_loop(0, 3, lambda i, c: jnp.sort(c @ a), a)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
 def test_what_stops_one_thread_does_not_reach_others(tmp_path, error):
     """They wait for the code that it was making, and make it themselves."""
-    store, begun, waiting = Store(tmp_path), threading.Event(), threading.Event()
+    store, begun, waiting = CodeStore(tmp_path), threading.Event(), threading.Event()
     found = []
 
     def stopped():
@@ -199,7 +199,7 @@ def test_what_stops_one_thread_does_not_reach_others(tmp_path, error):
     for thread in threads:
         thread.join(100)
     assert len(found) == 3 and len(set(found)) == 1
-    assert store.statistics() == Statistics(1, 0, 2)
+    assert store.statistics() == StoreCounts(1, 0, 2)
 
 
 def test_two_threads_compile_once(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_two_threads_compile_once(tmp_path, monkeypatch):
         return original(ir, symbol)
 
     monkeypatch.setattr(store_module, "compile_ir", slowly)
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     addresses = []
     threads = [threading.Thread(target=lambda: addresses.append(fill(store))) for _ in range(5)]
     for thread in threads:
@@ -224,7 +224,7 @@ def test_two_threads_compile_once(tmp_path, monkeypatch):
 
 
 def test_an_error_reaches_every_caller_and_is_not_kept(tmp_path):
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     for _ in range(2):
         with pytest.raises(RuntimeError):
             store.address(b"key", SYMBOL, lambda: "nonsense")
@@ -275,18 +275,18 @@ def ask(store, module):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_codes_are_compiled_together(tmp_path, monkeypatch, threads):
     monkeypatch.setattr(store_module, "get_num_threads", lambda: threads)
-    store = Store(tmp_path)
+    store = CodeStore(tmp_path)
     modules = [Module(n) for n in range(8)]
     store.prepare([*modules, *modules])
-    assert store.statistics() == Statistics(8, 0, 0)
+    assert store.statistics() == StoreCounts(8, 0, 0)
     assert [ask(store, m) for m in modules] == list(range(8))
-    warm = Store(tmp_path)
+    warm = CodeStore(tmp_path)
     warm.prepare([*modules, Module(9)])
-    assert warm.statistics() == Statistics(1, 8, 0)
+    assert warm.statistics() == StoreCounts(1, 8, 0)
 
 
 def test_an_error_of_a_prepared_code_comes_with_its_address():
-    store = Store(None)
+    store = CodeStore(None)
     good, bad = Module(1), Module(2, "define nonsense")
     store.prepare([bad, good])
     assert ask(store, good) == 1

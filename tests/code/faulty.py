@@ -12,7 +12,7 @@ from interpreted import InterpretedProgram
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.code.checking import check_code
 from rlx.code.faults import CodeFault
 from rlx.code.running import run_code
@@ -143,7 +143,7 @@ def moved(access: Any, by: int) -> Any:
 class Launch:
     """One launch of a program, with its arrays before and after it."""
 
-    step: Step
+    step: LaunchStep
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
 
@@ -180,7 +180,7 @@ class _Recorder(InterpretedProgram):
         super().__init__(plan, dialect, limits)
         self.launches: list[Launch] = []
 
-    def launch(self, step: Step, arrays: Mapping[str, np.ndarray]) -> None:
+    def launch(self, step: LaunchStep, arrays: Mapping[str, np.ndarray]) -> None:
         """Run one launch, and keep its arrays."""
         before = {name: array.copy() for name, array in arrays.items()}
         super().launch(step, arrays)

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.reference.kernels import Memory, RunPlan, run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.code.running import run_code
@@ -48,7 +48,7 @@ class InterpretedProgram:
             if step.groups:
                 self.launch(step, arrays)
 
-    def launch(self, step: Step, arrays: Mapping[str, np.ndarray]) -> None:
+    def launch(self, step: LaunchStep, arrays: Mapping[str, np.ndarray]) -> None:
         """Run one launch."""
         run_code(step.code, arrays, step.groups, step.items)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlx import errors
-from rlx.distributed.meetings import Meeting, MeetingMember, Request, first_cause
+from rlx.distributed.meetings import Meeting, MeetingMember, MeetingRequest, first_cause
 from tests.distributed import hosts
 from tests.distributed.hosts import Host
 
@@ -69,7 +69,7 @@ def test_ranks_are_on_two_hosts(package: str, start: Callable[[list[Host]], str]
 def test_who_does_not_come_to_a_meeting_is_named() -> None:
     async def meet() -> Any:
         meeting = Meeting()
-        first = Request(("world", 1), 0, 3, "a", None, 0.1)
+        first = MeetingRequest(("world", 1), 0, 3, "a", None, 0.1)
         return await asyncio.gather(meeting.meet(first), meeting.meet(first._replace(rank=2, value="c")))
 
     assert asyncio.run(meet()) == [([], [1]), ([], [1])]
@@ -79,7 +79,7 @@ def test_members_get_what_is_addressed_to_them() -> None:
     async def meet() -> Any:
         meeting = Meeting()
         values = ["ab", "cd"]
-        come = [Request(("world", 1), rank, 2, value, rank, 5.0) for rank, value in enumerate(values)]
+        come = [MeetingRequest(("world", 1), rank, 2, value, rank, 5.0) for rank, value in enumerate(values)]
         return await asyncio.gather(*map(meeting.meet, come)), vars(meeting)
 
     found, left = asyncio.run(meet())
@@ -89,7 +89,7 @@ def test_members_get_what_is_addressed_to_them() -> None:
 
 def test_a_lost_meeting_is_an_error_of_the_group() -> None:
     class Nowhere:
-        def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+        def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
             raise errors.CollectiveError("The actor is gone.")
 
         def put(self, piece: np.ndarray) -> Any:

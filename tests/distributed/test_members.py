@@ -19,7 +19,7 @@ import rlx
 import rlx.numpy as jnp
 from rlx import distributed, errors
 from rlx.distributed import threads
-from rlx.distributed.meetings import Request, work_as
+from rlx.distributed.meetings import MeetingRequest, work_as
 from rlx.distributed.members import patience
 from rlx.experimental import multihost_utils
 from rlx.ir.collectives import members
@@ -297,7 +297,7 @@ def test_a_group_that_has_failed_stays_so() -> None:
 class Gone:
     """A place of two members, of whom the other one is lost before what it has put is read."""
 
-    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+    def meet(self, request: MeetingRequest) -> tuple[list[Any], list[int]]:
         assert request.column is None
         return [request.value] * 2, []
 

@@ -10,7 +10,8 @@ import rlx.numpy as rnp
 from rlx.errors import MemoryLimitError, RlxError
 from rlx.ir.verify import verify_program
 from rlx.passes.pipeline import lower_stages, stages
-from rlx.planning.rematerialize import plan_within, temporary_bytes
+from rlx.passes.rematerialize import plan_within
+from rlx.planning.memory import temporary_bytes
 
 RANDOM = np.random.default_rng(0)
 

@@ -10,7 +10,7 @@ import rlx.lax  # defines the primitives
 from rlx.array import wrap
 from rlx.errors import DtypeError
 from rlx.ir.program import Literal, Program, Var
-from rlx.ir.rewrite import Rule, _Call, _Number
+from rlx.ir.rewrite import Rule, _EquationPattern, _NumberPattern
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType, bfloat16, is_complex, is_float
 from rlx.ir.verify import verify_program
@@ -92,13 +92,13 @@ def matching(rule: Rule, dtype: np.dtype) -> Program:
     with Builder("before") as builder:
 
         def build(pattern: object, dtype: np.dtype) -> object:
-            if isinstance(pattern, _Number):
+            if isinstance(pattern, _NumberPattern):
                 return weak(pattern.value, dtype.name)
             if isinstance(pattern, str):
                 if pattern not in variables:
                     variables[pattern] = builder.input(TensorType((24,), dtype))
                 return variables[pattern]
-            assert isinstance(pattern, _Call) and pattern.operands is not None
+            assert isinstance(pattern, _EquationPattern) and pattern.operands is not None
             params = {"exponent": 2} if pattern.name == "integer_power" else {}
             kinds = [np.dtype(bool), dtype, dtype] if pattern.name == "select" else [dtype] * 2
             operands = [build(p, d) for p, d in zip(pattern.operands, kinds, strict=False)]

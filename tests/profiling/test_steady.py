@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlx.backends.timing import Events, StepTime, TimedRun
-from rlx.profiling.steady import MOST_ROUNDS, MOST_SECONDS, WARM_UP, Round, Sample, disagree, steady_sample
+from rlx.profiling.steady import MOST_ROUNDS, MOST_SECONDS, WARM_UP, Round, TimeSample, disagree, steady_sample
 
 NO_EVENTS = Events(np.empty((0, 3), np.int64))
 
@@ -26,7 +26,7 @@ def source(rounds: Iterable[Round]) -> Callable[[], Round]:
     return iter(rounds).__next__
 
 
-def kernels_of(found: Sample) -> float:
+def kernels_of(found: TimeSample) -> float:
     """The median time of the kernels together."""
     return round(statistics.median(run.seconds for run in found.runs), 9)
 

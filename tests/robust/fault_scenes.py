@@ -36,7 +36,7 @@ class Number:
         self.key, self.number, self.symbol = b"%d" % number, number, f"answer{number}"
         self.ir = TEXT.format(self.symbol, number)
 
-    def ask(self, of: store.Store) -> None:
+    def ask(self, of: store.CodeStore) -> None:
         """The function in a store answers its number."""
         address = of.address(self.key, self.symbol, lambda: self.ir)
         assert ctypes.CFUNCTYPE(ctypes.c_int64)(address)() == self.number
@@ -90,7 +90,7 @@ class StoreScene:
     def __init__(self, root: Path, full: bool) -> None:
         self.root, self.full = root, full
         self.codes = [Number(n) for n in range(1, 4)]
-        self.store = store.Store(None)
+        self.store = store.CodeStore(None)
         self.open_before = 0
 
     def prepare(self, number: int) -> Callable[[], object]:
@@ -98,11 +98,11 @@ class StoreScene:
         shutil.rmtree(self.root, ignore_errors=True)
         if self.full:
             for code in self.codes:
-                code.ask(store.Store(self.root))
-        self.store = store.Store(None)
+                code.ask(store.CodeStore(self.root))
+        self.store = store.CodeStore(None)
         gc.collect()
         self.open_before = descriptors()
-        self.store = store.Store(self.root, limit=3000)
+        self.store = store.CodeStore(self.root, limit=3000)
         return self.work
 
     def work(self) -> None:
@@ -122,10 +122,10 @@ class StoreScene:
             in_a_child(lambda: Number(9).ask(self.store))
         if self.root.exists():
             for code in self.codes:
-                code.ask(store.Store(self.root))
+                code.ask(store.CodeStore(self.root))
             names = [file.name for file in self.root.iterdir()]
             assert all(folder.NAME.fullmatch(name) for name in names), names
-        self.store = store.Store(None)
+        self.store = store.CodeStore(None)
         assert soon(lambda: descriptors() <= self.open_before), "a file is open"
 
 
@@ -144,7 +144,7 @@ class JitScene:
         rlx.clear_caches()
         entry.load_runtime.cache_clear()
         native_library._addresses.cache_clear()
-        store._default = store.Store(self.root)
+        store._default = store.CodeStore(self.root)
         self.number, power = number, 2.0 + number / 1000
 
         def function(x: np.ndarray) -> rlx.Array:

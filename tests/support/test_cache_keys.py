@@ -263,7 +263,7 @@ def check_rows(patch: pytest.MonkeyPatch, table: Table, key: type, field: str) -
     for row in table[key, field]:
         row()
     with patch.context() as patched:
-        patched.setattr(jitted._Traces, "__init__", _without_shorter_way(jitted._Traces.__init__))
+        patched.setattr(jitted._JitTraces, "__init__", _without_shorter_way(jitted._JitTraces.__init__))
         ignoring(patched, key, field)
         assert all(map(fails, table[key, field]))
 
@@ -334,14 +334,14 @@ class Ignoring(dict[Any, Any]):
 @pytest.mark.selected(1000)
 @pytest.mark.parametrize("ignored", PLAIN)
 def test_plain_calls_that_differ_in_one_part(monkeypatch: pytest.MonkeyPatch, ignored: str) -> None:
-    row, make = PLAIN[ignored], jitted._Traces.__init__
+    row, make = PLAIN[ignored], jitted._JitTraces.__init__
     row()
 
     def made(self: Any) -> None:
         make(self)
         self.ready = Ignoring(ignored)
 
-    monkeypatch.setattr(jitted._Traces, "__init__", made)
+    monkeypatch.setattr(jitted._JitTraces, "__init__", made)
     assert fails(row)
 
 

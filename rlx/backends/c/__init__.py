@@ -8,7 +8,7 @@ from rlx.backends.c.compile import compile_unit, compiler
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.claims import Claims
 from rlx.backends.loops.executable import CompiledUnit, TextBackend
-from rlx.backends.loops.program import Unit
+from rlx.backends.loops.program import SourceUnit
 
 __all__ = ["CBackend"]
 
@@ -43,6 +43,6 @@ class CBackend(TextBackend):
         """Routines run on the host, where they are faster than loops."""
         return Claims(routines=Claims().routines - _NEVER_FASTER, loops_up_to=_LOOPS_UP_TO)
 
-    def compile_unit(self, unit: Unit) -> CompiledUnit:
+    def compile_unit(self, unit: SourceUnit) -> CompiledUnit:
         """Compile to a shared library."""
         return compile_unit(unit)

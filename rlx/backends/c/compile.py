@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.backends.c.source import ENTRY, unit_source
-from rlx.backends.cpu.runtime.store import Store, digest_of, user_folder
+from rlx.backends.cpu.runtime.store import CodeStore, digest_of, user_folder
 from rlx.backends.loops.executable import CompiledUnit
-from rlx.backends.loops.program import Unit
+from rlx.backends.loops.program import SourceUnit
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork
 
@@ -169,25 +169,25 @@ def _compiler(chosen: str, path: str) -> Compiler:
     )
 
 
-_stores: dict[bytes, Store] = {}
+_stores: dict[bytes, CodeStore] = {}
 _lock = threading.Lock()
 reopen_after_fork(sys.modules[__name__])
 
 
-def _store() -> Store:
+def _store() -> CodeStore:
     """The store of the current compiler's libraries."""
     made = compiler()
     store = _stores.get(made.fingerprint())
     if store is None:
         with _lock:
-            store = _stores.setdefault(made.fingerprint(), Store(user_folder(), maker=made))
+            store = _stores.setdefault(made.fingerprint(), CodeStore(user_folder(), maker=made))
     return store
 
 
 _ENTRY_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def compile_unit(unit: Unit) -> CompiledUnit:
+def compile_unit(unit: SourceUnit) -> CompiledUnit:
     """The unit's entry; it runs without the GIL."""
     text = unit_source(unit)
     key = hashlib.blake2b(text.encode(), digest_size=32).digest()

@@ -12,7 +12,7 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.source import definitions
 from rlx.backends.c.types import literal, memory_type
 from rlx.backends.loops.executable import elements
-from rlx.backends.loops.place import Place
+from rlx.backends.loops.place import FunctionParameter
 from rlx.backends.loops.program import unit_of_plan, unspelled
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Buffer, Plan, constants_of
@@ -44,7 +44,12 @@ class CFiles(NamedTuple):
 
 
 def c_files(
-    plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place], header: str, blas: bool = False
+    plan: Plan,
+    name: str,
+    arguments: Sequence[FunctionParameter],
+    results: Sequence[FunctionParameter],
+    header: str,
+    blas: bool = False,
 ) -> CFiles:
     """The files of a function that runs a plan; see rlx.export_c. `header` is the header's file name.
 
@@ -55,7 +60,13 @@ def c_files(
 
 class _Files:
     def __init__(
-        self, plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place], header: str, blas: bool
+        self,
+        plan: Plan,
+        name: str,
+        arguments: Sequence[FunctionParameter],
+        results: Sequence[FunctionParameter],
+        header: str,
+        blas: bool,
     ) -> None:
         constants = constants_of(plan)
         self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from rlx.backends.gpu.runtime_compiler import DeviceCode, RuntimeCompiler
 from rlx.installation import install_command
 
-__all__ = ["COMPILER", "FLAGS", "Compiled", "KernelFacts", "code_of", "compile_program", "options"]
+__all__ = ["COMPILER", "FLAGS", "CudaCode", "CudaKernelFacts", "code_of", "compile_program", "options"]
 
 # the same results as on other devices: products are rounded before they are added, quotients and roots correctly,
 # and denormal numbers are kept
@@ -31,7 +31,7 @@ _PROPERTIES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFacts:
+class CudaKernelFacts:
     """The assembler's report on a kernel: registers of an item, bytes spilled, stack bytes, shared bytes of a group."""
 
     registers: int
@@ -41,13 +41,13 @@ class KernelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CudaCode:
     """A program's code for an architecture, its PTX, and the facts of each kernel."""
 
     architecture: str
     code: bytes
     ptx: str
-    facts: dict[str, KernelFacts]
+    facts: dict[str, CudaKernelFacts]
 
 
 def _library_paths() -> list[str]:
@@ -96,20 +96,20 @@ def code_of(architecture: str) -> DeviceCode:
     return DeviceCode(COMPILER, architecture, options(architecture), _CODE)
 
 
-def compile_program(source: str, architecture: str) -> Compiled:
+def compile_program(source: str, architecture: str) -> CudaCode:
     """A program's code for an architecture, its PTX, and the facts of its kernels.
 
     Raises: DeviceError with the compiler's message.
     """
     (code, ptx), log = COMPILER.compile(source, architecture, options(architecture), (_CODE, "PTX"))
-    return Compiled(architecture, code, ptx.rstrip(b"\0").decode(), _facts(log))
+    return CudaCode(architecture, code, ptx.rstrip(b"\0").decode(), _facts(log))
 
 
-def _facts(log: str) -> dict[str, KernelFacts]:
+def _facts(log: str) -> dict[str, CudaKernelFacts]:
     found = {}
     for match in _PROPERTIES.finditer(log):
         shared = re.search(r"(\d+) bytes smem", match["rest"])
-        found[match["name"]] = KernelFacts(
+        found[match["name"]] = CudaKernelFacts(
             int(match["registers"]),
             int(match["stores"]) + int(match["loads"]),
             int(match["stack"]),

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from rlx.backends.cuda.nvrtc import Compiled, KernelFacts
+from rlx.backends.cuda.nvrtc import CudaCode, CudaKernelFacts
 
 __all__ = ["disassembly", "occupancy", "register_table"]
 
@@ -24,11 +24,11 @@ _MULTIPROCESSORS = {
 }  # fmt: skip
 
 
-def occupancy(facts: KernelFacts, items: int, architecture: str) -> float:
+def occupancy(facts: CudaKernelFacts, items: int, architecture: str) -> float:
     """The share of a multiprocessor's warps that groups of a kernel can fill.
 
-    >>> from rlx.backends.cuda.nvrtc import KernelFacts
-    >>> occupancy(KernelFacts(registers=64, spilled=0, stack=0, shared=0), 256, "sm_90")
+    >>> from rlx.backends.cuda.nvrtc import CudaKernelFacts
+    >>> occupancy(CudaKernelFacts(registers=64, spilled=0, stack=0, shared=0), 256, "sm_90")
     0.5
     """
     warps, memory = _MULTIPROCESSORS.get(architecture, _MULTIPROCESSORS["sm_90"])
@@ -39,7 +39,7 @@ def occupancy(facts: KernelFacts, items: int, architecture: str) -> float:
     return min(warps // each, by_registers, by_memory) * each / warps
 
 
-def register_table(compiled: Compiled) -> str:
+def register_table(compiled: CudaCode) -> str:
     """A line for each kernel."""
     items = {match["name"]: int(match["items"]) for match in _BOUNDS.finditer(compiled.ptx)}
     return "\n".join(
@@ -56,7 +56,7 @@ def _tool() -> str | None:
     return beside[0] if beside else shutil.which("nvdisasm")
 
 
-def disassembly(compiled: Compiled) -> str:
+def disassembly(compiled: CudaCode) -> str:
     """Machine instructions; empty if nvdisasm is not installed."""
     tool = _tool()
     if tool is None:

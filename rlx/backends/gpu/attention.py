@@ -25,7 +25,7 @@ from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, R, Til
 from rlx.backends.gpu.attention_tiles import ITEMS, ItemTiles, tile_width
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling
+from rlx.backends.gpu.steps import LaunchStep, ceiling
 from rlx.code.tree import Array, Expression
 from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType, compute_dtype
@@ -79,7 +79,7 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
     )  # fmt: skip
 
 
-def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     """The launches of a claimed call of attention, or of its gradient."""
     largest = max(o.buffer.size for o in (*kernel.inputs, *kernel.outputs))
     wide = limits.wide or largest + ITEMS * ITEMS >= 1 << 30
@@ -96,7 +96,7 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     return [_forward(FragmentTiles(kernel, dialect, wide, fragments, sizes))]
 
 
-def _forward(it: AttentionCode) -> Step:
+def _forward(it: AttentionCode) -> LaunchStep:
     """The launch of attention: rows are queries, columns are keys."""
     code, rows = it.code, it.tile.rows
     largest, total = it.exchange("largest"), it.exchange("sum")

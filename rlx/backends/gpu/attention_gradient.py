@@ -19,7 +19,7 @@ from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, R, Til
 from rlx.backends.gpu.attention_tiles import ItemTiles, tile_width
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import unsigned
-from rlx.backends.gpu.steps import Step, ceiling
+from rlx.backends.gpu.steps import LaunchStep, ceiling
 from rlx.code.tree import Array, Coordinate, Expression, Register, minimum
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
@@ -55,7 +55,7 @@ def gradient_fits(given: Mapping[str, TensorType], wanted: Sequence[str], by_fra
     return fitting and whole and {*wanted} <= {"query", "key", "value", "bias"}
 
 
-def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[Step]:
+def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[LaunchStep]:
     """The gradient of the queries; then, if wanted, the gradients of keys and values: in one launch if their sums fit
     in registers.
 
@@ -162,7 +162,7 @@ def _slope(it: AttentionCode, score: Expression) -> Expression:
     return it.apply("mul", it.factor, it.apply("sub", it.number(1), it.apply("mul", bent, bent)))
 
 
-def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> Step:
+def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> LaunchStep:
     """The gradient of the queries, and the sums of products of rows, which the other launches need."""
     code, memory = it.code, it.exchange("sum")
     if result is not None:
@@ -211,7 +211,7 @@ def _sum_rows(it: AttentionCode, inner: Array, summed: Operand, memory: Array) -
             it.write_to("row_products", summed, total, *it.query_axes)
 
 
-def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) -> Step:
+def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) -> LaunchStep:
     """The gradients of keys and values: rows are keys, together with their values if cotangents of scores are used."""
     code, shared = it.code, it.shared_by
     rows, multiplied = (("key", "value"), ("query", "cotangent")) if "key" in wanted else (("key",), ("query",))
@@ -242,7 +242,7 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) 
     return it.step("gradient of keys and values", groups)
 
 
-def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> Step:
+def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> LaunchStep:
     """A group has a tile of the bias (rows: queries, columns: keys) and adds in the order of batches and heads."""
     code, (batches, heads) = it.code, (1, 1, *result.shape[:-2])[-2:]
     it.declare_columns(multiplied=("key", "value"))

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import combine_group, unsigned
-from rlx.backends.gpu.steps import Step, ceiling, code_step, parameter_array, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, parameter_array, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
     Apply,
@@ -108,7 +108,7 @@ class AttentionCode(ABC):
         ) = (Register(self.position, name) for name in names)  # fmt: skip
         self.query_axes = self.batch, self.query_number, self.query_head
 
-    def step(self, strategy: str, groups: int) -> Step:
+    def step(self, strategy: str, groups: int) -> LaunchStep:
         """The launch of the code."""
         how, arrays = strategy + (" by fragments" if self.unit else ""), [*self.parameters.values()]
         return code_step(

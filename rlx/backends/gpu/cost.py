@@ -9,12 +9,12 @@ from itertools import chain
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.code.cost import Counts, Rates, cost_of, counts_of_code, counts_of_work
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Scan, While, members
 from rlx.ir.work import kernel_work
 
-__all__ = ["H100", "Prediction", "predict", "show_prediction", "step_counts"]
+__all__ = ["H100", "Prediction", "predict", "step_counts"]
 
 _LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
 # copy bandwidth as published measurements report it; published peaks of float32 without tensor cores, and of dense
@@ -66,25 +66,13 @@ def predict(plan: Plan, program: DeviceProgram, card: Rates, limits: Limits) -> 
     return Prediction(seconds, launches, outside, round(moved), products)
 
 
-def step_counts(step: Step) -> Counts:
+def step_counts(step: LaunchStep) -> Counts:
     """The counts of a launch."""
     sizes = {p.name: b.nbytes for p, b in zip(step.parameters, step.arrays, strict=True)}
     return counts_of_code(step.code, step.groups, step.items, sizes)
 
 
-def show_prediction(found: Prediction, card: Rates) -> str:
-    """A prediction as a line.
-
-    >>> show_prediction(Prediction(2e-3, 3, 3_000_000_000, 4_000_000, 0.0), H100)
-    'H100: 2.000 ms, 3 launches, 4.0 MB moved, 50% of the bandwidth or of the peak of products'
-    """
-    reached = f"{found.share(card):.0%} of the bandwidth or of the peak of products"
-    moved = f"{found.moved_bytes / 1e6:.1f} MB moved"
-    launches = f"{found.launches} launch{'es' * (found.launches != 1)}"
-    return f"{card.name}: {found.seconds * 1e3:.3f} ms, {launches}, {moved}, {reached}"
-
-
-def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
+def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[LaunchStep]) -> str:
     """The matrix unit that computes a kernel's products, in its own launches or in a library."""
     if not isinstance(kernel, LibraryProduct):
         return next((step.unit for step in steps if step.unit), "")
@@ -113,6 +101,6 @@ def _queued(kernels: Iterable[Kernel], program: DeviceProgram) -> int:
     return sum(1 if isinstance(p, LibraryProduct) else len(program.steps.get(p, ())) or 1 for p in parts)
 
 
-def _filled(step: Step, limits: Limits) -> float:
+def _filled(step: LaunchStep, limits: Limits) -> float:
     """The share of the device that is busy: one group per multiprocessor is enough to saturate memory."""
     return min(1.0, 2 * step.groups / limits.units)

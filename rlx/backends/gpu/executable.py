@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rlx.backends.base import PlannedExecutable, failed_run
-from rlx.backends.gpu.cost import predict, show_prediction
+from rlx.backends.gpu.cost import Prediction, predict
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
@@ -30,7 +30,7 @@ __all__ = ["DeviceExecutable", "device_host_reason"]
 class DeviceExecutable(PlannedExecutable):
     """A plan's launches. Calls are serialised: they share a queue.
 
-    card: the GPU for which `texts` predicts the plan's time.
+    card: the GPU for which `predicted` gives the plan's time.
     """
 
     def __init__(
@@ -85,19 +85,23 @@ class DeviceExecutable(PlannedExecutable):
         steps = timed_steps(self.plan, lambda kernel: kernel in self.program.steps)
         return TimedDeviceExecutable(steps, self._memory.engine, run)
 
-    def texts(self) -> dict[str, str]:
-        """The plan, its kernels, the compiled program, its launches and their cost, the kernels that the host runs."""
+    def predicted(self) -> tuple[Prediction, Rates] | None:
+        """The predicted cost, and the GPU that it is for."""
         limits, card = self._memory.engine.limits, self._card
-        cost = {"predicted": show_prediction(predict(self.plan, self.program, card, limits), card)} if card else {}
+        return (predict(self.plan, self.program, card, limits), card) if card else None
+
+    def texts(self) -> dict[str, str]:
+        """The plan, its kernels, the compiled program, its launches, and the kernels that the host runs."""
+        limits = self._memory.engine.limits
         return {
             "plan": show_plan(self.plan),
             "kernels": describe_plan(self.plan),
             self._dialect.language.split()[0].lower(): self.program.source,
             **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
-            **cost,
             "host": show_host_steps(
-                self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits),
+                self.plan,
+                lambda kernel: device_host_reason(kernel, self._dialect, limits),
                 whole=lambda kernel: kernel in self.program.steps,
             ),
         }

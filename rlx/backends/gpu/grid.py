@@ -16,7 +16,7 @@ import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
+from rlx.backends.gpu.steps import LaunchStep, ceiling, loops_step, moves_apart
 from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Mapping, Reductions, Walk, combined, widened
 from rlx.code.tree import (
@@ -437,7 +437,7 @@ def open_point(walk: Walk, kernel: Loops, opened: Sequence[int]) -> None:
         walk.code.declare_digits(Register(unsigned(walk.position), "point"), sizes, names, walk.position)
 
 
-def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step:
+def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
     """A grid as one launch."""
     lanes = grid.lanes
     alone = lanes == limits.group or (lanes > 1 and not dialect.shuffles)

@@ -17,7 +17,7 @@ from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.timed import Clock
 from rlx.backends.reference.kernels import run_kernel
 from rlx.errors import DeviceError
@@ -250,7 +250,7 @@ class LaunchProgram:
             case _:
                 self._on_host(kernel, memory)
 
-    def _launch(self, steps: Sequence[Step], memory: Mapping[Buffer, View]) -> None:
+    def _launch(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
         scratch = list(dict.fromkeys(b for step in steps for b in step.arrays if b not in memory))
         with self._taken(b.nbytes for b in scratch) as views:
             known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
@@ -262,7 +262,7 @@ class LaunchProgram:
                 else:
                     self.engine.launch(kernel, arrays, (step.groups,), (step.items,))
 
-    def _groups_together(self, step: Step) -> int:
+    def _groups_together(self, step: LaunchStep) -> int:
         """The number of groups to launch: as many as are useful and run at the same time."""
         if step.label not in self._resident:
             self._resident[step.label] = self.engine.resident(self._compiled[step.label], step.items)

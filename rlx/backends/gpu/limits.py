@@ -34,8 +34,11 @@ class Limits:
     that one group takes while the rest of the device is idle. wide: positions have 64 bits, even if 32 are enough.
     group_bytes: the memory that a group shares. together: the largest number of groups that may wait for one another in
     a launch; 0 if the device does not guarantee that they run at the same time. together_work: the number of iterations
-    of a loop's step for which the cost of launches is negligible. graph_launches: the largest number of launches of a
-    graph; 0 if there are no graphs. costs: of launches.
+    of a loop's step for which the cost of launches is negligible. together_resident: groups of such a launch on one
+    multiprocessor; without a bound, compilers spill registers to run more. product_rate: multiplications of a product
+    in the time of one iteration that moves values. parted: groups per unit when rows are cut in parts, because groups
+    wait at barriers. graph_launches: the largest number of launches of a graph; 0 if there are no graphs. costs: of
+    launches.
     """
 
     group: int = 256
@@ -54,5 +57,8 @@ class Limits:
     group_bytes: int = 48 << 10
     together: int = 0
     together_work: int = 1 << 24
+    together_resident: int = 2
+    product_rate: int = 16
+    parted: int = 4
     graph_launches: int = 0
     costs: LaunchCosts = LaunchCosts()

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, code_step
+from rlx.backends.gpu.steps import LaunchStep, code_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.binding import Places, bound
 from rlx.code.tree import (
@@ -151,7 +151,7 @@ class LoopWriter(ABC):
         chosen = next(a for a in named if self.shared.get(a.name, a) == a)
         return self.shared.setdefault(chosen.name, chosen)
 
-    def step(self, label: str, strategy: str, groups: int, roomy: int = 0) -> Step:
+    def step(self, label: str, strategy: str, groups: int, roomy: int = 0) -> LaunchStep:
         """The launch of the whole code."""
         parameters = [Parameter(name, BYTE, True) for name in self.names.values()]
         block = (*map(Allocate, self.shared.values()), *self.code.block)

@@ -15,7 +15,7 @@ from rlx.backends.gpu.grid import ITEM, GridMapping, grid_of, open_point, unsign
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loop_writer import LoopWriter
 from rlx.backends.gpu.products import is_mixed
-from rlx.backends.gpu.steps import Step, arrays_of, is_wide, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, arrays_of, is_wide, position_dtype
 from rlx.backends.gpu.together import NotTogetherError, iterations, steps_together
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.walk import Walk, kernel_code, kernel_parameters
@@ -26,7 +26,7 @@ from rlx.ir.kernels import Branch, Contract, Kernel, Loops, RowTiles, Scan, Whil
 __all__ = ["host_loop_reason", "loop_steps"]
 
 
-def loop_steps(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def loop_steps(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a loop: of one group, or of groups that wait for one another; None if the host drives it."""
     alone = _loop_of_one_group(kernel, limits, dialect)
     if alone is not None:
@@ -49,7 +49,7 @@ def host_loop_reason(kernel: Scan | While, limits: Limits, dialect: DeviceDialec
     return f"the host queues each step: {reason}" if reason else None
 
 
-def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
     """The launch of a loop; None if a step is too much for one group, or needs the host."""
 
     def needs_host(inner: Kernel) -> bool:

@@ -13,7 +13,7 @@ from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.small_matrices import SMALL, small_matrix_steps
 from rlx.backends.gpu.sorting import sort_steps
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.transforms import transform_steps
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
@@ -21,7 +21,7 @@ from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
 __all__ = ["routine_steps", "steps_of"]
 
 
-def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a kernel, in order; None if a library or the host runs it, or if it has inner plans."""
     match kernel:
         case Loops() if dialect.spells(kernel):
@@ -44,14 +44,14 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
     return None
 
 
-def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a routine by rlx's own kernels, if it fits in a group's memory; None for other kernels."""
     if kernel.routine == "fft":
         return transform_steps(kernel, limits, dialect)
     return small_matrix_steps(kernel, limits, dialect) if kernel.routine in SMALL else None
 
 
-def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     found = last_write_steps(kernel, limits, dialect) or ordered_sum_steps(kernel, limits, dialect)
     if found is not None:
         return found

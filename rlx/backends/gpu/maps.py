@@ -12,7 +12,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, Grid, collapsed, group_number, permuted
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, arrays_of, ceiling, code_step, element_bytes, is_wide, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, arrays_of, ceiling, code_step, element_bytes, is_wide, position_dtype
 from rlx.backends.loops.walk import Mapping, Walk, kernel_parameters
 from rlx.code.tree import (
     Aligned,
@@ -39,7 +39,7 @@ _MOST = 8  # elements that an item takes at once
 _ROWS = 8  # rows of a tile that the items of a group load at once
 
 
-def map_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def map_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
     """The launch of a map over contiguous elements; None if its grid of points is as good."""
     kernel = grid.kernel
     plain = all(s.address is None and s.guard is None and s.accumulate is None for s in kernel.stores)
@@ -92,7 +92,7 @@ def _whole(access: Access, width: int) -> bool:
     return access.strides[-1] == 1 and all(s % width == 0 for s in (access.offset, *access.strides[:-1]))
 
 
-def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
     """The launch in which each item takes as many elements as it loads at once."""
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
     stores = [s.access for s in kernel.stores]
@@ -178,7 +178,7 @@ def _from_first(walk: Walk, access: Access, first: Register) -> Expression:
 
 
 # ------------------------------------------------------------------ tiles
-def _tiled(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Step | None:
+def _tiled(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
     """Loads along a different dimension than the stores use tiles in the memory that a group shares."""
     tile, last = limits.tile, len(kernel.sizes) - 1
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]

@@ -27,7 +27,7 @@ from rlx.backends.gpu.grid import (
 )
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.sorting import sort_steps
-from rlx.backends.gpu.steps import Step, ceiling, loops_step
+from rlx.backends.gpu.steps import LaunchStep, ceiling, loops_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Walk
 from rlx.code.tree import Array, Both, Either, Expression, Register
@@ -40,7 +40,7 @@ _BOOL, _INT32, _INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 _MANY = 1 << 62
 
 
-def ordered_sum_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def ordered_sum_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a scatter that adds in the order of its iterations; None for other kernels, and if several
     scatters of a kernel write to different positions."""
     first = kernel.stores[0]
@@ -116,7 +116,7 @@ def _moving(kernel: Loops, roots: Sequence[int]) -> set[int]:
     return found
 
 
-class _Span(NamedTuple):
+class _IntegerBounds(NamedTuple):
     """The possible values of an integer: between two bounds; any two values differ by a multiple of `step`."""
 
     low: float
@@ -124,31 +124,31 @@ class _Span(NamedTuple):
     step: int = 1
 
 
-def _span(kernel: Loops, number: int) -> _Span:
+def _span(kernel: Loops, number: int) -> _IntegerBounds:
     instruction = kernel.instructions[number]
     match instruction.op:
         case "constant":
             value = int(np.frombuffer(instruction.attribute, instruction.dtype)[0])
-            return _Span(value, value, 0)
+            return _IntegerBounds(value, value, 0)
         case "index":
-            return _Span(0, kernel.sizes[instruction.attribute] - 1)
+            return _IntegerBounds(0, kernel.sizes[instruction.attribute] - 1)
         case "add" | "mul" | "min" | "max":
             return _combined(instruction.op, *(_span(kernel, n) for n in instruction.args))
-    return _Span(-math.inf, math.inf)
+    return _IntegerBounds(-math.inf, math.inf)
 
 
-def _combined(op: str, x: _Span, y: _Span) -> _Span:
+def _combined(op: str, x: _IntegerBounds, y: _IntegerBounds) -> _IntegerBounds:
     if op == "add":
-        return _Span(x.low + y.low, x.high + y.high, math.gcd(x.step, y.step))
+        return _IntegerBounds(x.low + y.low, x.high + y.high, math.gcd(x.step, y.step))
     if op == "mul":
         if x.step == 0:
             x, y = y, x
         if y.step or not y.low:
-            return _Span(-math.inf, math.inf)
+            return _IntegerBounds(-math.inf, math.inf)
         low, high = sorted((x.low * y.low, x.high * y.low))
-        return _Span(low, high, x.step * abs(int(y.low)))
+        return _IntegerBounds(low, high, x.step * abs(int(y.low)))
     choose = min if op == "min" else max
-    return _Span(choose(x.low, y.low), choose(x.high, y.high))
+    return _IntegerBounds(choose(x.low, y.low), choose(x.high, y.high))
 
 
 # ------------------------------------------------------------------ launches

@@ -13,7 +13,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, code_step, is_wide, parameter_array, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, is_wide, parameter_array, position_dtype
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Mapping, Walk
@@ -103,7 +103,7 @@ def _as_rows(kernel: Contract) -> Loops:
     )  # fmt: skip
 
 
-def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """A product with its fused nests as one launch; None if each of them is launched separately."""
     fused = fused_product(kernel)
     if fused is None or not (dialect.fuses(fused) and all(map(dialect.spells, _nests(fused)))):
@@ -118,7 +118,7 @@ def _nests(fused: FusedProduct) -> list[Loops]:
     return [nest for nest in (fused.lhs, fused.rhs, fused.reader) if nest is not None]
 
 
-def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
+def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[LaunchStep]:
     """A group computes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands
     are read in slices of 16.
 
@@ -143,7 +143,7 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
 
-    def step(made: _ProductCode, how: str, groups: int, items: int) -> Step:
+    def step(made: _ProductCode, how: str, groups: int, items: int) -> LaunchStep:
         parameters, buffers = [*made.parameters], [*made.parameters.values()]
         unit = made.units.name if made.units else ""
         return code_step(name, how, dialect, parameters, buffers, made.code.block, groups, items, unit)

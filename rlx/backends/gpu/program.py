@@ -10,7 +10,7 @@ from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_steps
 from rlx.backends.gpu.mapping import steps_of
-from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.loops.names import unused_name
 from rlx.ir.fused_products import FusedProduct, fused_product
 from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Library, Plan, RowTiles, Scan, While, nested_plans
@@ -50,7 +50,7 @@ class DeviceProgram:
 
     def __init__(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         self.texts: dict[str, str] = {}
-        self.steps: dict[Kernel, list[Step]] = {}
+        self.steps: dict[Kernel, list[LaunchStep]] = {}
         self.parts: dict[Kernel, Parts] = {}
         self.calls: dict[KernelCall, BatchedCall | None] = {}
         self.routines: set[Library] = set()
@@ -104,7 +104,7 @@ class DeviceProgram:
         found = [part for parts in self.parts.values() for part in parts.members]
         return "\n".join([*own, *(part.name for part in found if isinstance(part, LibraryProduct))])
 
-    def _defined(self, step: Step, dialect: DeviceDialect) -> Step:
+    def _defined(self, step: LaunchStep, dialect: DeviceDialect) -> LaunchStep:
         """The step, renamed to an existing kernel with the same source: equal kernels are written once."""
         for name, known in self.texts.items():
             if step.text(name) == known:

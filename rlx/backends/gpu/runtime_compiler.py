@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rlx.backends.cpu.runtime.store import Store, user_folder
+from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.backends.gpu.engine import is_present
 from rlx.errors import DeviceError
 
@@ -128,7 +128,7 @@ class DeviceCode:
     def __init__(self, compiler: RuntimeCompiler, architecture: str, options: Sequence[str], result: str) -> None:
         self._compiler, self._architecture = compiler, architecture
         self._options, self._result = tuple(options), result
-        self._store = Store(user_folder(), maker=self)
+        self._store = CodeStore(user_folder(), maker=self)
 
     def of(self, source: str) -> bytes:
         """The code of a program. Raises DeviceError with the compiler's message."""

@@ -16,7 +16,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, Grid, GridMapping, combine_group, group_number, open_point, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
+from rlx.backends.gpu.steps import LaunchStep, ceiling, loops_step, moves_apart
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Reductions, Walk, combined
 from rlx.code.tree import Apply, Array, Barrier, Element, Expression, Number, Register, minimum
@@ -27,11 +27,10 @@ from rlx.ir.scalar import neutral
 __all__ = ["scan_steps"]
 
 _LEAST_TILES = 16  # tiles of a part
-_GROUPS_A_UNIT = 4  # while one waits at a barrier, others run
 _INSIDE = Register(np.dtype(bool), "inside")  # whether an item's element of a tile is in the row
 
 
-def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a kernel with running results; None if each item processes a whole row."""
     kernel = grid.kernel
     if not any(i.op == "cumulate" for i in kernel.instructions) or kernel.outer != len(kernel.sizes) - 1:
@@ -44,7 +43,9 @@ def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step]
     grid = replace(grid, lanes=limits.group)
     parts = _part_count(grid, limits)
 
-    def step(part: Loops, mapping: GridMapping, how: str, scratch: Sequence[tuple[Parameter, Buffer]] = ()) -> Step:
+    def step(
+        part: Loops, mapping: GridMapping, how: str, scratch: Sequence[tuple[Parameter, Buffer]] = ()
+    ) -> LaunchStep:
         arrays = [
             mapping.group_array(Register(instruction.dtype, f"r{number}"))
             for number, instruction in enumerate(part.instructions)
@@ -53,14 +54,14 @@ def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step]
         return loops_step(part, dialect, limits, mapping, how, grid.points * parts, limits.group, arrays, scratch)
 
     if parts == 1:
-        return [step(kernel, _Tiles(grid, limits, 1, dialect.shuffles, {}), "scans")]
+        return [step(kernel, _TileScan(grid, limits, 1, dialect.shuffles, {}), "scans")]
     totals = _totals(kernel, parts)
     summed = _summed(kernel, totals, parts)
     scratch = [(Parameter(buffer.name, buffer.dtype, False), buffer) for buffer in totals.values()]
     names = {number: Array(buffer.name, buffer.dtype) for number, buffer in totals.items()}
     return [
         step(summed, _Totals(replace(grid, kernel=summed), limits, parts, dialect.shuffles), "parts of scans"),
-        step(kernel, _Tiles(grid, limits, parts, dialect.shuffles, names), "scans of parts", scratch),
+        step(kernel, _TileScan(grid, limits, parts, dialect.shuffles, names), "scans of parts", scratch),
     ]
 
 
@@ -74,7 +75,7 @@ def _part_count(grid: Grid, limits: Limits) -> int:
     chained = any(i.op == "reduce" or (i.op == "cumulate" and depends[n]) for n, i in enumerate(instructions))
     if chained or any(s.once for s in grid.kernel.stores):
         return 1
-    wanted = _GROUPS_A_UNIT * limits.units // max(grid.points, 1)
+    wanted = limits.parted * limits.units // max(grid.points, 1)
     row = grid.kernel.sizes[-1]
     parts = min(wanted, row // (_LEAST_TILES * limits.group))
     return ceiling(row, _part_length(row, parts, limits.group)) if parts > 1 else 1
@@ -105,7 +106,7 @@ def _summed(kernel: Loops, totals: Mapping[int, Buffer], parts: int) -> Loops:
     return replace(with_stores(made, stores), label=f"{kernel.label}_parts")
 
 
-class _Parts(GridMapping):
+class _RowParts(GridMapping):
     """A group processes a part of a row, or the whole row."""
 
     def __init__(self, grid: Grid, limits: Limits, parts: int, shuffles: bool) -> None:
@@ -136,7 +137,7 @@ class _Parts(GridMapping):
         return first, walk.code.declare("last", minimum(first + length, stop), walk.position)
 
 
-class _Totals(_Parts):
+class _Totals(_RowParts):
     """Items share a part; the first one writes its result."""
 
     def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
@@ -159,7 +160,7 @@ def _each_its_own(kernel: Loops) -> bool:
     )
 
 
-class _Tiles(_Parts):
+class _TileScan(_RowParts):
     """A group processes a tile at a time. Items beyond the row's end stay on its last element, for the barriers.
 
     totals: the arrays with the results of parts, for each running result; empty if rows are not cut.

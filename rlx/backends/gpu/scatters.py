@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import Grid, GridMapping, ordered, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, cleared, loops_step
+from rlx.backends.gpu.steps import LaunchStep, ceiling, cleared, loops_step
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Walk
 from rlx.code.tree import Apply, Array, AtomicUpdate, Element, Expression, Register
@@ -22,7 +22,7 @@ __all__ = ["last_write_steps"]
 _INT32 = np.dtype(np.int32)
 
 
-def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """Launches that find the last iteration that writes each element, and let it write; None for other kernels.
 
     A number for each written element starts at 0. Every iteration raises its element's number to its own number,
@@ -38,7 +38,7 @@ def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> l
     grid = Grid(flat, tuple(range(len(kernel.sizes))))
     groups = ceiling(grid.points, limits.group)
 
-    def pass_of(last: bool) -> Step:
+    def pass_of(last: bool) -> LaunchStep:
         arrays = {s: Array(b.name, b.dtype) for s, b in owners.items()}
         mapping = _Owned(grid, limits, arrays, dialect.shuffles, last)
         how = "last writes" if last else "owners"

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Number, Register
@@ -61,7 +61,7 @@ class _Group:
         """A barrier."""
         self.code.add(Barrier())
 
-    def step(self, label: str, strategy: str, dialect: DeviceDialect, groups: int) -> list[Step]:
+    def step(self, label: str, strategy: str, dialect: DeviceDialect, groups: int) -> list[LaunchStep]:
         """The launch."""
         return [
             code_step(
@@ -70,7 +70,7 @@ class _Group:
         ]  # fmt: skip
 
 
-def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a routine of `SMALL`; None if a matrix does not fit in a group's memory."""
     operands = (*kernel.inputs, *kernel.outputs)
     if 0 in [size for operand in operands for size in operand.shape]:
@@ -82,7 +82,7 @@ def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) 
 # ------------------------------------------------------------------ factorisations
 def _cholesky(
     kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
-) -> list[Step] | None:
+) -> list[LaunchStep] | None:
     """The lower factor; all NaN if a pivot is not positive."""
     (given,), (result,) = kernel.inputs, kernel.outputs
     n, dtype = given.shape[-1], given.buffer.dtype
@@ -139,7 +139,7 @@ def _subtract(code: CodeWriter, array: SplitArray, place: Expression, value: Spl
     array.write(code, place, array[place] - value)
 
 
-def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect) -> list[Step] | None:
+def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """Partial pivoting; the first item finds the pivot."""
     (given,), (packed, pivots, permutation) = kernel.inputs, kernel.outputs
     (rows, columns), dtype = given.shape[-2:], given.buffer.dtype
@@ -220,7 +220,7 @@ def _lu_column(group: _Group, m: SplitArray, rows: int, columns: int, chosen: Ar
 # ------------------------------------------------------------------ systems
 def _triangular_solve(
     kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
-) -> list[Step] | None:
+) -> list[LaunchStep] | None:
     how = kernel.attributes
     left, turned = how.get("left_side", True), how.get("transpose_a", False)
     phase = (how.get("lower", True), turned == left, how.get("unit_diagonal", False))
@@ -229,7 +229,7 @@ def _triangular_solve(
 
 def _lu_solve(
     kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect
-) -> list[Step] | None:
+) -> list[LaunchStep] | None:
     """Rows are permuted before both systems, or, if these are transposed, after them."""
     turned = kernel.attributes.get("transpose_a", False)
     phases = [(True, turned, True), (False, turned, False)]
@@ -240,7 +240,7 @@ def _lu_solve(
 def _solved(
     kernel: Library, phases: Sequence[tuple[bool, bool, bool]], left: bool, permutation: Operand | None,
     ordered_last: bool, limits: Limits, position: np.dtype, dialect: DeviceDialect,
-) -> list[Step] | None:  # fmt: skip
+) -> list[LaunchStep] | None:  # fmt: skip
     """Systems one after the other, as (lower, transposed, unit diagonal), for some right-hand sides of a matrix."""
     a, b, (result,) = kernel.inputs[0], kernel.inputs[-1], kernel.outputs
     n, dtype = a.shape[-1], a.buffer.dtype
@@ -307,7 +307,7 @@ def _substitute(
         group.meet()
 
 
-SMALL: dict[str, Callable[[Library, Limits, np.dtype, DeviceDialect], list[Step] | None]] = {
+SMALL: dict[str, Callable[[Library, Limits, np.dtype, DeviceDialect], list[LaunchStep] | None]] = {
     "cholesky": _cholesky,
     "lu": _lu,
     "lu_solve": _lu_solve,

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Register, minimum
 from rlx.code.writing import CodeWriter
@@ -23,7 +23,7 @@ __all__ = ["sort_steps"]
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-def sort_steps(kernel: Sort, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def sort_steps(kernel: Sort, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     """The launches of a sort."""
     if not kernel.rows or not kernel.length:
         return []
@@ -79,7 +79,7 @@ def _bits(left: Expression, right: Expression) -> Expression:
 
 def _sorted_parts(
     kernel: Sort, order: Buffer, size: int, parts: int, items: int, position: np.dtype, dialect: DeviceDialect
-) -> Step:
+) -> LaunchStep:
     """Each group sorts a part of a row, by Batcher's network; positions beyond the row's end are sorted last."""
     n, code = kernel.length, CodeWriter()
     parameters, arrays = _keys(kernel)
@@ -128,7 +128,7 @@ def _merged_parts(
     position: np.dtype,
     limits: Limits,
     dialect: DeviceDialect,
-) -> Step:
+) -> LaunchStep:
     """Each position finds its place among the positions of the neighbouring part."""
     n, total, code = kernel.length, kernel.rows * kernel.length, CodeWriter()
     parameters, arrays = _keys(kernel)
@@ -164,7 +164,7 @@ def _merged_parts(
     )  # fmt: skip
 
 
-def _moved(kernel: Sort, order: Buffer, position: np.dtype, limits: Limits, dialect: DeviceDialect) -> Step:
+def _moved(kernel: Sort, order: Buffer, position: np.dtype, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
     """Copy the elements to their places."""
     n, total, code = kernel.length, kernel.rows * kernel.length, CodeWriter()
     inputs = dict.fromkeys(kernel.inputs)

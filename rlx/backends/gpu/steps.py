@@ -23,15 +23,15 @@ from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
 from rlx.ir.types import element_dtype
 
 __all__ = [
-    "Step", "arrays_of", "ceiling", "cleared", "code_step", "element_bytes", "is_wide", "loops_step", "moves_apart",
-    "parameter_array", "position_dtype", "step_of",
+    "LaunchStep", "arrays_of", "ceiling", "cleared", "code_step", "element_bytes", "is_wide", "loops_step",
+    "moves_apart", "parameter_array", "position_dtype", "step_of",
 ]  # fmt: skip
 
 _NARROW = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class LaunchStep:
     """One launch: `groups` groups of `items` work-items run a kernel on arrays, in the order of its parameters.
 
     strategy: a description of how the work is shared. text: the kernel's, by its name. Arrays that are not in a
@@ -104,19 +104,19 @@ def step_of(
     roomy: int = 0,
     unit: str = "",
     code: Block = (),
-) -> Step:
+) -> LaunchStep:
     """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit and code: see Step."""
 
     def text(name: str) -> str:
         return dialect.kernel(name, parameters, items, body, roomy)
 
     name = f"{identifier(label, 'nest')}_kernel"
-    return Step(
+    return LaunchStep(
         name, strategy, text, tuple(arrays), groups, items, unit, tuple(parameters), tuple(body), code=code
     )
 
 
-def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
+def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
     """The launch that sets a buffer of 32-bit integers to 0."""
     code = CodeWriter()
     item, group = Coordinate(np.dtype(np.int32), "item"), Coordinate(np.dtype(np.uint32), "group")
@@ -140,7 +140,7 @@ def code_step(
     items: int,
     unit: str = "",
     roomy: int = 0,
-) -> Step:
+) -> LaunchStep:
     """A step of a kernel with this code. roomy: see DeviceDialect.kernel_mark."""
     small = inlined(code)
     if config.check:
@@ -174,7 +174,7 @@ def loops_step(
     items: int,
     group_arrays: Sequence[Array] = (),
     scratch: Sequence[tuple[Parameter, Buffer]] = (),
-) -> Step:
+) -> LaunchStep:
     """A nest as one launch: the walk makes the code, the mapping divides it among the items."""
     code = kernel_code(kernel, mapping, position_dtype(is_wide(kernel, limits)))
     parameters = [*kernel_parameters(kernel), *(parameter for parameter, _ in scratch)]

@@ -19,7 +19,7 @@ from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loop_writer import Address, LoopWriter
 from rlx.backends.gpu.mapping import steps_of
-from rlx.backends.gpu.steps import Step, cleared
+from rlx.backends.gpu.steps import LaunchStep, cleared
 from rlx.backends.loops.program import host_reason
 from rlx.code.binding import Places
 from rlx.code.checking import group_bytes
@@ -44,19 +44,17 @@ __all__ = ["LoopOfGroups", "NotTogetherError", "iterations", "steps_together"]
 _UINT32, _INT64 = np.dtype(np.uint32), np.dtype(np.int64)
 _GROUPS = Coordinate(_UINT32, "groups")
 _MOST_ARRAYS = 240  # 16 bytes each, of the 4096 that every CUDA launch can take
-_OF_PRODUCTS = 16  # iterations of products in the time of one that moves values: some 12 bytes against two operations
-_AT_ONCE = 2  # groups of a multiprocessor: without a bound, compilers spill registers to run more
 
 
 class NotTogetherError(Exception):
     """Groups do not share the steps of a loop; the message gives the reason."""
 
 
-def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[Step]:
+def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
     """The launches of a loop that groups share: the counter's start, and the loop. Raises NotTogetherError."""
     if not limits.together:
         raise NotTogetherError("the device does not guarantee that groups run at the same time")
-    if sum(iterations(plan, 1 / _OF_PRODUCTS) for plan in nested_plans(kernel)) > limits.together_work:
+    if sum(iterations(plan, 1 / limits.product_rate) for plan in nested_plans(kernel)) > limits.together_work:
         raise NotTogetherError("a step takes longer than its launches")
     if not dialect.shuffles:  # groups share rows that warps would share
         limits = replace(limits, warp=limits.group)
@@ -69,7 +67,7 @@ def steps_together(kernel: Scan | While, limits: Limits, dialect: DeviceDialect)
     if len(writer.names) > _MOST_ARRAYS:
         raise NotTogetherError("it has more arrays than a launch takes")
     label = kernel.label or "loop"
-    loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), _AT_ONCE)
+    loop = writer.step(label, "loop of groups", min(limits.together, writer.most_groups), limits.together_resident)
     if group_bytes(loop.code) > limits.group_bytes:
         raise NotTogetherError("its steps need more shared memory than a group has")
     return [cleared(label, counter, limits, dialect), replace(loop, together=True)]
@@ -187,7 +185,7 @@ class LoopOfGroups(LoopWriter):
         for step in steps:
             self._phase(step)
 
-    def _phase(self, step: Step) -> None:
+    def _phase(self, step: LaunchStep) -> None:
         """A launch: groups loop over the work of its groups."""
         if step.items != self.limits.group:
             raise NotTogetherError(f"{step.strategy} needs groups of {step.items}")

@@ -16,7 +16,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Coordinate, Either, Expression, Number, Register, minimum
@@ -48,7 +48,7 @@ class _Axis:
     target: tuple[Buffer, int]
 
 
-def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of Fourier transforms; None if a row is too long for a group or has large prime factors."""
     lengths = tuple(kernel.attributes["lengths"])
     (given,), (result,) = kernel.inputs, kernel.outputs
@@ -111,7 +111,7 @@ def _table(length: int, number: str, inverse: bool) -> Buffer:
 
 def _step(
     axis: _Axis, label: str, number: np.dtype, position: np.dtype, limits: Limits, dialect: DeviceDialect
-) -> Step:
+) -> LaunchStep:
     """One launch: each group has enough rows to keep its items busy."""
     n, spectrum = axis.length, np.result_type(number, np.complex64)
     together = max(1, min(axis.rows, limits.group // n))

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.base import Backend, Executable, PlannedExecutable
 from rlx.backends.cpu.runtime.cost import is_long
 from rlx.backends.loops.dialect import Dialect
-from rlx.backends.loops.program import Unit, arena_bytes, host_reason, parts_of
+from rlx.backends.loops.program import SourceUnit, arena_bytes, host_reason, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
 from rlx.forks import reopen_after_fork
 from rlx.interrupts import abandonable, is_main_thread
@@ -38,18 +38,18 @@ def elements(array: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled:
+class _CompiledUnit:
     """Kernels in one generated function, and that function."""
 
-    unit: Unit
+    unit: SourceUnit
     run: CompiledUnit
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _RunnablePlan:
     """A runnable plan: compiled units and host kernels in order, the bytes of its arena, its constants."""
 
-    segments: tuple[_Compiled | Kernel, ...]
+    segments: tuple[_CompiledUnit | Kernel, ...]
     arena: int
     constants: Memory
 
@@ -61,7 +61,7 @@ class _Prepared:
 class _Whole:
     """A plan that is one function, with its array bindings computed once."""
 
-    def __init__(self, plan: Plan, prepared: _Prepared, compiled: _Compiled) -> None:
+    def __init__(self, plan: Plan, prepared: _RunnablePlan, compiled: _CompiledUnit) -> None:
         self._prepared = prepared
         self._run = compiled.run
         sources = {b: (0, n) for n, b in enumerate(plan.inputs)} | {b: (1, n) for n, b in enumerate(plan.outputs)}
@@ -91,30 +91,30 @@ class TextExecutable(PlannedExecutable):
     """
 
     def __init__(
-        self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]
+        self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[SourceUnit], CompiledUnit]
     ) -> None:
         self.plan = plan
         self._dialect = dialect
         self._compile = compile_unit
-        self._prepared: dict[Plan, _Prepared] = {}
+        self._prepared: dict[Plan, _RunnablePlan] = {}
         self._lock = threading.RLock()
         self._is_long = is_long(plan)
         reopen_after_fork(self)
         prepared = self._prepare(plan)
         match prepared.segments:
-            case (_Compiled() as only,):
+            case (_CompiledUnit() as only,):
                 self._whole: _Whole | None = _Whole(plan, prepared, only)
             case _:
                 self._whole = None
 
-    def _prepare(self, plan: Plan) -> _Prepared:
+    def _prepare(self, plan: Plan) -> _RunnablePlan:
         """A plan and its functions, compiled on first use."""
         with self._lock:
             if plan not in self._prepared:
                 parts = parts_of(plan, self._dialect)
-                segments = tuple(_Compiled(p, self._compile(p)) if isinstance(p, Unit) else p for p in parts)
+                segments = tuple(_CompiledUnit(p, self._compile(p)) if isinstance(p, SourceUnit) else p for p in parts)
                 constants = {b: b.elements for b in constants_of(plan)}
-                self._prepared[plan] = _Prepared(segments, arena_bytes(plan), constants)
+                self._prepared[plan] = _RunnablePlan(segments, arena_bytes(plan), constants)
             return self._prepared[plan]
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
@@ -147,7 +147,7 @@ class TextExecutable(PlannedExecutable):
         memory |= zip(plan.inputs, inputs, strict=True)
         memory |= zip(plan.outputs, outputs, strict=True)
         for segment in prepared.segments:
-            if isinstance(segment, _Compiled):
+            if isinstance(segment, _CompiledUnit):
                 flag = (stopped,) if segment.unit.stops else ()
                 segment.run(*(elements(memory[b]) for b in segment.unit.buffers), arena, *flag)
             else:
@@ -155,10 +155,10 @@ class TextExecutable(PlannedExecutable):
                     run_kernel(segment, memory, partial(self._run, stopped=stopped))
 
     @property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[SourceUnit, ...]:
         """The source code of the plan, and of the executed plans inside host loops."""
         prepared = tuple(self._prepared.values())
-        return tuple(s.unit for p in prepared for s in p.segments if isinstance(s, _Compiled))
+        return tuple(s.unit for p in prepared for s in p.segments if isinstance(s, _CompiledUnit))
 
     def texts(self) -> dict[str, str]:
         """The plan, its kernels, the generated source, and the kernels that the host runs."""
@@ -186,7 +186,7 @@ class TextBackend(Backend):
         return host_reason(kernel, self.dialect())
 
     @abstractmethod
-    def compile_unit(self, unit: Unit) -> CompiledUnit:
+    def compile_unit(self, unit: SourceUnit) -> CompiledUnit:
         """Compile source code; equal functions are compiled once per process and cached on disk."""
 
     def compile(self, plan: Plan) -> Executable:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from rlx.ir.types import TensorType
 
-__all__ = ["Place"]
+__all__ = ["FunctionParameter"]
 
 
-class Place(NamedTuple):
+class FunctionParameter(NamedTuple):
     """An argument or result of a function: its name in the source, its meaning, its type."""
 
     name: str

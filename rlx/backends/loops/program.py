@@ -43,8 +43,8 @@ from rlx.ir.types import is_complex
 from rlx.storage import aligned
 
 __all__ = [
-    "Function",
-    "Unit",
+    "GeneratedFunction",
+    "SourceUnit",
     "arena_bytes",
     "function_of",
     "host_reason",
@@ -63,7 +63,7 @@ _PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class GeneratedFunction:
     """A function of arrays that returns nothing: its source, including head and end."""
 
     name: str
@@ -72,21 +72,21 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SourceUnit:
     """Functions in order of definition; the last one runs the unit's kernels.
 
     It takes the arrays of `buffers`, then an arena of `arena` bytes, then, if it `stops`, the flag that ends its loops.
     helpers: names of the helpers in use.
     """
 
-    functions: tuple[Function, ...]
+    functions: tuple[GeneratedFunction, ...]
     buffers: tuple[Buffer, ...]
     arena: int
     helpers: tuple[str, ...]
     stops: bool = False
 
     @property
-    def entry(self) -> Function:
+    def entry(self) -> GeneratedFunction:
         """The function that runs the whole unit."""
         return self.functions[-1]
 
@@ -144,11 +144,11 @@ def host_reason(kernel: Kernel, dialect: Dialect) -> str | None:
     return f"{dialect.language} has no {missing}" if missing else None
 
 
-def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
+def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[SourceUnit | Kernel]:
     """A plan's kernels in order: source code in units, as long as possible; host kernels on their own."""
     gathered: list[Kernel] = []
 
-    def unit() -> Iterator[Unit]:
+    def unit() -> Iterator[SourceUnit]:
         if gathered:
             yield unit_of(plan, tuple(gathered), dialect(), identifier(plan.name, "plan"))
             gathered.clear()
@@ -162,33 +162,33 @@ def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kern
     yield from unit()
 
 
-def function_of(kernel: Loops, dialect: Dialect) -> Function:
+def function_of(kernel: Loops, dialect: Dialect) -> GeneratedFunction:
     """The function of one loop nest."""
-    writer = _Writer(dialect)
+    writer = _UnitWriter(dialect)
     body = kernel_lines(kernel, dialect)
     writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
     return writer.functions[-1]
 
 
-def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:
+def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> SourceUnit:
     """The source that runs some of a plan's kernels, in order: a function of the arrays outside the arena."""
     touched = dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes) if b.role != "temporary")
     inside = (b for k in kernels for inner in nested_plans(k) for b in constants_of(inner))
     return _unit(plan, kernels, tuple(dict.fromkeys((*touched, *inside))), dialect, name)
 
 
-def unit_of_plan(plan: Plan, dialect: Dialect, name: str) -> Unit:
+def unit_of_plan(plan: Plan, dialect: Dialect, name: str) -> SourceUnit:
     """The source that runs a whole plan: a function of its inputs, its outputs, its constants, and an arena."""
     return _unit(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants_of(plan)), dialect, name)
 
 
 def _unit(
     plan: Plan, kernels: Sequence[Kernel], buffers: tuple[Buffer, ...], dialect: Dialect, name: str
-) -> Unit:
-    writer = _Writer(dialect)
+) -> SourceUnit:
+    writer = _UnitWriter(dialect)
     writer.plan(plan, kernels, buffers, name)
     stops = dialect.stops and _has_steps(kernels)
-    return Unit(tuple(writer.functions), buffers, arena_bytes(plan), tuple(dialect.helpers), stops)
+    return SourceUnit(tuple(writer.functions), buffers, arena_bytes(plan), tuple(dialect.helpers), stops)
 
 
 def _has_steps(kernels: Iterable[Kernel]) -> bool:
@@ -251,12 +251,12 @@ class _Names:
         return self.of[buffer]
 
 
-class _Writer:
+class _UnitWriter:
     """Collects the functions of a plan and of its inner plans; equal functions are written once."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.functions: list[Function] = []
+        self.functions: list[GeneratedFunction] = []
         self._names: dict[tuple[object, ...], str] = {}
         self._function_names: set[str] = set()
         self._array_names: set[str] = set()
@@ -274,7 +274,7 @@ class _Writer:
             unused = [p.name for p in parameters if not _mentions(p.name, statements)]
             with lines.block(head):
                 lines.add(*self.dialect.ignore(unused), *body)
-            self.functions.append(Function(name, tuple(parameters), "\n".join(lines.text)))
+            self.functions.append(GeneratedFunction(name, tuple(parameters), "\n".join(lines.text)))
         return self._names[key]
 
     def plan(self, plan: Plan, kernels: Sequence[Kernel], buffers: Sequence[Buffer], label: str) -> str:
@@ -290,7 +290,7 @@ class _Writer:
             if buffer not in names.of:
                 name = names.add(buffer, "t")
                 lines.add(self.dialect.temporary(name, buffer.dtype, buffer.size, plan.offsets[buffer]))
-        place = _Place(self, plan, names, lines)
+        place = _FunctionBody(self, plan, names, lines)
         for kernel in kernels:
             place.kernel(kernel)
         parameters.append(Parameter("arena", _BYTE, True))
@@ -305,10 +305,10 @@ def _mentions(name: str, body: Sequence[str]) -> bool:
 
 
 @dataclass
-class _Place:
+class _FunctionBody:
     """The body of a plan's function under construction."""
 
-    writer: _Writer
+    writer: _UnitWriter
     plan: Plan
     names: _Names
     lines: Lines

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.backends.base import Backend, Executable, PlannedExecutable, failed_run
 from rlx.backends.claims import Claims
 from rlx.backends.mlx.blocks import BLOCKS, fits
-from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, begun, computing_on
+from rlx.backends.mlx.library import UNITS, MlxDevice, MxArray, at_work, begun, computing_on
 from rlx.backends.mlx.memory import MlxMemory, MlxStorage
 from rlx.backends.mlx.metal import is_wanted, metal_kernel, why_not_metal
 from rlx.backends.mlx.mistakes import described
@@ -32,7 +32,7 @@ _KINDS: frozenset[type[Kernel]] = frozenset((Loops, Contract, Sort, Library, Sca
 class MlxExecutable(PlannedExecutable):
     """A plan as a function of MLX's arrays."""
 
-    def __init__(self, plan: Plan, unit: Unit) -> None:
+    def __init__(self, plan: Plan, unit: MlxDevice) -> None:
         self.plan = plan
         self.unit = unit
         with computing_on(unit):
@@ -109,6 +109,7 @@ class MlxBackend(Backend):
     """Compiles plans to functions of mlx.core, traced at their first call. unit: by default MLX's default device."""
 
     name = "mlx"
+
     def __init__(self, number: int = 0) -> None:
         self.unit = UNITS[number]
         self._memory = MlxMemory(Device("mlx", number, self.unit.name), self.unit)

@@ -21,9 +21,9 @@ __all__ = [
     "ALIKE",
     "LEAST_VERSION",
     "UNITS",
-    "Compiled",
+    "CompiledMlxFunction",
     "MxArray",
-    "Unit",
+    "MlxDevice",
     "at_work",
     "begun",
     "computed",
@@ -57,24 +57,24 @@ mx: Any = _imported()
 lock = threading.RLock()
 
 
-class Unit(NamedTuple):
+class MlxDevice(NamedTuple):
     """A device of MLX: its name, and the stream of its operations."""
 
     name: str
     stream: Any
 
 
-def _units() -> tuple[Unit, ...]:
+def _units() -> tuple[MlxDevice, ...]:
     """MLX's devices, the default one first."""
     on_gpu = mx.default_device().type == mx.DeviceType.gpu
     found = [("gpu", mx.gpu), ("cpu", mx.cpu)] if on_gpu else [("cpu", mx.cpu)]
-    return tuple(Unit(name, mx.new_thread_unsafe_stream(device)) for name, device in found)
+    return tuple(MlxDevice(name, mx.new_thread_unsafe_stream(device)) for name, device in found)
 
 
 UNITS = _units()
 
 
-class Compiled:
+class CompiledMlxFunction:
     """A function under mx.compile, on the main thread; elsewhere, and at process exit, the function itself.
 
     MLX keeps compiled functions with their thread, and crashes if a thread ends after the interpreter.
@@ -94,7 +94,7 @@ class Compiled:
         self._compiled = self._function
 
 
-_compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
+_compiled: weakref.WeakSet[CompiledMlxFunction] = weakref.WeakSet()
 
 
 def _finish(_: object) -> None:
@@ -118,7 +118,7 @@ _current = _Current()
 
 
 @contextmanager
-def computing_on(unit: Unit) -> Generator[None]:
+def computing_on(unit: MlxDevice) -> Generator[None]:
     """Inside, this thread's operations run on a unit."""
     before, _current.unit = _current.unit, unit
     try:

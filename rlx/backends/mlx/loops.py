@@ -10,9 +10,9 @@ import numpy as np
 
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.narrow import decode, encode
-from rlx.backends.mlx.places import Place, checked_place, place_of
+from rlx.backends.mlx.places import EntryAddress, checked_place, place_of
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
-from rlx.backends.mlx.scalar import Value, combine, constant, operation
+from rlx.backends.mlx.scalar import ScalarArray, combine, constant, operation
 from rlx.backends.mlx.views import addresses, dimensions_of_whole, entries, flat, overwrite, read, reshaped, shape_of
 from rlx.backends.mlx.wide import is_refused, place_wide
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
@@ -25,7 +25,7 @@ __all__ = ["Buffers", "run_loops", "why_not"]
 # the elements of each buffer, of MLX's dtype for it (see ir.types.memory_dtype) and of any shape
 Buffers = dict[Buffer, MxArray]
 # the indices of entries, and the dimensions that run through one entry
-_Whole = tuple[Place, list[int]]
+_Whole = tuple[EntryAddress, list[int]]
 
 
 def why_not(kernel: Loops) -> str | None:
@@ -51,7 +51,7 @@ def run_loops(kernel: Loops, buffers: Buffers) -> None:
     size = kernel.sizes[0] if kernel.sizes else 1
     for chunk in range(kernel.chunks):
         start, stop = size * chunk // kernel.chunks, size * (chunk + 1) // kernel.chunks
-        _Block(kernel, buffers, levels, start, stop, chunk).run()
+        _RowRange(kernel, buffers, levels, start, stop, chunk).run()
 
 
 def _is_separable(kernel: Loops, store: Store) -> bool:
@@ -64,7 +64,7 @@ def _memory_size(buffer: Buffer) -> int:
 
 
 @dataclass(slots=True)
-class _Block:
+class _RowRange:
     """A range of dimension 0. A value has no dimensions, or as many as the kernel, each of size 1 or the extent."""
 
     kernel: Loops
@@ -73,7 +73,7 @@ class _Block:
     start: int
     stop: int
     chunk: int
-    values: list[Value] = field(default_factory=list)
+    values: list[ScalarArray] = field(default_factory=list)
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -112,29 +112,29 @@ class _Block:
         return found - elsewhere
 
     # -------------------------------------------------------------- values
-    def evaluate(self, instruction: Instruction, arguments: list[Value], is_put_off: bool) -> Value:
+    def evaluate(self, instruction: Instruction, arguments: list[ScalarArray], is_put_off: bool) -> ScalarArray:
         """The instruction's value over the block; of a deferred reduction, its rows."""
         op, dtype = instruction.op, instruction.dtype
         if op == "constant":
             number = np.frombuffer(instruction.attribute, dtype.newbyteorder("<")).astype(dtype)[0]
             if is_narrow(dtype):
                 code = np.array(number).view(np.dtype(f"u{dtype.itemsize}"))
-                return Value(constant(code, code.dtype), dtype)
-            return Value(constant(number, dtype), dtype, number)
+                return ScalarArray(constant(code, code.dtype), dtype)
+            return ScalarArray(constant(number, dtype), dtype, number)
         if op == "index":
-            return Value(self.index(instruction.attribute), dtype)
+            return ScalarArray(self.index(instruction.attribute), dtype)
         if op == "load":
-            return Value(self.load(instruction), dtype)
+            return ScalarArray(self.load(instruction), dtype)
         if op == "reduce":
             axes = range(self.kernel.outer, len(self.extents))
             row = self.spread(arguments[0].array, self.extents[self.kernel.outer :])
             if is_put_off:
-                return Value(row, dtype)
-            return Value(reduce(instruction.attribute, row, tuple(axes), dtype), dtype)
+                return ScalarArray(row, dtype)
+            return ScalarArray(reduce(instruction.attribute, row, tuple(axes), dtype), dtype)
         if op == "cumulate":
             row = self.spread(arguments[0].array, self.extents[-1:])
-            return Value(cumulate(instruction.attribute, row, dtype), dtype)
-        return Value(operation(instruction, arguments), dtype)
+            return ScalarArray(cumulate(instruction.attribute, row, dtype), dtype)
+        return ScalarArray(operation(instruction, arguments), dtype)
 
     def spread(self, array: MxArray, last: tuple[int, ...]) -> MxArray:
         """The array with its last dimensions of these sizes."""
@@ -178,7 +178,7 @@ class _Block:
         numbers = mx.reshape(place.numbers(self.values), tuple(chosen.shape[n] for n in along))
         return _in_place(mx.take(table.entries, table.places(numbers, place.distance), axis=0), along)
 
-    def addresses(self, access: Access, moved: Value | None) -> MxArray:
+    def addresses(self, access: Access, moved: ScalarArray | None) -> MxArray:
         """Indices of the elements that an index map reaches, moved by `moved` elements."""
         fixed = access.offset + access.chunk_stride * self.chunk
         if moved is not None and not fixed and not any(access.strides):
@@ -206,7 +206,7 @@ class _Block:
         written[buffer] = target.array
 
     def scattered(
-        self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
+        self, target: _Target, store: Store, value: ScalarArray, guard: MxArray | None, extents: tuple[int, ...]
     ) -> _Scattered:
         """The positions of a store: indices of whole entries if it writes such, else of elements."""
         whole = self.place_of_whole(target, store, extents)
@@ -244,7 +244,7 @@ class _Block:
         target.fill(self.addresses(store.access, None), target.identity(store.accumulate))
 
     def store_static(
-        self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
+        self, target: _Target, store: Store, value: ScalarArray, guard: MxArray | None, extents: tuple[int, ...]
     ) -> None:
         """Write through an index map that reaches no element twice, except along dimensions that do not move it."""
         access, base = store.access, store.access.first(self.start, self.chunk)

@@ -10,8 +10,8 @@ import numpy as np
 from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.library import (
     ALIKE,
+    MlxDevice,
     MxArray,
-    Unit,
     at_work,
     computed,
     computing_on,
@@ -75,7 +75,7 @@ class MlxMemory(Memory):
 
     addressable = True
 
-    def __init__(self, device: Device, unit: Unit) -> None:
+    def __init__(self, device: Device, unit: MlxDevice) -> None:
         super().__init__(device)
         self.unit = unit
 

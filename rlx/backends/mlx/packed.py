@@ -25,7 +25,7 @@ _GLOBAL = "global_scale"  # the optional operand after the weight's
 _READY = "packed"  # the attribute of products whose weight has MLX's layout
 
 
-class _Layout(NamedTuple):
+class _PackedLayout(NamedTuple):
     """MLX's parameters for a scheme. middle: the unsigned code that represents zero."""
 
     mode: str
@@ -36,17 +36,17 @@ class _Layout(NamedTuple):
     zeros: bool = False
 
 
-def _layout(scheme: str) -> _Layout | None:
+def _layout(scheme: str) -> _PackedLayout | None:
     """The layout of a scheme; None if MLX has no equivalent."""
     kind, _, block = scheme.partition("/")
     group = int(block) if block.isdecimal() else 0
     if scheme in ("mxfp4/32", "nvfp4/16"):
         scales = "float8_e8m0fnu" if kind == "mxfp4" else "float8_e4m3fn"
-        return _Layout(kind, 4, group, 0, scales)
+        return _PackedLayout(kind, 4, group, 0, scales)
     if kind not in ("int4", "int8", "int8a") or group not in _GROUPS:
         return None
     bits = 4 if kind == "int4" else 8
-    return _Layout("affine", bits, group, 1 << (bits - 1), "float32", kind == "int8a")
+    return _PackedLayout("affine", bits, group, 1 << (bits - 1), "float32", kind == "int8a")
 
 
 def fits_packed(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
@@ -84,7 +84,7 @@ def packed_product(operands: Sequence[MxArray], attributes: Mapping[str, Any]) -
     return found if factor is None else found * factor
 
 
-def _packed(weight: Sequence[MxArray], layout: _Layout) -> list[MxArray]:
+def _packed(weight: Sequence[MxArray], layout: _PackedLayout) -> list[MxArray]:
     """Words, scales and (of integers) offsets, of elements, scales and zeros."""
     elements, scales, *zeros = weight
     codes = mx.view(elements, mx.uint8)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
-from rlx.backends.mlx.scalar import Value, constant
+from rlx.backends.mlx.scalar import ScalarArray, constant
 from rlx.ir.kernels import Instruction
 
-__all__ = ["Place", "checked_place", "place_of"]
+__all__ = ["EntryAddress", "checked_place", "place_of"]
 
 
 @dataclass(frozen=True)
-class Place:
+class EntryAddress:
     """An address as the index of an entry, which is an instruction's value, times the distance between entries.
 
     distance: negative if entries are counted backwards. count: the number of entries; None if unknown. wraps: negative
@@ -33,7 +33,7 @@ class Place:
     clamped: bool = False
     unclamped: int = -1
 
-    def numbers(self, values: Sequence[Value]) -> MxArray:
+    def numbers(self, values: Sequence[ScalarArray]) -> MxArray:
         """Indices of entries; all are in bounds if they are clamped."""
         value = values[self.index]
         if not self.clamped:
@@ -44,7 +44,7 @@ class Place:
         array = mx.maximum(value.array, constant(low, value.dtype)) if least < 0 else value.array
         return mx.minimum(array, constant(high, value.dtype))
 
-    def are_inside(self, values: Sequence[Value]) -> MxArray:
+    def are_inside(self, values: Sequence[ScalarArray]) -> MxArray:
         """The condition that an index is in bounds: one unsigned comparison."""
         assert self.count is not None
         value = values[self.index]
@@ -54,7 +54,7 @@ class Place:
         return mx.view(moved, dtype_of_memory(unsigned)) < constant(entries, unsigned)
 
 
-def place_of(instructions: Sequence[Instruction], address: int) -> Place:
+def place_of(instructions: Sequence[Instruction], address: int) -> EntryAddress:
     """The entry that begins at an address."""
     product = _with_constant(instructions, address, "mul")
     number, distance = product if product is not None and product[1] else (address, 1)
@@ -69,7 +69,7 @@ def place_of(instructions: Sequence[Instruction], address: int) -> Place:
     return replace(found, clamped=True, unclamped=unclamped)
 
 
-def checked_place(instructions: Sequence[Instruction], address: int, guard: int) -> Place | None:
+def checked_place(instructions: Sequence[Instruction], address: int, guard: int) -> EntryAddress | None:
     """The place of an address if a guard checks that the entry exists, and nothing else."""
     place = place_of(instructions, address)
     both = instructions[guard]
@@ -84,7 +84,7 @@ def checked_place(instructions: Sequence[Instruction], address: int, guard: int)
     return place if info.min < 0 and 2 * place.count <= info.max else None
 
 
-def _counted(instructions: Sequence[Instruction], number: int, distance: int) -> Place:
+def _counted(instructions: Sequence[Instruction], number: int, distance: int) -> EntryAddress:
     """An index, and whether negative ones count from the end.
 
     MLX's counting from the end is used only for tables that are not reversed.
@@ -95,8 +95,8 @@ def _counted(instructions: Sequence[Instruction], number: int, distance: int) ->
         negative, moved, given = chosen.args
         sign, end = _with_constant(instructions, negative, "lt"), _with_constant(instructions, moved, "add")
         if sign == (given, 0) and end is not None and end[0] == given and end[1] > 0:
-            return Place(given, distance, end[1], wraps=True)
-    return Place(index, distance, None, wraps=False)
+            return EntryAddress(given, distance, end[1], wraps=True)
+    return EntryAddress(index, distance, None, wraps=False)
 
 
 def _before_casts(instructions: Sequence[Instruction], number: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
-from rlx.backends.mlx.library import Compiled, MxArray, at_work, dtype_of_memory, is_on_gpu, mx
+from rlx.backends.mlx.library import CompiledMlxFunction, MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
 from rlx.backends.mlx.metal import is_wanted, run_metal, why_not_metal
 from rlx.backends.mlx.packed import with_packed_constants
@@ -178,7 +178,7 @@ def _store_steps(kernel: Scan, buffers: Buffers, carries: list[MxArray], slices:
 
 
 # ------------------------------------------------------------------ parts of a plan
-class _Traced:
+class _TracedKernels:
     """Kernels that are one function of arrays, compiled at the first call."""
 
     def __init__(self, kernels: Sequence[Kernel], wanted: Sequence[Buffer], constants: Buffers) -> None:
@@ -189,7 +189,7 @@ class _Traced:
         # a buffer that is partly written keeps its other elements
         self.inputs = [b for b in touched if b not in constants]
         self.outputs = [b for b in wanted if b in written]
-        self._compiled = Compiled(self.function) if why_not_compiled() is None else self.function
+        self._compiled = CompiledMlxFunction(self.function) if why_not_compiled() is None else self.function
         self._given: tuple[Buffer, ...] = ()
 
     def function(self, *arrays: MxArray) -> list[MxArray]:
@@ -232,7 +232,7 @@ class _HostStep:
             buffers.update((b, from_host(memory[b])) for b in self.kernel.writes)
 
 
-class _Loop:
+class _HostLoop:
     """A scan whose steps the host starts one after the other."""
 
     def __init__(self, kernel: Scan, constants: Buffers) -> None:
@@ -308,11 +308,11 @@ def _read(array: MxArray) -> Any:
         return reshaped(array, ()).item()
 
 
-_Part = _Traced | _HostStep | _Loop | _Repetition | _Choice
+_Part = _TracedKernels | _HostStep | _HostLoop | _Repetition | _Choice
 
 
 def _kernels_of(part: _Part) -> Sequence[Kernel]:
-    return part.kernels if isinstance(part, _Traced) else (part.kernel,)
+    return part.kernels if isinstance(part, _TracedKernels) else (part.kernel,)
 
 
 @dataclass
@@ -357,17 +357,17 @@ class PlanFunction:
     def _part(self, kernel: Kernel) -> _Part:
         match kernel:
             case Scan():
-                return _Loop(kernel, self.constants)
+                return _HostLoop(kernel, self.constants)
             case While():
                 return _Repetition(kernel, self.constants)
             case Branch():
                 return _Choice(kernel, self.constants)
         return _HostStep(kernel)
 
-    def _traced(self, kernels: Sequence[Kernel], end: int) -> _Traced:
+    def _traced(self, kernels: Sequence[Kernel], end: int) -> _TracedKernels:
         """Kernels as one part, whose outputs are the values that later kernels and the plan's results read."""
         later = [b for kernel in self.kernels[end:] for b in (*kernel.reads, *kernel.writes)]
-        return _Traced(kernels, list(dict.fromkeys((*later, *self.plan.outputs))), self.constants)
+        return _TracedKernels(kernels, list(dict.fromkeys((*later, *self.plan.outputs))), self.constants)
 
     def __call__(self, inputs: list[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
         """The outputs; `held`: the initial values of outputs that have one, by the number of the output.
@@ -408,19 +408,19 @@ class PlanFunction:
     @property
     def host_loops(self) -> list[Kernel]:
         """Loops and branches that the host steps through."""
-        return [p.kernel for p in _all_parts(self) if isinstance(p, _Loop | _Repetition | _Choice)]
+        return [p.kernel for p in _all_parts(self) if isinstance(p, _HostLoop | _Repetition | _Choice)]
 
 
-def traced_parts(function: PlanFunction) -> list[_Traced]:
+def traced_parts(function: PlanFunction) -> list[_TracedKernels]:
     """The traced parts of a plan, including those inside loops and branches."""
-    return [part for part in _all_parts(function) if isinstance(part, _Traced)]
+    return [part for part in _all_parts(function) if isinstance(part, _TracedKernels)]
 
 
 def _all_parts(function: PlanFunction) -> Iterator[_Part]:
     for part in function.parts:
         yield part
         match part:
-            case _Loop():
+            case _HostLoop():
                 inner = [part.body]
             case _Repetition():
                 inner = [part.condition, part.body]

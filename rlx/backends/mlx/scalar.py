@@ -14,10 +14,10 @@ from rlx.backends.mlx.narrow import decode, encode
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import compute_dtype, dtype_kind, is_float, is_narrow
 
-__all__ = ["Value", "combine", "constant", "operation"]
+__all__ = ["ScalarArray", "combine", "constant", "operation"]
 
 
-class Value:
+class ScalarArray:
     """A scalar over the iteration space: its array, its dtype, and its number if it is the same everywhere."""
 
     __slots__ = ("array", "dtype", "known")
@@ -33,7 +33,7 @@ def constant(number: Any, dtype: np.dtype) -> MxArray:
     return mx.array(np.array(number, dtype), dtype_of_memory(dtype))
 
 
-def operation(instruction: Instruction, arguments: Sequence[Value]) -> MxArray:
+def operation(instruction: Instruction, arguments: Sequence[ScalarArray]) -> MxArray:
     """The array of an instruction of the scalar alphabet."""
     name, dtype = instruction.op, instruction.dtype
     if name == "cast":
@@ -54,7 +54,7 @@ def combine(reducer: str, x: MxArray, y: MxArray) -> MxArray:
 
 
 # ------------------------------------------------------------------ casts
-def _cast(value: Value, dtype: np.dtype) -> MxArray:
+def _cast(value: ScalarArray, dtype: np.dtype) -> MxArray:
     source, array = value.dtype, value.array
     if source == dtype:
         return array
@@ -92,7 +92,7 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{dtype.itemsize}")
 
 
-def _number(value: Value) -> int | None:
+def _number(value: ScalarArray) -> int | None:
     return None if value.known is None else int(value.known)
 
 
@@ -100,7 +100,7 @@ def _same(array: MxArray, number: int, dtype: np.dtype) -> MxArray:
     return array == constant(number, dtype)
 
 
-def _quotient(x: Value, y: Value) -> MxArray:
+def _quotient(x: ScalarArray, y: ScalarArray) -> MxArray:
     """Truncating division; the divisor is neither 0 nor -1. MLX rounds down, since recent versions."""
     quotient = mx.floor_divide(x.array, y.array)
     if dtype_kind(x.dtype) == "u":
@@ -110,7 +110,7 @@ def _quotient(x: Value, y: Value) -> MxArray:
     return quotient + mx.where(mx.logical_and(rest != 0, (rest < 0) != (x.array < 0)), one, zero)
 
 
-def _guarded(y: Value) -> tuple[MxArray | None, MxArray | None, Value]:
+def _guarded(y: ScalarArray) -> tuple[MxArray | None, MxArray | None, ScalarArray]:
     """The masks of divisors 0 and -1 (None: nowhere), and a divisor that is neither."""
     number, signed = _number(y), dtype_kind(y.dtype) == "i"
     if number is not None and (number > 0 or (signed and number < -1)):
@@ -118,10 +118,10 @@ def _guarded(y: Value) -> tuple[MxArray | None, MxArray | None, Value]:
     zero = _same(y.array, 0, y.dtype)
     minus = _same(y.array, -1, y.dtype) if signed else None
     unsafe = zero if minus is None else mx.logical_or(zero, minus)
-    return zero, minus, Value(mx.where(unsafe, constant(1, y.dtype), y.array), y.dtype)
+    return zero, minus, ScalarArray(mx.where(unsafe, constant(1, y.dtype), y.array), y.dtype)
 
 
-def _divide(x: Value, y: Value) -> MxArray:
+def _divide(x: ScalarArray, y: ScalarArray) -> MxArray:
     zero, minus, safe = _guarded(y)
     quotient = _quotient(x, safe)
     if minus is not None:
@@ -132,7 +132,7 @@ def _divide(x: Value, y: Value) -> MxArray:
     return mx.where(zero, constant(ones, x.dtype), quotient)
 
 
-def _remainder(x: Value, y: Value) -> MxArray:
+def _remainder(x: ScalarArray, y: ScalarArray) -> MxArray:
     zero, minus, safe = _guarded(y)
     rest = x.array - _quotient(x, safe) * safe.array
     if zero is None:
@@ -141,7 +141,9 @@ def _remainder(x: Value, y: Value) -> MxArray:
     return mx.where(nothing, constant(0, x.dtype), rest)
 
 
-def _shifted(x: MxArray, amount: Value, shift: Callable[..., MxArray], beyond: int | None, dtype: np.dtype) -> MxArray:
+def _shifted(
+    x: MxArray, amount: ScalarArray, shift: Callable[..., MxArray], beyond: int | None, dtype: np.dtype
+) -> MxArray:
     """x shifted by an unsigned amount; for amounts from the width on `beyond`, or (None) the shift by width - 1."""
     width, number = _width(dtype), _number(amount)
     if number is not None:
@@ -157,17 +159,17 @@ def _shifted(x: MxArray, amount: Value, shift: Callable[..., MxArray], beyond: i
     return shifted if beyond is None else mx.where(inside, shifted, constant(beyond, dtype))
 
 
-def _shift_left(x: Value, amount: Value) -> MxArray:
+def _shift_left(x: ScalarArray, amount: ScalarArray) -> MxArray:
     return _shifted(x.array, amount, mx.left_shift, 0, x.dtype)
 
 
-def _shift_right_logical(x: Value, amount: Value) -> MxArray:
+def _shift_right_logical(x: ScalarArray, amount: ScalarArray) -> MxArray:
     unsigned = _unsigned(x.dtype)
     bits = _recast(x.array, unsigned)
     return _recast(_shifted(bits, amount, mx.right_shift, 0, unsigned), x.dtype)
 
 
-def _shift_right_arithmetic(x: Value, amount: Value) -> MxArray:
+def _shift_right_arithmetic(x: ScalarArray, amount: ScalarArray) -> MxArray:
     signed = np.dtype(f"i{x.dtype.itemsize}")
     number = _recast(x.array, signed)
     return _recast(_shifted(number, amount, mx.right_shift, None, signed), x.dtype)
@@ -196,12 +198,12 @@ def _count_ones(bits: MxArray, dtype: np.dtype) -> MxArray:
     return shift(bits * number(full // 255), width - 8) if width > 8 else bits
 
 
-def _population_count(x: Value) -> MxArray:
+def _population_count(x: ScalarArray) -> MxArray:
     unsigned = _unsigned(x.dtype)
     return _recast(_count_ones(_recast(x.array, unsigned), unsigned), x.dtype)
 
 
-def _count_leading_zeros(x: Value) -> MxArray:
+def _count_leading_zeros(x: ScalarArray) -> MxArray:
     unsigned, width, step = _unsigned(x.dtype), _width(x.dtype), 1
     bits = _recast(x.array, unsigned)
     while step < width:
@@ -210,7 +212,7 @@ def _count_leading_zeros(x: Value) -> MxArray:
     return _recast(constant(width, unsigned) - _count_ones(bits, unsigned), x.dtype)
 
 
-def _integer_absolute(x: Value) -> MxArray:
+def _integer_absolute(x: ScalarArray) -> MxArray:
     return x.array if dtype_kind(x.dtype) == "u" else mx.abs(x.array)
 
 

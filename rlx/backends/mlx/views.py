@@ -12,7 +12,7 @@ from rlx.backends.mlx.library import MxArray, mx
 
 __all__ = [
     "Dimension",
-    "Table",
+    "EntryTable",
     "addresses",
     "dimensions_of_whole",
     "entries",
@@ -90,7 +90,7 @@ def read(array: MxArray, extents: Sequence[int], strides: Sequence[int], offset:
     return mx.as_strided(mx.contiguous(flat(array)), shape, steps, offset)
 
 
-class Table(NamedTuple):
+class EntryTable(NamedTuple):
     """Entries of a buffer along a first dimension; `origin`: the position of entry 0."""
 
     entries: MxArray
@@ -106,7 +106,7 @@ class Table(NamedTuple):
 
 def entries(
     array: MxArray, extents: Sequence[int], strides: Sequence[int], offset: int, distance: int, count: int | None
-) -> Table | None:
+) -> EntryTable | None:
     """The elements that an index map reads in each entry of a table; None if entries overlap or do not fit.
 
     Entry n starts `distance * n` elements after `offset`, or before it if `distance` is negative. The indices are
@@ -129,7 +129,7 @@ def entries(
     if any(apart <= abs(d.stride) < size * apart for d in moving):
         return None
     table = read(array, (size, *extents), (apart, *strides), offset - before * apart)
-    return Table(table, before)
+    return EntryTable(table, before)
 
 
 def _reach(moving: Sequence[Dimension], offset: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.loops.executable import CompiledUnit, TextBackend
-from rlx.backends.loops.program import Unit
+from rlx.backends.loops.program import SourceUnit
 from rlx.backends.numba.compile import compile_unit
 from rlx.backends.numba.dialect import PythonDialect
 
@@ -16,6 +16,6 @@ class NumbaBackend(TextBackend):
     name = "numba"
     dialect = PythonDialect
 
-    def compile_unit(self, unit: Unit) -> CompiledUnit:
+    def compile_unit(self, unit: SourceUnit) -> CompiledUnit:
         """Compile with numba.njit."""
         return compile_unit(unit)

@@ -19,7 +19,7 @@ import numpy as np
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.executable import CompiledUnit
-from rlx.backends.loops.program import Function, Unit
+from rlx.backends.loops.program import GeneratedFunction, SourceUnit
 from rlx.backends.numba.helpers import helper_functions, numba_config, run_text
 from rlx.forks import reopen_after_fork, unforked
 from rlx.interrupts import uninterrupted
@@ -67,7 +67,7 @@ class _Threads:
 _threads = _Threads()
 
 
-def compile_unit(unit: Unit) -> CompiledUnit:
+def compile_unit(unit: SourceUnit) -> CompiledUnit:
     """The unit's entry, compiled for the dtypes of its arrays."""
     if numba_config().DISABLE_JIT:
         return _surrounded(_entry(unit, False), lambda: np.errstate(all="ignore"))
@@ -83,7 +83,7 @@ def compile_unit(unit: Unit) -> CompiledUnit:
     return run
 
 
-def _contains(unit: Unit, words: str) -> bool:
+def _contains(unit: SourceUnit, words: str) -> bool:
     return any(words in function.text for function in unit.functions)
 
 
@@ -99,7 +99,7 @@ def _surrounded(entry: Any, surroundings: Callable[[], AbstractContextManager[An
 
 
 @uninterrupted
-def _entry(unit: Unit, parallel: bool) -> Any:
+def _entry(unit: SourceUnit, parallel: bool) -> Any:
     """The last function of a unit; compiles it and the functions that it calls, unless they are cached."""
     with unforked(), _lock:
         known: dict[str, tuple[str, Any]] = {}
@@ -110,7 +110,7 @@ def _entry(unit: Unit, parallel: bool) -> Any:
 
 
 def _function(
-    function: Function, helpers: dict[str, Any], known: dict[str, tuple[str, Any]], parallel: bool
+    function: GeneratedFunction, helpers: dict[str, Any], known: dict[str, tuple[str, Any]], parallel: bool
 ) -> tuple[str, Any]:
     """A function and its key: its source without its name, the dtypes, and the keys of its callees."""
     called = [name for name in dict.fromkeys(_WORD.findall(function.text)) if name in known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlx.backends.loops.program import Unit, function_of, parts_of
+from rlx.backends.loops.program import SourceUnit, function_of, parts_of
 from rlx.backends.numba.dialect import PythonDialect
 from rlx.ir.kernels import Callback, Collective, Kernel, Library, Loops, Plan, nested_plans
 
@@ -23,7 +23,7 @@ def kernel_listing(kernel: Loops) -> str:
 
 def _blocks(plan: Plan) -> Iterator[str]:
     for part in parts_of(plan, PythonDialect):
-        if isinstance(part, Unit):
+        if isinstance(part, SourceUnit):
             yield from (function.text for function in part.functions)
             continue
         yield f"# {_host_step(part)}"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from rlx.backends.loops.executable import elements
-from rlx.backends.loops.place import Place
+from rlx.backends.loops.place import FunctionParameter
 from rlx.backends.loops.printing import Printer
-from rlx.backends.loops.program import Unit, unit_of_plan, unspelled
+from rlx.backends.loops.program import SourceUnit, unit_of_plan, unspelled
 from rlx.backends.numba.dialect import PythonDialect, memory_name
 from rlx.backends.numba.helpers import header, helpers_text
 from rlx.code.special import FUNCTIONS
@@ -30,7 +30,9 @@ _LITERAL_ELEMENTS = 64
 _WIDTH = 100
 
 
-def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+def module_source(
+    plan: Plan, name: str, arguments: Sequence[FunctionParameter], results: Sequence[FunctionParameter]
+) -> str:
     """A module whose function `name` runs the plan; see rlx.export_numba.
 
     Raises UnsupportedError for kernels that such a module cannot contain.
@@ -78,7 +80,7 @@ def _refuse(name: str, found: Iterable[str]) -> None:
         )
 
 
-def _unknown_types(places: Iterable[Place]) -> Iterator[str]:
+def _unknown_types(places: Iterable[FunctionParameter]) -> Iterator[str]:
     for place in places:
         dtype = place.type.dtype
         if is_narrow(dtype) or dtype.kind not in "biufc":
@@ -101,7 +103,7 @@ def _constants(plan: Plan) -> Iterator[str]:
             yield f"constant{number} = np.frombuffer(base64.b64decode(\n{lines}\n), {little}).astype({dtype})"
 
 
-def _checked_types(arguments: Sequence[Place]) -> list[TensorType]:
+def _checked_types(arguments: Sequence[FunctionParameter]) -> list[TensorType]:
     """A type for each dtype of arrays with axes."""
     return list({p.type.dtype: p.type for p in arguments if p.type.shape}.values())
 
@@ -110,7 +112,7 @@ def _dtype_name(type: TensorType) -> str:
     return f"dtype_{type.dtype.name}"
 
 
-def _docstring(name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+def _docstring(name: str, arguments: Sequence[FunctionParameter], results: Sequence[FunctionParameter]) -> str:
     """The module's docstring, which describes each argument and result."""
     lines = [
         f'"""{name}, a function of numbers and arrays for Python and for @njit functions.',
@@ -127,7 +129,7 @@ def _docstring(name: str, arguments: Sequence[Place], results: Sequence[Place]) 
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _argument(place: Place) -> tuple[list[str], str]:
+def _argument(place: FunctionParameter) -> tuple[list[str], str]:
     """Statements that check an argument; and its elements in a row."""
     name, kind = place.name, place.type
     view = f".view({memory_name(kind.dtype)})" if is_complex(kind.dtype) else ""
@@ -141,7 +143,13 @@ def _argument(place: Place) -> tuple[list[str], str]:
     return check, f"np.ascontiguousarray({name}).reshape({kind.size}){view}"
 
 
-def _entry(plan: Plan, unit: Unit, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+def _entry(
+    plan: Plan,
+    unit: SourceUnit,
+    name: str,
+    arguments: Sequence[FunctionParameter],
+    results: Sequence[FunctionParameter],
+) -> str:
     """The entry function of shaped arrays."""
     lines = ["@njit", f"def {name}({', '.join(place.name for place in arguments)}):"]
     passed, returned = [], []

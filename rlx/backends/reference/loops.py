@@ -24,17 +24,15 @@ def run_loops(kernel: Loops, operands: Sequence[np.ndarray]) -> None:
     memory = [_real(array) for array in operands]
     levels = element_levels(kernel)
     for chunk in range(kernel.chunks):
-        whole = _Block(kernel, memory, levels, *_chunk_range(kernel, chunk), chunk)
+        whole = _ChunkRows(kernel, memory, levels, *_chunk_range(kernel, chunk), chunk)
         for store in kernel.stores:
             if store.initialize:
                 whole.initialize(store)
         for start, stop in _cut(kernel, whole.start, whole.stop):
-            _Block(kernel, memory, levels, start, stop, chunk).run()
+            _ChunkRows(kernel, memory, levels, start, stop, chunk).run()
 
 
-def strided_view(
-    memory: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
-) -> np.ndarray:
+def strided_view(memory: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> np.ndarray:
     """A view of flat memory, strides and offset in elements; ValueError beyond its bounds."""
     if 0 in shape:
         return np.empty(shape, memory.dtype)
@@ -68,7 +66,7 @@ def _cut(kernel: Loops, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class _Block:
+class _ChunkRows:
     """A range of dimension 0 of one chunk, in which everything is computed at once.
 
     A value is an array with the nest's number of dimensions; its size along each is the block's
@@ -169,9 +167,7 @@ class _Block:
     def initialize(self, store: Store) -> None:
         """Set the elements that an accumulating store reaches to its reducer's identity."""
         memory = self.memory[store.access.operand]
-        shape = tuple(
-            e if s else 1 for e, s in zip(self.extents, store.access.strides, strict=True)
-        )
+        shape = tuple(e if s else 1 for e, s in zip(self.extents, store.access.strides, strict=True))
         view = strided_view(memory, shape, store.access.strides, store.access.first(self.start, self.chunk))
         assert store.accumulate is not None
         view[...] = identity(store.accumulate, memory.dtype)
@@ -207,9 +203,7 @@ def _combined(old: np.ndarray, value: np.ndarray, accumulate: str | None) -> np.
     return np.asarray(reducer_function(accumulate)(old.astype(value.dtype), value))
 
 
-def _scatter(
-    memory: np.ndarray, addresses: np.ndarray, value: np.ndarray, accumulate: str | None
-) -> None:
+def _scatter(memory: np.ndarray, addresses: np.ndarray, value: np.ndarray, accumulate: str | None) -> None:
     """Write values at addresses in order; the last one wins, or each is combined."""
     if accumulate is None:
         memory[addresses] = value.astype(memory.dtype)
@@ -234,6 +228,4 @@ def _waves(addresses: np.ndarray) -> Iterator[np.ndarray]:
 
 def _check_bounds(addresses: np.ndarray, size: int, what: str) -> None:
     if addresses.size and (addresses.min() < 0 or addresses.max() >= size):
-        raise IndexError(
-            f"{what} reaches elements {addresses.min()} to {addresses.max()} of a buffer of {size}"
-        )
+        raise IndexError(f"{what} reaches elements {addresses.min()} to {addresses.max()} of a buffer of {size}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from rlx.backends.rocm.hiprtc import options
 from rlx.errors import DeviceError
 
-__all__ = ["Compiled", "KernelFacts", "compile_program", "missing"]
+__all__ = ["HipCode", "HipKernelFacts", "compile_program", "missing"]
 
 _INSTALL = "On Debian: apt install clang-19 lld-19 rocm-device-libs libamdhip64-dev."
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/opt/rocm/amdgcn/bitcode")
@@ -26,11 +26,11 @@ _FLAGS = (
     "-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage",
 )  # fmt: skip
 _SHOWN_LINES = 12
-_VERSION = '@__oclc_ISA_version = linkonce_odr protected local_unnamed_addr addrspace(4) constant i32 {}, align 4\n'
+_VERSION = "@__oclc_ISA_version = linkonce_odr protected local_unnamed_addr addrspace(4) constant i32 {}, align 4\n"
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFacts:
+class HipKernelFacts:
     """The compiler's report on a kernel: registers of an item, bytes spilled, shared bytes of a group."""
 
     registers: int
@@ -40,12 +40,12 @@ class KernelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class HipCode:
     """A program's code for an architecture, and the facts of each kernel."""
 
     architecture: str
     code: bytes
-    facts: dict[str, KernelFacts]
+    facts: dict[str, HipKernelFacts]
 
 
 def _clang() -> str | None:
@@ -68,7 +68,7 @@ def missing() -> str:
     return f"{', '.join(absent)} missing. {_INSTALL}" if absent else ""
 
 
-def compile_program(source: str, architecture: str) -> Compiled:
+def compile_program(source: str, architecture: str) -> HipCode:
     """Code of a program for an architecture such as "gfx942", with the options passed to hiprtc.
 
     Raises: DeviceError with the compiler's message.
@@ -91,7 +91,7 @@ def compile_program(source: str, architecture: str) -> Compiled:
                 f"{clang} refused a program for {architecture}:\n" + "\n".join(words),
                 "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
             )
-        return Compiled(architecture, (folder / "unit.co").read_bytes(), _facts(done.stderr))
+        return HipCode(architecture, (folder / "unit.co").read_bytes(), _facts(done.stderr))
 
 
 def _with_version(clang: str, libraries: Path, architecture: str, folder: Path) -> Path:
@@ -111,7 +111,7 @@ def _with_version(clang: str, libraries: Path, architecture: str, folder: Path) 
     return linked
 
 
-def _facts(remarks: str) -> dict[str, KernelFacts]:
+def _facts(remarks: str) -> dict[str, HipKernelFacts]:
     found = {}
     for part in remarks.split("Function Name: ")[1:]:
 
@@ -119,7 +119,7 @@ def _facts(remarks: str) -> dict[str, KernelFacts]:
             match = re.search(rf"remark: +{re.escape(label)}: (\d+)", part)
             return int(match[1]) if match else 0
 
-        found[part.split()[0]] = KernelFacts(
+        found[part.split()[0]] = HipKernelFacts(
             number("VGPRs"), number("VGPRs Spill"), number("ScratchSize [bytes/lane]"), number("LDS Size [bytes/block]")
         )
     return found

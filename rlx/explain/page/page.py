@@ -24,7 +24,7 @@ def page(title: str, contents: dict[str, Any]) -> str:
     data = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';"
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\';'
         " style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
         f"<style>{style}</style></head><body>"
         f'<script type="application/json" id="contents">{data}</script><script>{script}</script></body></html>'

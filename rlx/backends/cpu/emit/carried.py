@@ -25,8 +25,8 @@ from rlx.backends.cpu.emit.scalar_code import (
     store_scalar,
 )
 from rlx.backends.cpu.emit.unroll import (
+    BufferContents,
     Cells,
-    Memory,
     can_unroll,
     cell_count,
     cell_dtype,
@@ -221,9 +221,9 @@ class _Emitter:
                 place = self.code.element(storage_kind(dtype), pointer, number)
                 store_scalar(self.code, dtype, value, place)
 
-    def _memory(self, plan: Plan, constants: Sequence[Buffer], carries: list[Cells]) -> Memory:
+    def _memory(self, plan: Plan, constants: Sequence[Buffer], carries: list[Cells]) -> BufferContents:
         """Memory with the plan's constants and carries bound."""
-        memory = Memory(self.code)
+        memory = BufferContents(self.code)
         for buffer in _plan_constants(plan):
             memory.point(buffer, self.pointers[id(buffer)], _CONSTANT)
         for inside, outside in zip(plan.inputs, constants, strict=False):
@@ -258,7 +258,7 @@ class _Emitter:
             phis.append(names)
         return phis
 
-    def _close(self, memory: Memory, outputs: Sequence[Buffer], carries: list[Cells]) -> None:
+    def _close(self, memory: BufferContents, outputs: Sequence[Buffer], carries: list[Cells]) -> None:
         """Continue with the next step; at the end leave the carries in the final buffers."""
         code = self.code
         after = [

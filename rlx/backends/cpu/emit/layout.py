@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.cpu.emit.tiling import Tiling, tiled
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
 
-__all__ = ["Form", "Group", "Layout", "layout_of"]
+__all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
 
 # strides of the innermost loops up to this are part of the code: 1 and -1 make vector loads,
 # small ones interleaved groups (complex numbers, trailing dimensions of pairs and triples)
@@ -29,7 +29,7 @@ _NEAR = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AccessGroup:
     """Accesses of one operand with equal strides: static strides or the row slots of the others."""
 
     operand: int
@@ -61,7 +61,7 @@ class Layout:
     alias: tuple[int, ...]
     static_sizes: tuple[int | None, ...]
     size_slots: tuple[int, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[AccessGroup, ...]
     load_forms: dict[int, Form]
     store_forms: dict[int, Form]
     constant_slots: dict[int, int]
@@ -152,7 +152,7 @@ class _Grouping:
         self.chunked = kernel.chunks > 1
         unrolled = bool(static_sizes) and static_sizes[-1] is not None
         self.innermost = len(kernel.sizes) - (2 if unrolled else 1)
-        self.groups: list[Group] = []
+        self.groups: list[AccessGroup] = []
         self.next_slot = start
 
     def form(self, access: Access) -> Form:
@@ -171,13 +171,13 @@ class _Grouping:
         self.next_slot += 1
         return self.next_slot - 1
 
-    def _group(self, access: Access) -> Group:
+    def _group(self, access: Access) -> AccessGroup:
         strides = _static_strides(access, self.innermost)
         offset_slot = self._take()
         stride_slots = tuple(self._take() if s is None else -1 for s in strides)
         chunked = self.chunked and access.chunk_stride != 0
         chunk_slot = self._take() if chunked else None
-        return Group(access.operand, strides, stride_slots, offset_slot, chunk_slot, access)
+        return AccessGroup(access.operand, strides, stride_slots, offset_slot, chunk_slot, access)
 
 
 def layout_of(kernel: Loops, tile: bool = True) -> Layout:

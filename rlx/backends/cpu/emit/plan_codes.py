@@ -10,10 +10,10 @@ from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_code
 from rlx.backends.cpu.emit.layout import Layout, layout_of
 from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles, Scan, While, members, nested_plans
 
-__all__ = ["Compiled", "compiled_kernels"]
+__all__ = ["CompiledKernel", "compiled_kernels"]
 
 
-class Compiled(NamedTuple):
+class CompiledKernel(NamedTuple):
     """A kernel, its code, and the layout of a loop nest's arguments."""
 
     kernel: Kernel
@@ -21,17 +21,17 @@ class Compiled(NamedTuple):
     layout: Layout | None
 
 
-def compiled_kernels(plan: Plan) -> Iterator[Compiled]:
+def compiled_kernels(plan: Plan) -> Iterator[CompiledKernel]:
     """The kernels with separate code, in the plan and in its nested plans."""
     for kernel in plan.kernels:
         for member in members(kernel):
             if isinstance(member, Loops):
                 # in row tiles a kernel runs over ranges of whole rows, so it is not cut in tiles
                 layout = layout_of(member, tile=not isinstance(kernel, RowTiles))
-                yield Compiled(member, loops_code(member, layout), layout)
+                yield CompiledKernel(member, loops_code(member, layout), layout)
         whole = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
         if whole is not None:
-            yield Compiled(kernel, whole, None)
+            yield CompiledKernel(kernel, whole, None)
             continue
         for inner in nested_plans(kernel):
             yield from compiled_kernels(inner)

@@ -39,7 +39,7 @@ from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan
 from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype
 
-__all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"]
+__all__ = ["Cells", "BufferContents", "can_unroll", "cell_count", "cell_dtype", "unroll"]
 
 # scalar operations in one step of the loop, and elements of a buffer kept in registers
 _MOST_WORK = 512
@@ -102,7 +102,7 @@ def _work(kernel: Kernel, addressed: set[int], written: set[int]) -> float:
     return math.prod(kernel.sizes) * (len(kernel.instructions) + len(kernel.stores))
 
 
-class Memory:
+class BufferContents:
     """The contents of a plan's buffers: values, or addresses that are loaded from on demand."""
 
     def __init__(self, code: Code) -> None:
@@ -168,7 +168,7 @@ class Memory:
         self.of(buffer)[index] = rounded(dtype, value)
 
 
-def unroll(plan: Plan, memory: Memory) -> None:
+def unroll(plan: Plan, memory: BufferContents) -> None:
     """Emit all kernels of a plan."""
     for kernel in plan.kernels:
         if isinstance(kernel, Contract):
@@ -178,7 +178,7 @@ def unroll(plan: Plan, memory: Memory) -> None:
             _Unrolled(kernel, memory)
 
 
-def _unroll_contract(kernel: Contract, memory: Memory) -> None:
+def _unroll_contract(kernel: Contract, memory: BufferContents) -> None:
     kind = register_kind(kernel.out.buffer.dtype)
     for place in itertools.product(*map(range, kernel.out.shape)):
         *batch, m, n = place
@@ -203,7 +203,7 @@ def _element(operand: Operand, place: tuple[int, ...]) -> int:
 class _Unrolled(LlvmPrinter):
     """Prints the code of one Loops kernel with every iteration apart; its arrays are values, or addresses."""
 
-    def __init__(self, kernel: Loops, memory: Memory) -> None:
+    def __init__(self, kernel: Loops, memory: BufferContents) -> None:
         super().__init__(memory.code, {}, {})
         self.memory = memory
         walk = Walk(kernel, CodeWriter(), SequentialMapping(threads=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.backends.cpu.runtime.frame import POOL, THREADS
 from rlx.backends.cpu.runtime.native import (
-    Signature,
+    NativeSignature,
     Word,
     address_of,
     clear_bytes,
@@ -18,10 +18,10 @@ from rlx.backends.cpu.runtime.parallel_regions import launch
 __all__ = ["gemm_step"]
 
 
-def _blas_signature(integers: int, scalar: str) -> Signature:
+def _blas_signature(integers: int, scalar: str) -> NativeSignature:
     """(integers..., alpha, a, lda, b or x, ldb or step, beta, c or y, ldc or step)."""
     array = ("ptr", "i32")
-    return Signature("void", (*("i32",) * integers, scalar, *array, *array, scalar, *array))
+    return NativeSignature("void", (*("i32",) * integers, scalar, *array, *array, scalar, *array))
 
 
 # cblas_?gemm(order, transpose a, transpose b, m, n, k, alpha, ...)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count
-from rlx.backends.cpu.routines.script_builder import Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, Script
 
 __all__ = ["LARGEST_ORDER", "LANE_ROUTINES", "suits_lanes"]
 
@@ -20,21 +20,26 @@ def suits_lanes(script: Script) -> bool:
     return largest <= LARGEST_ORDER and script.batch >= FEWEST_BLOCKS * lane_count(script.dtype)
 
 
-def _vectors(script: Script, elements: int) -> Place:
+def _vectors(script: Script, elements: int) -> MatrixAddress:
     return script.scratch(elements * VECTOR_BYTES * (2 if script.is_complex else 1))
 
 
-def _first_of_block(script: Script, place: Place) -> Place:
+def _first_of_block(script: Script, place: MatrixAddress) -> MatrixAddress:
     return replace(place, step=place.step * lane_count(script.dtype))
 
 
-def _move(script: Script, action: str, lanes: Place, place: Place, sizes: tuple[int, int]) -> None:
+def _move(script: Script, action: str, lanes: MatrixAddress, place: MatrixAddress, sizes: tuple[int, int]) -> None:
     numbers = sizes[0] * sizes[1] * script.item // script.real_item
     script.act(action, lanes, _first_of_block(script, place), numbers, place.step, script.batch)
 
 
 def _move_ordered(
-    script: Script, action: str, lanes: Place, place: Place, sizes: tuple[int, int], order: Place
+    script: Script,
+    action: str,
+    lanes: MatrixAddress,
+    place: MatrixAddress,
+    sizes: tuple[int, int],
+    order: MatrixAddress,
 ) -> None:
     numbers = sizes[1] * script.item // script.real_item
     where = _first_of_block(script, place)
@@ -43,7 +48,7 @@ def _move_ordered(
     )  # fmt: skip
 
 
-def _packed(script: Script, number: int, order: Place | None = None) -> Place:
+def _packed(script: Script, number: int, order: MatrixAddress | None = None) -> MatrixAddress:
     """Lanes that contain an input."""
     rows, columns = sizes = script.sizes(number)
     lanes = _vectors(script, rows * columns)
@@ -54,7 +59,7 @@ def _packed(script: Script, number: int, order: Place | None = None) -> Place:
     return lanes
 
 
-def _conjugate(script: Script, lanes: Place, elements: int) -> None:
+def _conjugate(script: Script, lanes: MatrixAddress, elements: int) -> None:
     if script.is_complex and script.attributes.get("conjugate_a", False):
         script.act("conjugate_lanes", lanes, elements)
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlx.backends.cpu.routines.script_builder import INFORMATION, WORK, WORK_SIZE, Matrix, MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import (
+    INFORMATION,
+    WORK,
+    WORK_SIZE,
+    MatrixAddress,
+    MatrixView,
+    MissingRoutine,
+    Script,
+)
 
 __all__ = ["FACTORISATIONS", "turned_copy"]
 
 INT32 = 4
 
 
-def turned_copy(script: Script, number: int = 0, part: str = "whole") -> Matrix:
+def turned_copy(script: Script, number: int = 0, part: str = "whole") -> MatrixView:
     """An input in column-major scratch memory."""
     rows, columns = script.sizes(number)
     copied = script.column_major(rows, columns)
@@ -76,7 +84,7 @@ def pivoted_qr(script: Script) -> None:
     work = turned_copy(script)
     factors = script.scratch(min(rows, columns) * script.item)
     order = script.outputs[2]
-    free = Matrix(script.constant(0), 1, columns, 0, 0)
+    free = MatrixView(script.constant(0), 1, columns, 0, 0)
     script.copy(script.row_major(order, 1, columns, INT32), free, item=INT32)
     real_work = [script.scratch(2 * columns * script.real_item)] if script.is_complex else []
     script.call(
@@ -86,7 +94,7 @@ def pivoted_qr(script: Script) -> None:
     _unpack_qr(script, work, factors)
 
 
-def _unpack_qr(script: Script, work: Matrix, factors: Place) -> None:
+def _unpack_qr(script: Script, work: MatrixView, factors: MatrixAddress) -> None:
     """The triangle of the packed factors, and the product of the reflectors below it."""
     rows, columns = work.rows, work.columns
     inner = rows if script.attributes.get("full_matrices", False) else min(rows, columns)
@@ -99,7 +107,7 @@ def _unpack_qr(script: Script, work: Matrix, factors: Place) -> None:
     script.copy(script.row_major(script.outputs[0], rows, inner), product)
 
 
-def _multiply_reflectors(script: Script, product: Matrix, factors: Place, count: int) -> None:
+def _multiply_reflectors(script: Script, product: MatrixView, factors: MatrixAddress, count: int) -> None:
     name = "ungqr" if script.is_complex else "orgqr"
     rows, columns, place = product.rows, product.columns, product.place
     script.call(name, rows, columns, count, place, rows, factors, WORK, WORK_SIZE, INFORMATION)
@@ -115,7 +123,13 @@ def householder_product(script: Script) -> None:
 
 # ------------------------------------------------------------- solves
 def _substitute(
-    script: Script, matrix: Place, target: Place, sizes: tuple[int, int], lower: bool, transposed: bool, unit: bool
+    script: Script,
+    matrix: MatrixAddress,
+    target: MatrixAddress,
+    sizes: tuple[int, int],
+    lower: bool,
+    transposed: bool,
+    unit: bool,
 ) -> None:
     """Solve op(a) x = b in place, both stored by rows: seen by columns, x^T op(a)^T = b^T."""
     order, count = sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlx.backends.cpu.routines.lapack import turned_copy
-from rlx.backends.cpu.routines.script_builder import INFORMATION, WORK, WORK_SIZE, Matrix, Place, Script
+from rlx.backends.cpu.routines.script_builder import INFORMATION, WORK, WORK_SIZE, MatrixAddress, MatrixView, Script
 
 __all__ = ["SPECTRA"]
 
@@ -30,7 +30,7 @@ def eigh(script: Script) -> None:
     script.fail_unless_finite(work.place, order * order)
     integers = 3 + 5 * order
     integer_work = script.scratch(INT32 * integers)
-    real_work: list[Place | int] = []
+    real_work: list[MatrixAddress | int] = []
     if script.is_complex:
         reals = 1 + 5 * order + 2 * order * order
         real_work = [script.scratch(reals * script.real_item), reals]
@@ -52,7 +52,7 @@ def svd(script: Script) -> None:
     work = turned_copy(script)
     script.fail_unless_finite(work.place, rows * columns)
     left_columns, right_rows = (rows, columns) if full else (inner, inner)
-    left = right = Matrix(script.scratch(script.item), 1, 1, 0, 0)
+    left = right = MatrixView(script.scratch(script.item), 1, 1, 0, 0)
     if wanted:
         left, right = script.column_major(rows, left_columns), script.column_major(right_rows, columns)
     real_work = []
@@ -78,7 +78,7 @@ def eig(script: Script) -> None:
     right = script.attributes.get("compute_right", True)
     work = turned_copy(script)
     script.fail_unless_finite(work.place, order * order)
-    one = Matrix(script.scratch(script.item), 1, 1, 0, 0)
+    one = MatrixView(script.scratch(script.item), 1, 1, 0, 0)
     found = [script.column_major(order, order) if asked else one for asked in (left, right)]
     jobs = ["V" if asked else "N" for asked in (left, right)]
     vectors = [found[0].place, order, found[1].place, order]
@@ -96,14 +96,14 @@ def eig(script: Script) -> None:
         script.call("geev", *head, *parts, *vectors, WORK, WORK_SIZE, INFORMATION)
         script.fail_if_informed()
         for number, part in enumerate(parts):
-            halves = Matrix(script.outputs[0].behind(number * script.item), order, 1, 2 * script.item, script.item)
-            script.copy(halves, Matrix(part, order, 1, script.item, script.item))
+            halves = MatrixView(script.outputs[0].behind(number * script.item), order, 1, 2 * script.item, script.item)
+            script.copy(halves, MatrixView(part, order, 1, script.item, script.item))
         for target, matrix in zip(targets, asked, strict=True):
             script.act("pair_eigenvectors", target, matrix.place, parts[1], order, script.item)
     _nan_everywhere(script)
 
 
-def _schur(script: Script, number: int) -> tuple[Matrix, Matrix]:
+def _schur(script: Script, number: int) -> tuple[MatrixView, MatrixView]:
     """The Schur form of an input, and the unitary matrix that makes it."""
     order = _order(script, number)
     form = turned_copy(script, number)
@@ -161,7 +161,11 @@ def sylvester(script: Script) -> None:
     adjoint = "C" if script.is_complex else "T"
 
     def multiply(
-        left: tuple[str, Matrix], right: tuple[str, Matrix], target: Matrix, factor: Place, depth: int
+        left: tuple[str, MatrixView],
+        right: tuple[str, MatrixView],
+        target: MatrixView,
+        factor: MatrixAddress,
+        depth: int,
     ) -> None:
         (left_operation, a), (right_operation, b) = left, right
         script.call(
@@ -179,7 +183,7 @@ def sylvester(script: Script) -> None:
     script.fail_if_informed()
     # the scale is real; so is the factor, whose imaginary part stays 0
     factor = script.scratch(16)
-    script.copy(Matrix(factor, 1, 1, 16, 16), Matrix(zero, 1, 1, 16, 16))
+    script.copy(MatrixView(factor, 1, 1, 16, 16), MatrixView(zero, 1, 1, 16, 16))
     script.act("invert_number", factor, scale, script.real_item)
     multiply(("N", turn), ("N", given), middle, factor, rows)
     multiply(("N", middle), (adjoint, other), given, one, columns)

@@ -21,7 +21,7 @@ from rlx.backends.cpu.routines.lapack import FACTORISATIONS
 from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
 from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
 from rlx.backends.cpu.routines.packed_products import PACKED_ACTIONS, PACKED_PRODUCT, fill_packed_product
-from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
@@ -133,7 +133,7 @@ def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     return [script]
 
 
-def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> list[Script]:
+def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], MatrixAddress]) -> list[Script]:
     """A script for each axis of a Fourier transform."""
     if 0 in kernel.inputs[0].shape:
         raise MissingRoutine("an operand is empty")
@@ -167,7 +167,7 @@ def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     return [script]
 
 
-def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> list[Script]:
+def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], MatrixAddress]) -> list[Script]:
     """The scripts of a product with a sparse matrix, of a triangular solve, or of a factorisation."""
     index = kernel.inputs[SPARSE_ROUTINES[kernel.routine][1]].buffer.dtype
 
@@ -197,13 +197,13 @@ def host_reason(kernel: Library) -> str | None:
     'matrix_sqrt has no native form'
     """
     try:
-        _kernel_scripts(kernel, lambda buffer: 0, lambda nbytes: Place(0))
+        _kernel_scripts(kernel, lambda buffer: 0, lambda nbytes: MatrixAddress(0))
     except MissingRoutine as missing:
         return str(missing)
     return None
 
 
-def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> Sequence[Script]:
+def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], MatrixAddress]) -> Sequence[Script]:
     if kernel.routine == "fft":
         return _fourier_scripts(kernel, slot_of, between)
     if kernel.routine == PACKED_PRODUCT:
@@ -226,11 +226,11 @@ def library_rows(
     """
     behind = arena
 
-    def between(nbytes: int) -> Place:
+    def between(nbytes: int) -> MatrixAddress:
         nonlocal behind
         slot = arena_slot(behind, nbytes)
         behind += -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES
-        return Place(slot)
+        return MatrixAddress(slot)
 
     try:
         scripts = _kernel_scripts(kernel, slot_of, between)

@@ -17,9 +17,9 @@ import numpy as np
 from rlx.backends.cpu.routines.blas import load_blas
 from rlx.backends.cpu.routines.gemm import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, call_single
 from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, PackedScheme, packed_scheme
-from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
-from rlx.backends.cpu.runtime.native import Signature, Word, minimum, native, pointer_operation
+from rlx.backends.cpu.runtime.native import NativeSignature, Word, minimum, native, pointer_operation
 from rlx.errors import UnsupportedError
 from rlx.ir.types import TensorType
 
@@ -33,8 +33,8 @@ TILE_DEPTH = 256  # numbers of a row in a tile: 240 KiB with its rows; each of t
 _BYTE_NANOSECONDS = 0.15
 _PRODUCT_NANOSECONDS = 0.02
 
-call_dot = Signature("void", ("ptr",) * 2 + ("i64",) * 2 + ("ptr",) * 3 + ("i64",) * 5)
-call_decode = Signature("void", ("ptr", "i64") + ("ptr",) * 3 + ("i64",) * 5)
+call_dot = NativeSignature("void", ("ptr",) * 2 + ("i64",) * 2 + ("ptr",) * 3 + ("i64",) * 5)
+call_decode = NativeSignature("void", ("ptr", "i64") + ("ptr",) * 3 + ("i64",) * 5)
 
 multiply_single = pointer_operation(
     "{a}factor = inttoptr i64 {1} to ptr\n{b} = load float, ptr {a}factor\n{c} = load float, ptr {a}\n"
@@ -173,13 +173,13 @@ def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
     script.nanoseconds = columns * elements[1] * _BYTE_NANOSECONDS
     if not few:
         script.nanoseconds += _PRODUCT_NANOSECONDS * rows * columns * blocks * scheme.elements
-    scratch = Place(0) if few else script.scratch(4 * tile * depth * scheme.elements)
+    scratch = MatrixAddress(0) if few else script.scratch(4 * tile * depth * scheme.elements)
     given = dict(zip(script.attributes["operands"], script.inputs, strict=False))
     steps = {"x": 0, **dict(zip(("elements", "scales", "zeros"), (tile * nbytes for nbytes in strides), strict=True))}
     places = [
-        *(replace(given[name], step=step) if name in given else Place(0) for name, step in steps.items()),
+        *(replace(given[name], step=step) if name in given else MatrixAddress(0) for name, step in steps.items()),
         replace(script.outputs[0], step=4 * tile),
-        replace(given.get("global_scale", Place(0)), step=0),
+        replace(given.get("global_scale", MatrixAddress(0)), step=0),
         scratch,
     ]
     script.act(

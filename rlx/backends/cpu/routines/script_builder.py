@@ -14,7 +14,7 @@ from rlx.backends.cpu.routines import scripts
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.storage import aligned
 
-__all__ = ["INFORMATION", "WORK", "WORK_SIZE", "Argument", "Matrix", "MissingRoutine", "Place", "Script"]
+__all__ = ["INFORMATION", "WORK", "WORK_SIZE", "Argument", "MatrixView", "MissingRoutine", "MatrixAddress", "Script"]
 
 PARTS: dict[str, int] = {"whole": scripts.WHOLE, "lower": scripts.LOWER, "upper": scripts.UPPER}
 # the bits of the largest finite number, and of infinity
@@ -27,7 +27,7 @@ class MissingRoutine(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class MatrixAddress:
     """An address that depends on the current matrix: see scripts.py."""
 
     slot: int
@@ -39,27 +39,27 @@ class Place:
         """The words of the place in an action."""
         return [self.slot, self.offset, self.step]
 
-    def behind(self, nbytes: int) -> Place:
+    def behind(self, nbytes: int) -> MatrixAddress:
         """The place `nbytes` bytes further on."""
         return replace(self, offset=self.offset + nbytes)
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixView:
     """A matrix in memory; steps are bytes from row to row and from column to column."""
 
-    place: Place
+    place: MatrixAddress
     rows: int
     columns: int
     row_step: int
     column_step: int
 
     @property
-    def turned(self) -> Matrix:
+    def turned(self) -> MatrixView:
         """The transposed matrix in the same memory."""
-        return Matrix(self.place, self.columns, self.rows, self.column_step, self.row_step)
+        return MatrixView(self.place, self.columns, self.rows, self.column_step, self.row_step)
 
-    def part(self, rows: int, columns: int) -> Matrix:
+    def part(self, rows: int, columns: int) -> MatrixView:
         """The first rows and columns."""
         return replace(self, rows=rows, columns=columns)
 
@@ -72,7 +72,7 @@ class _Placeholder:
 WORK = _Placeholder("work")  # LAPACK's work array, of the size that it asks for
 WORK_SIZE = _Placeholder("lwork")
 INFORMATION = _Placeholder("info")
-Argument = Place | int | str | _Placeholder
+Argument = MatrixAddress | int | str | _Placeholder
 
 
 class Script:
@@ -118,54 +118,54 @@ class Script:
         self._actions |= actions
 
     # --------------------------------------------------------- places
-    def _operand(self, operand: Operand) -> Place:
+    def _operand(self, operand: Operand) -> MatrixAddress:
         item = operand.buffer.dtype.itemsize
         core = prod(operand.shape[len(self.batch_shape) :])
-        return Place(self._slot_of(operand.buffer), operand.offset * item, core * item)
+        return MatrixAddress(self._slot_of(operand.buffer), operand.offset * item, core * item)
 
     def sizes(self, number: int = 0) -> tuple[int, int]:
         """Rows and columns of an input."""
         rows, columns = self.kernel.inputs[number].shape[-2:]
         return rows, columns
 
-    def scratch(self, nbytes: int) -> Place:
+    def scratch(self, nbytes: int) -> MatrixAddress:
         """Memory of the task's own."""
         start = self.scratch_bytes
         self.scratch_bytes += aligned(nbytes)
-        return Place(scripts.SCRATCH, start)
+        return MatrixAddress(scripts.SCRATCH, start)
 
-    def constant(self, *words: int) -> Place:
+    def constant(self, *words: int) -> MatrixAddress:
         """Words in the row."""
         self.constants += words
-        return Place(scripts.CONSTANT, 8 * (len(self.constants) - len(words)))
+        return MatrixAddress(scripts.CONSTANT, 8 * (len(self.constants) - len(words)))
 
-    def number(self, value: float) -> Place:
+    def number(self, value: float) -> MatrixAddress:
         """A number of the routine's dtype."""
         data = np.array(value, self.dtype).tobytes().ljust(16, b"\0")
         return self.constant(*struct.unpack("<qq", data))
 
-    def row_major(self, place: Place, rows: int, columns: int, item: int | None = None) -> Matrix:
+    def row_major(self, place: MatrixAddress, rows: int, columns: int, item: int | None = None) -> MatrixView:
         """A matrix as rlx stores it."""
         item = item or self.item
-        return Matrix(place, rows, columns, columns * item, item)
+        return MatrixView(place, rows, columns, columns * item, item)
 
-    def column_major(self, rows: int, columns: int) -> Matrix:
+    def column_major(self, rows: int, columns: int) -> MatrixView:
         """A new matrix in scratch memory, as LAPACK stores it."""
-        return Matrix(self.scratch(rows * columns * self.item), rows, columns, self.item, rows * self.item)
+        return MatrixView(self.scratch(rows * columns * self.item), rows, columns, self.item, rows * self.item)
 
     # --------------------------------------------------------- actions
-    def act(self, name: str, *fields: int | Place, failure: bool = False) -> None:
+    def act(self, name: str, *fields: int | MatrixAddress, failure: bool = False) -> None:
         """Append the action `name`, with `failure` to the actions that follow a failure."""
         words: list[int] = []
         for field in fields:
-            words += field.words if isinstance(field, Place) else [field]
+            words += field.words if isinstance(field, MatrixAddress) else [field]
         target = self.failure if failure else self.words
         target += [self._actions[name], scripts.ACTION_HEAD + len(words), *words]
 
     def copy(
         self,
-        target: Matrix,
-        source: Matrix,
+        target: MatrixView,
+        source: MatrixView,
         part: str = "whole",
         conjugate: bool = False,
         item: int | None = None,
@@ -202,8 +202,8 @@ class Script:
             raise MissingRoutine(f"LAPACK's {letter}{name}")
         return function
 
-    def _place(self, argument: Argument) -> Place:
-        if isinstance(argument, Place):
+    def _place(self, argument: Argument) -> MatrixAddress:
+        if isinstance(argument, MatrixAddress):
             return argument
         if isinstance(argument, str):
             return self.constant(ord(argument))
@@ -238,12 +238,12 @@ class Script:
         """The matrix has failed unless the last call left info at 0."""
         self.act("check_information", self.information)
 
-    def fail_unless_finite(self, place: Place, elements: int) -> None:
+    def fail_unless_finite(self, place: MatrixAddress, elements: int) -> None:
         """The matrix has failed if an element is infinite or NaN."""
         numbers = elements * (self.item // self.real_item)
         self.act("check_numbers", place, numbers, self.real_item, _LARGEST[self.real_item])
 
-    def fail_if_nan(self, place: Place) -> None:
+    def fail_if_nan(self, place: MatrixAddress) -> None:
         """The matrix has failed if the (real part of the) element is NaN."""
         self.act("check_numbers", place, 1, self.real_item, _INFINITY[self.real_item])
 
@@ -255,7 +255,7 @@ class Script:
         rows, columns = (1, *shape)[-2:]
         target = self.row_major(self.outputs[number], rows, columns, dtype.itemsize)
         nan = np.array(np.nan, dtype).tobytes().ljust(16, b"\0")
-        source = Matrix(self.constant(*struct.unpack("<qq", nan)), rows, columns, 0, 0)
+        source = MatrixView(self.constant(*struct.unpack("<qq", nan)), rows, columns, 0, 0)
         self.copy(target, source, part, item=dtype.itemsize, failure=True)
 
     def row(self, step: int, head: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from rlx.backends.cpu.runtime.frame import STOPPED
 from rlx.backends.cpu.runtime.native import (
     NativeFunction,
-    Signature,
+    NativeSignature,
     Word,
     address_of,
     clear_bytes,
@@ -50,10 +50,10 @@ ROW = 1
 MEMORY = 2
 MATRIX = 3
 
-call_launch = Signature("i64", ("i64",) * 5)
-call_action = Signature("i64", ("i64", "i64"))
+call_launch = NativeSignature("i64", ("i64",) * 5)
+call_action = NativeSignature("i64", ("i64", "i64"))
 # LAPACK takes addresses, followed by the lengths of its strings: ones. Extra arguments do no harm.
-call_fortran = Signature("void", ("i64",) * 24)
+call_fortran = NativeSignature("void", ("i64",) * 24)
 FORTRAN_ARGUMENTS = 24
 
 store_int32 = pointer_operation("{b} = trunc i64 {1} to i32\nstore i32 {b}, ptr {a}\n{result} = add i64 0, 0")

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD
 from rlx.backends.cpu.runtime.native import (
-    Signature,
+    NativeSignature,
     Word,
     clear_bytes,
     load_int32,
@@ -35,12 +35,12 @@ _COLUMN_NANOSECONDS = 0.15
 _TRIANGLE_NANOSECONDS = 3.0  # an element of a triangle, for one column
 _INCOMPLETE_NANOSECONDS = 10.0
 
-call_rows = Signature("void", ("ptr",) * 6 + ("i64",) * 5)
-call_carry = Signature("void", ("ptr", "ptr", "i64"))
-call_push = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
-call_sample = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
-call_triangle = Signature("void", ("ptr",) * 5 + ("i64",) * 4)
-call_incomplete = Signature("void", ("ptr",) * 5 + ("i64",))
+call_rows = NativeSignature("void", ("ptr",) * 6 + ("i64",) * 5)
+call_carry = NativeSignature("void", ("ptr", "ptr", "i64"))
+call_push = NativeSignature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_sample = NativeSignature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_triangle = NativeSignature("void", ("ptr",) * 5 + ("i64",) * 4)
+call_incomplete = NativeSignature("void", ("ptr",) * 5 + ("i64",))
 
 # Fields of an action: six places, then these.
 FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
@@ -195,10 +195,10 @@ SPARSE_ACTIONS = (
 
 # ------------------------------------------------------------- scripts
 NewScript = Callable[[], Script]
-Between = Callable[[int], Place]
+Between = Callable[[int], MatrixAddress]
 
 
-def _fixed(places: Sequence[Place]) -> list[Place]:
+def _fixed(places: Sequence[MatrixAddress]) -> list[MatrixAddress]:
     """Places that are the same for all parts."""
     return [replace(p, step=0) for p in places]
 
@@ -232,7 +232,7 @@ def _product_scripts(new: NewScript, functions: dict[str, int], between: Between
         parts = max(1, min(columns // 8, parts))
         fields = _fields(script, 1, columns, parts)
         script.turns = parts
-        script.act("push_sparse_rows", out, data, indices, indptr, x, Place(0), functions[PUSH], *fields)
+        script.act("push_sparse_rows", out, data, indices, indptr, x, MatrixAddress(0), functions[PUSH], *fields)
         return [script]
     fields = _fields(script, 1, columns, parts)
     carry_bytes = fields[-1]
@@ -245,7 +245,7 @@ def _product_scripts(new: NewScript, functions: dict[str, int], between: Between
     if parts == 1:
         return [script]
     joining = new()
-    joining.act("add_carried_rows", out, carries, *[Place(0)] * 4, functions[CARRY], *fields)
+    joining.act("add_carried_rows", out, carries, *[MatrixAddress(0)] * 4, functions[CARRY], *fields)
     return [script, joining]
 
 
@@ -256,7 +256,7 @@ def _sample_scripts(new: NewScript, functions: dict[str, int], between: Between)
     script.turns = _parts(script, 2, columns)
     fields = _fields(script, 2, columns, script.turns)
     (out,) = _fixed(script.outputs)
-    script.act("sample_sparse_rows", out, x, y, indices, indptr, Place(0), functions[SAMPLE], *fields)
+    script.act("sample_sparse_rows", out, x, y, indices, indptr, MatrixAddress(0), functions[SAMPLE], *fields)
     return [script]
 
 
@@ -266,7 +266,7 @@ def _triangle_scripts(new: NewScript, functions: dict[str, int], between: Betwee
     options = script.attributes
     script.turns, script.nanoseconds = 1, _TRIANGLE_NANOSECONDS * columns * script.kernel.inputs[1].shape[0]
     function = functions[SPREAD if options["transposed"] else PULL]
-    places = (*_fixed(script.outputs), *_fixed(script.inputs), Place(0))
+    places = (*_fixed(script.outputs), *_fixed(script.inputs), MatrixAddress(0))
     sign, unit = 1 if options["lower"] else -1, int(options["unit_diagonal"])
     script.act("solve_sparse_triangle", *places, function, *_fields(script, 1, columns, 1), sign, unit)
     return [script]
@@ -276,7 +276,7 @@ def _incomplete_scripts(new: NewScript, functions: dict[str, int], between: Betw
     script = new()
     fields = _fields(script, 1, 1, 1)
     script.turns, script.nanoseconds = 1, _INCOMPLETE_NANOSECONDS * script.kernel.inputs[1].shape[0]
-    places = (*_fixed(script.outputs), *_fixed(script.inputs), between(16 * fields[0]), Place(0))
+    places = (*_fixed(script.outputs), *_fixed(script.inputs), between(16 * fields[0]), MatrixAddress(0))
     script.act("factor_sparse_rows", *places, functions[INCOMPLETE], *fields)
     return [script]
 

@@ -139,7 +139,7 @@ class ElementLanes:
         return [self.splat(part, width) for part in parts]
 
 
-class _Sums:
+class _VectorSums:
     """Vectors on the stack, which LLVM keeps in registers: of real parts (and imaginary ones)."""
 
     def __init__(self, lanes: ElementLanes, width: int, count: int) -> None:
@@ -207,7 +207,7 @@ def _sum_block(
 ) -> None:  # fmt: skip
     """`width` columns of a row of A @ x, from 2^turns sums."""
     data, indices, x, out = pointers
-    sums = _Sums(t, width, t.parts << turns)
+    sums = _VectorSums(t, width, t.parts << turns)
 
     def add(turn: int, number: Value) -> None:
         scalars = t.scalars(data, number, width)
@@ -299,7 +299,7 @@ def _inner_product(t: ElementLanes, x: str, y: str, columns: Value, out: str) ->
     totals: list[Value] = [t.code.constant(t.real, 0.0)] * t.parts
     first = t.word(0)
     for width in _DOT_WIDTHS:
-        sums = _Sums(t, width, t.parts)
+        sums = _VectorSums(t, width, t.parts)
         for block, column in t.blocks(first, columns, (width,)):
             left, right = t.load(t.place(x, column), block), t.load(t.place(y, column), block)
             sums.add_product(0, left, right)

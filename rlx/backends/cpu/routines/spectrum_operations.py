@@ -19,7 +19,7 @@ __all__ = ["spectrum_operations"]
 _FIFTH = 2 * pi / 5
 
 
-class _Text(VectorText):
+class _ComplexVectors(VectorText):
     """Emits operations on vectors of complex numbers."""
 
     def pair(self, argument: int, offset: int = 0) -> str:
@@ -66,7 +66,7 @@ class _Text(VectorText):
         return self.binary("fmul", x, f"<{ones}>")
 
 
-def _butterfly(text: _Text, radix: int) -> Operation:
+def _butterfly(text: _ComplexVectors, radix: int) -> Operation:
     """(from, bytes to the next, to, bytes to the next, factors, direction): a transform of `radix` numbers,
     its results but the first multiplied by factors."""
     t = text
@@ -82,24 +82,24 @@ def _butterfly(text: _Text, radix: int) -> Operation:
     return t.operation()
 
 
-def _two(t: _Text, a: list[str], direction: str) -> list[str]:
+def _two(t: _ComplexVectors, a: list[str], direction: str) -> list[str]:
     return [t.add(a[0], a[1]), t.subtract(a[0], a[1])]
 
 
-def _three(t: _Text, a: list[str], direction: str) -> list[str]:
+def _three(t: _ComplexVectors, a: list[str], direction: str) -> list[str]:
     total, gap = t.add(a[1], a[2]), t.subtract(a[1], a[2])
     middle = t.with_product(a[0], total, -0.5)
     side = t.scaled(t.turned(gap, direction), sin(pi / 3))
     return [t.add(a[0], total), t.add(middle, side), t.subtract(middle, side)]
 
 
-def _four(t: _Text, a: list[str], direction: str) -> list[str]:
+def _four(t: _ComplexVectors, a: list[str], direction: str) -> list[str]:
     even, even_gap = t.add(a[0], a[2]), t.subtract(a[0], a[2])
     odd, odd_gap = t.add(a[1], a[3]), t.turned(t.subtract(a[1], a[3]), direction)
     return [t.add(even, odd), t.add(even_gap, odd_gap), t.subtract(even, odd), t.subtract(even_gap, odd_gap)]
 
 
-def _five(t: _Text, a: list[str], direction: str) -> list[str]:
+def _five(t: _ComplexVectors, a: list[str], direction: str) -> list[str]:
     outer, inner = t.add(a[1], a[4]), t.add(a[2], a[3])
     outer_gap, inner_gap = t.subtract(a[1], a[4]), t.subtract(a[2], a[3])
     near, far = cos(_FIFTH), cos(2 * _FIFTH)
@@ -117,17 +117,22 @@ def _five(t: _Text, a: list[str], direction: str) -> list[str]:
     ]
 
 
-_BUTTERFLIES: dict[int, Callable[[_Text, list[str], str], list[str]]] = {2: _two, 3: _three, 4: _four, 5: _five}
+_BUTTERFLIES: dict[int, Callable[[_ComplexVectors, list[str], str], list[str]]] = {
+    2: _two,
+    3: _three,
+    4: _four,
+    5: _five,
+}
 
 
-def _scale(t: _Text) -> Operation:
+def _scale(t: _ComplexVectors) -> Operation:
     """(element, factor): times a real number."""
     number = t.name(f"load {t.scalar}, ptr {t.address(1)}, align {t.align}")
     t.store(0, t.binary("fmul", t.load(0), t.splat(number)))
     return t.operation()
 
 
-def _join_halves(t: _Text) -> Operation:
+def _join_halves(t: _ComplexVectors) -> Operation:
     """(to, spectrum at k, at half - k, factor, direction): of a real signal whose even and odd elements were
     transformed as real and imaginary parts."""
     here, there = t.load(1), t.conjugated(t.load(2))
@@ -137,7 +142,7 @@ def _join_halves(t: _Text) -> Operation:
     return t.operation()
 
 
-def _part_halves(t: _Text) -> Operation:
+def _part_halves(t: _ComplexVectors) -> Operation:
     """(to, spectrum at k, at half - k, factor, direction): the other way round."""
     here, there = t.load(1), t.conjugated(t.load(2))
     even = t.scaled(t.add(here, there), 0.5)
@@ -146,29 +151,29 @@ def _part_halves(t: _Text) -> Operation:
     return t.operation()
 
 
-def _multiply(t: _Text) -> Operation:
+def _multiply(t: _ComplexVectors) -> Operation:
     """(element, factor)."""
     t.store(0, t.times(t.load(0), 1))
     return t.operation()
 
 
-def _only_real(t: _Text) -> Operation:
+def _only_real(t: _ComplexVectors) -> Operation:
     ones = ", ".join(f"i1 {int(lane % 2 == 0)}" for lane in range(t.lanes))
     t.store(0, t.select(f"<{ones}>", t.load(0), "zeroinitializer"))
     return t.operation()
 
 
-def _conjugate(t: _Text) -> Operation:
+def _conjugate(t: _ComplexVectors) -> Operation:
     t.store(0, t.conjugated(t.load(1)))
     return t.operation()
 
 
-def _copy(t: _Text) -> Operation:
+def _copy(t: _ComplexVectors) -> Operation:
     t.store(0, t.load(1))
     return t.operation()
 
 
-_SPELLINGS: dict[str, Callable[[_Text], Operation]] = {
+_SPELLINGS: dict[str, Callable[[_ComplexVectors], Operation]] = {
     "butterfly_two": lambda t: _butterfly(t, 2),
     "butterfly_three": lambda t: _butterfly(t, 3),
     "butterfly_four": lambda t: _butterfly(t, 4),
@@ -187,4 +192,4 @@ _SPELLINGS: dict[str, Callable[[_Text], Operation]] = {
 
 def spectrum_operations(real: np.dtype) -> dict[str, Operation]:
     """The operations by name, for complex numbers whose parts have a dtype."""
-    return {name: spell(_Text(real)) for name, spell in _SPELLINGS.items()}
+    return {name: spell(_ComplexVectors(real)) for name, spell in _SPELLINGS.items()}

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES
-from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 
 __all__ = ["LONGEST", "Pass", "fourier_passes", "write_pass"]
 
@@ -32,8 +32,8 @@ class Pass:
     length: int
     outer: int
     width: int
-    source: Place
-    target: Place
+    source: MatrixAddress
+    target: MatrixAddress
 
     @property
     def given(self) -> int:
@@ -66,7 +66,12 @@ def _smooth_length(least: int) -> int:
 
 
 def fourier_passes(
-    kind: str, batch: int, lengths: Sequence[int], source: Place, target: Place, between: Callable[[int], Place]
+    kind: str,
+    batch: int,
+    lengths: Sequence[int],
+    source: MatrixAddress,
+    target: MatrixAddress,
+    between: Callable[[int], MatrixAddress],
 ) -> list[Pass]:
     """The passes of a transform, in order. `between` returns memory for a number of complex numbers."""
     *others, last = lengths
@@ -110,7 +115,7 @@ def _chirps(length: int, longer: int, sign: int, real: str) -> tuple[tuple[int, 
     return _words(chirp, real), _words(np.fft.fft(response) / longer, real)
 
 
-class _Writer:
+class _ScriptWriter:
     """Writes the actions of one pass into a script."""
 
     def __init__(self, script: Script, work: Pass) -> None:
@@ -130,7 +135,7 @@ class _Writer:
         """The length of the transforms that are used for one of a length."""
         return length if prod(radices(length)) == length else _smooth_length(2 * length - 1)
 
-    def move(self, action: str, place: Place, numbers: int, nbytes: int) -> None:
+    def move(self, action: str, place: MatrixAddress, numbers: int, nbytes: int) -> None:
         """Numbers between memory and the lanes."""
         if self.work.width == 0:
             lane_step, element_step, width, outer_step = numbers * nbytes, nbytes, self.work.outer, 0
@@ -142,7 +147,7 @@ class _Writer:
             action, self.here, place, numbers, lane_step, element_step, width, outer_step, nbytes
         )  # fmt: skip
 
-    def factors(self, length: int, *powers: tuple[int, ...], way: int = 1) -> Place:
+    def factors(self, length: int, *powers: tuple[int, ...], way: int = 1) -> MatrixAddress:
         """Constants exp(+-2 pi j k / length), k the powers."""
         signed = tuple(tuple(way * self.sign * k for k in group) for group in powers)
         return self.script.constant(*_factor_words(length, signed, self.real.str))
@@ -191,7 +196,7 @@ class _Writer:
         self.script.act("scale_lanes", self.here, self.script.constant(*factor), numbers)
 
 
-def _write_real(writer: _Writer, work: Pass) -> None:
+def _write_real(writer: _ScriptWriter, work: Pass) -> None:
     length, item = work.length, writer.item
     half = length // 2
     if work.kind == "rfft" and length % 2 == 0:
@@ -221,7 +226,7 @@ def write_pass(script: Script, work: Pass) -> None:
     """The actions of a pass; raises MissingRoutine for a long one."""
     if work.length > LONGEST:
         raise MissingRoutine(f"the length {work.length} of a Fourier transform is over {LONGEST}")
-    writer = _Writer(script, work)
+    writer = _ScriptWriter(script, work)
     if work.kind in ("rfft", "irfft"):
         _write_real(writer, work)
         return

@@ -30,7 +30,7 @@ from rlx.backends.cpu.runtime.frame import (
 from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
 from rlx.backends.cpu.runtime.native import (
     NativeFunction,
-    Signature,
+    NativeSignature,
     Word,
     address_of,
     copy_bytes,
@@ -60,8 +60,8 @@ release_reference = external("Py_DecRef", "void", "ptr")
 
 TASK_PARTS = 50  # a task is worth no more threads than this, so Ctrl-C need not wait for it
 
-call_step = Signature("i64", ("i64", "i64"))
-call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
+call_step = NativeSignature("i64", ("i64", "i64"))
+call_loop = NativeSignature("i64", ("i64", "i64", "i64", "i64", "i64"))
 
 # Fields of rows. The words that follow the last field belong to the kernel, or are entries.
 KERNEL = 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rlx.backends.cpu.runtime.native import Signature, Word, native
+from rlx.backends.cpu.runtime.native import NativeSignature, Word, native
 
 __all__ = ["call_kernel", "run_chunk"]
 
 # (slots, arguments, begin, end, chunk)
-call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
+call_kernel = NativeSignature("void", ("i64", "i64", "i64", "i64", "i64"))
 
 
 @native

@@ -16,7 +16,7 @@ __all__ = [
     "External",
     "NativeFunction",
     "Operation",
-    "Signature",
+    "NativeSignature",
     "Word",
     "address_of",
     "atomic_add",
@@ -66,7 +66,7 @@ class Word(int):
 
 
 @dataclass(frozen=True)
-class Signature:
+class NativeSignature:
     """The C type of a function; called as `signature(address, *arguments)`."""
 
     result: str
@@ -86,7 +86,7 @@ class External:
     """A C function that the process has under `name`."""
 
     name: str
-    signature: Signature
+    signature: NativeSignature
 
     def __call__(self, *arguments: int) -> Word:
         raise NotImplementedError
@@ -122,7 +122,7 @@ def native(function: FunctionType) -> NativeFunction:
 
 def external(name: str, result: str, *parameters: str) -> External:
     """Declare a C function, with types among i32, i64, float, double, ptr and void."""
-    return External(name, Signature(result, parameters))
+    return External(name, NativeSignature(result, parameters))
 
 
 def pointer_operation(template: str, declaration: str = "") -> Operation:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from rlx.backends.cpu.runtime.native import (
     External,
     NativeFunction,
+    NativeSignature,
     Operation,
-    Signature,
     address_of,
     stack,
 )
@@ -40,7 +40,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 }
 
 
-class _Module:
+class _NativeModule:
     """Functions found so far, in the order they were met, and the declarations they need."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _Module:
 class _FunctionCompiler:
     """One function: statements to basic blocks; variables are stack slots that LLVM promotes."""
 
-    def __init__(self, module: _Module, function: NativeFunction) -> None:
+    def __init__(self, module: _NativeModule, function: NativeFunction) -> None:
         self.module = module
         self.name = function.name
         self.scope = function.function.__globals__
@@ -294,13 +294,13 @@ class _FunctionCompiler:
             return self.operation(target, arguments)
         if isinstance(target, NativeFunction):
             name = self.module.require(target)
-            return self.call(f"@{name}", Signature("i64", ("i64",) * len(arguments)), arguments)
+            return self.call(f"@{name}", NativeSignature("i64", ("i64",) * len(arguments)), arguments)
         if isinstance(target, External):
             declaration = f"declare {target.signature.result} @{target.name}"
             parameters = ", ".join(target.signature.parameters)
             self.module.declarations[f"{declaration}({parameters})"] = None
             return self.call(f"@{target.name}", target.signature, arguments)
-        if isinstance(target, Signature):
+        if isinstance(target, NativeSignature):
             pointer = self.fresh()
             self.lines.append(f"{pointer} = inttoptr i64 {arguments[0]} to ptr")
             return self.call(pointer, target, arguments[1:])
@@ -326,7 +326,7 @@ class _FunctionCompiler:
         self.lines.append(target.template.format(*arguments, result=result, **names))
         return result
 
-    def call(self, function: str, signature: Signature, arguments: list[str]) -> str:
+    def call(self, function: str, signature: NativeSignature, arguments: list[str]) -> str:
         if len(arguments) != len(signature.parameters):
             raise TypeError(f"{self.name}: {function} takes {len(signature.parameters)} arguments")
         converted = ", ".join(
@@ -354,7 +354,7 @@ class _FunctionCompiler:
 
 def module_text(exported: Sequence[NativeFunction]) -> str:
     """LLVM IR of the functions and of everything they call; only `exported` ones have symbols."""
-    module = _Module()
+    module = _NativeModule()
     for function in exported:
         module.require(function)
     names = {function.name for function in exported}

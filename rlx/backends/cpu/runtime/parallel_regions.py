@@ -31,7 +31,7 @@ from rlx.backends.cpu.runtime.frame import (
     WORKERS,
 )
 from rlx.backends.cpu.runtime.native import (
-    Signature,
+    NativeSignature,
     Word,
     address_of,
     atomic_add,
@@ -56,7 +56,7 @@ start_thread = _system.start_thread
 WAKING_PARTS = 16
 LONG_PARTS = 200  # work for this many threads takes an estimated millisecond; the true time may be a twentieth
 
-call_task = Signature("void", ("i64", "i64"))
+call_task = NativeSignature("void", ("i64", "i64"))
 
 
 @native

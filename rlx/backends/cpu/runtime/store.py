@@ -31,8 +31,8 @@ from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.interrupts import in_background, uninterrupted
 
 __all__ = [
-    "Code", "Maker", "Statistics", "Store", "Toolchain", "default_store", "digest_of", "files_made_by", "statistics",
-    "user_folder",
+    "CodeStore", "Maker", "ModuleSource", "StoreCounts", "Toolchain", "default_store", "digest_of", "files_made_by",
+    "statistics", "user_folder",
 ]  # fmt: skip
 
 MAGIC = b"rlx-obj2"
@@ -40,7 +40,7 @@ HEADER = struct.Struct("<8sQ32s")
 DEFAULT_LIMIT = 1 << 30
 
 
-class Statistics(NamedTuple):
+class StoreCounts(NamedTuple):
     """How often a store compiled, read from disk, and answered from this process's memory."""
 
     compiled: int
@@ -48,7 +48,7 @@ class Statistics(NamedTuple):
     hits: int
 
 
-class Code(Protocol):
+class ModuleSource(Protocol):
     """Code to compile: a module that defines a symbol, generated on demand."""
 
     @property
@@ -88,10 +88,10 @@ class _LlvmMaker:
         return load_object(data, symbol)
 
 
-_alive: weakref.WeakSet[Store] = weakref.WeakSet()
+_alive: weakref.WeakSet[CodeStore] = weakref.WeakSet()
 
 
-class Store:
+class CodeStore:
     """Key to native address, through this process's memory, a folder, and a compiler."""
 
     def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT, maker: Maker | None = None) -> None:
@@ -124,7 +124,7 @@ class Store:
             self._loaded += 1
         return data
 
-    def prepare(self, codes: Sequence[Code]) -> None:
+    def prepare(self, codes: Sequence[ModuleSource]) -> None:
         """Prepare the given codes; missing ones are compiled on several threads.
 
         Errors are raised when the address is requested.
@@ -138,7 +138,7 @@ class Store:
             jobs.clear()  # after an interrupt no thread begins another one
 
     @uninterrupted
-    def _make_all(self, jobs: deque[Code]) -> None:
+    def _make_all(self, jobs: deque[ModuleSource]) -> None:
         missing = sum(not self.on_disk(code.key) for code in list(jobs))
 
         def work() -> None:
@@ -157,9 +157,9 @@ class Store:
         """Import files from a trusted source; files of another compiler or processor are never used."""
         self._given.update(files)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> StoreCounts:
         """What happened since the store was made."""
-        return Statistics(self._compiled, self._loaded, self._hits)
+        return StoreCounts(self._compiled, self._loaded, self._hits)
 
     def after_fork(self) -> None:
         """In a forked child: forget the unfinished work of the parent's other threads."""
@@ -347,17 +347,17 @@ def user_folder() -> Path | None:
     return base / "rlx" / "native"
 
 
-_default: Store | None = None
+_default: CodeStore | None = None
 _default_lock = threading.Lock()
 
 
-def default_store() -> Store:
+def default_store() -> CodeStore:
     """The store of this process."""
     global _default
     if _default is None:
         with _default_lock:
             if _default is None:
-                _default = Store(user_folder())
+                _default = CodeStore(user_folder())
     return _default
 
 
@@ -368,7 +368,7 @@ def files_made_by(work: Callable[[], object]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="rlx-code-") as folder:
         place = Path(folder) / "native"
         try:
-            _default = Store(place)
+            _default = CodeStore(place)
             work()
         finally:
             _default = before
@@ -386,6 +386,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def statistics() -> Statistics:
+def statistics() -> StoreCounts:
     """The statistics of this process's store."""
     return default_store().statistics()

@@ -51,7 +51,7 @@ from rlx.ir.row_tiles import iterations
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
-__all__ = ["Clock", "Table", "build_table"]
+__all__ = ["TimeLog", "StepTable", "build_table"]
 
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two checks for Ctrl-C
@@ -59,7 +59,7 @@ LONG_KERNEL_PARTS = 10  # a kernel that is worth this many threads is followed b
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeLog:
     """The slot with the address of a log of times, and the step that each of its cells counts."""
 
     slot: int
@@ -67,7 +67,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Table:
+class StepTable:
     """rows: the steps. slots: the words of a frame; those `relative` count from its arena."""
 
     rows: np.ndarray
@@ -76,42 +76,42 @@ class Table:
     arena: int
     kept: tuple[object, ...]  # constants and host functions that the words refer to
     underway: Underway
-    clock: Clock | None = None
+    clock: TimeLog | None = None
 
 
-def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Table:
+def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> StepTable:
     """Compile missing code and lay out the table of a plan; with a clock step after each kernel if `timed`.
 
     The first two clock steps of a timed table belong to no kernel: they start the clock, and measure
     the cost of a clock step.
     """
-    builder = _Builder(steps, timed=timed)
+    builder = _FrameBuilder(steps, timed=timed)
     builder.compile_codes(plan)
     slots = {buffer: builder.slot() for buffer in plan.inputs}
     slots |= {buffer: builder.slot() for buffer in plan.outputs}
     if len(slots) != len(plan.inputs) + len(plan.outputs):
         raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
     first = builder.clock("") + builder.clock("")
-    rows = first + builder.rows(_Scope(builder, plan, slots, 0))
-    return Table(
+    rows = first + builder.rows(_PlanSlots(builder, plan, slots, 0))
+    return StepTable(
         np.array(rows, np.int64),
         np.array(builder.words, np.int64),
         np.array(builder.relative, np.int64),
         builder.arena,
         (*builder.constants.values(), *builder.functions),
         builder.underway,
-        Clock(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
+        TimeLog(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
     )
 
 
 @dataclass
-class _Scope:
+class _PlanSlots:
     """The slots of one plan's buffers; its temporaries start at byte `base` of the arena.
 
     `path` is the prefix of its kernels' numbers.
     """
 
-    builder: _Builder
+    builder: _FrameBuilder
     plan: Plan
     slots: dict[Buffer, int]
     base: int
@@ -125,7 +125,7 @@ class _Scope:
 
 
 @dataclass
-class _Builder:
+class _FrameBuilder:
     """The frame so far, and a method for each kind of kernel that makes its row."""
 
     steps: Mapping[str, int]
@@ -178,7 +178,7 @@ class _Builder:
             raise VerificationError(f"buffer {buffer.name!r} ({buffer.role}) has no place")
         return self.arena_slot(base + plan.offsets[buffer], buffer.nbytes)
 
-    def rows(self, scope: _Scope) -> list[int]:
+    def rows(self, scope: _PlanSlots) -> list[int]:
         """The rows of a plan's kernels."""
         plan = scope.plan
         inner = scope.base + aligned(plan.arena)
@@ -200,7 +200,7 @@ class _Builder:
         self.timed_steps.append(TimedStep(path, kernel))
         return self.step("clock_step", [self.clock_slot, cell])
 
-    def row(self, kernel: Kernel, scope: _Scope, inner: int, path: str) -> list[int]:
+    def row(self, kernel: Kernel, scope: _PlanSlots, inner: int, path: str) -> list[int]:
         """One row; plans inside the kernel use the arena from byte `inner` on."""
         if isinstance(kernel, Loops):
             return self.loops(kernel, scope)
@@ -234,7 +234,7 @@ class _Builder:
         """A row of the step called `name`."""
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
 
-    def numba_call(self, kernel: Callback, call: ArrayCall, scope: _Scope) -> list[int]:
+    def numba_call(self, kernel: Callback, call: ArrayCall, scope: _PlanSlots) -> list[int]:
         """A row whose step calls a user's function in native code."""
         step = numba_step(call)
         self.functions.append(step)
@@ -243,7 +243,7 @@ class _Builder:
             fields += [scope(operand.buffer), operand.offset * operand.buffer.dtype.itemsize]
         return [step.address, STEP_HEAD + len(fields), *fields]
 
-    def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
+    def loops(self, kernel: Loops, scope: _PlanSlots) -> list[int]:
         layout = self.layouts[kernel]
         address = self.address(self.codes[kernel])
         fields = [address, loops_extent(kernel, layout), parallel_parts(kernel)]
@@ -254,7 +254,7 @@ class _Builder:
             return self.step("parallel_step", [*fields, *own])
         return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
 
-    def row_tiles(self, kernel: RowTiles, scope: _Scope, inner: int) -> list[int]:
+    def row_tiles(self, kernel: RowTiles, scope: _PlanSlots, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""
         form = row_tile_form(kernel, get_num_threads())
         used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
@@ -283,7 +283,7 @@ class _Builder:
             own = [self.address(self.codes[kernel]), *chunks, *self.layouts[kernel].row(slot_of)]
         return [kind, row_tile_steps.KERNEL + len(own), each, *own]
 
-    def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
+    def carried(self, kernel: Scan | While, code: KernelCode, scope: _PlanSlots) -> list[int]:
         """A whole loop in one function, run in slices so that it can check for Ctrl-C."""
         trips = kernel.length if isinstance(kernel, Scan) else UNBOUNDED
         turn = plan_cost(kernel.body) + 1.0
@@ -292,7 +292,7 @@ class _Builder:
         return self.step("carried_step", [self.address(code), size, trips, *own])
 
     def carries(
-        self, kernel: Scan | While, scope: _Scope, inner: int
+        self, kernel: Scan | While, scope: _PlanSlots, inner: int
     ) -> tuple[list[list[int]], list[int], list[int], int]:
         """An entry for each carry that moves, the slots that the body reads and writes for each
         carry, and the first byte of the arena behind their scratch."""
@@ -312,7 +312,7 @@ class _Builder:
             entries.append([read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes])
         return entries, read, written, inner
 
-    def copies_in_place(self, kernel: Scan | While, scope: _Scope) -> list[int]:
+    def copies_in_place(self, kernel: Scan | While, scope: _PlanSlots) -> list[int]:
         """Rows that copy carries in place to their memory."""
         rows: list[int] = []
         for number in kernel.in_place:
@@ -321,7 +321,7 @@ class _Builder:
                 rows += self.step("copy_step", [scope(first), scope(last), last.nbytes])
         return rows
 
-    def streams(self, kernel: Scan, scope: _Scope) -> list[list[int]]:
+    def streams(self, kernel: Scan, scope: _PlanSlots) -> list[list[int]]:
         """An entry for each array that a scan walks along: xs, then ys."""
         entries = []
         for buffer in (*kernel.xs, *kernel.ys):
@@ -330,7 +330,7 @@ class _Builder:
             entries.append([self.slot(), scope(buffer), start, -stride if kernel.reverse else stride])
         return entries
 
-    def scan(self, kernel: Scan, scope: _Scope, inner: int, path: str) -> list[int]:
+    def scan(self, kernel: Scan, scope: _PlanSlots, inner: int, path: str) -> list[int]:
         copies = self.copies_in_place(kernel, scope)
         carries, read, written, inner = self.carries(kernel, scope, inner)
         streams = self.streams(kernel, scope)
@@ -342,7 +342,7 @@ class _Builder:
         entries = [word for entry in (*carries, *streams) for word in entry]
         return copies + self.step("scan_step", [kernel.length, len(carries), len(streams), *entries, *body])
 
-    def while_loop(self, kernel: While, scope: _Scope, inner: int, path: str) -> list[int]:
+    def while_loop(self, kernel: While, scope: _PlanSlots, inner: int, path: str) -> list[int]:
         copies = self.copies_in_place(kernel, scope)
         carries, read, written, inner = self.carries(kernel, scope, inner)
         flag = self.arena_slot(inner, 1)
@@ -355,7 +355,7 @@ class _Builder:
         offset = executor.WHILE_ENTRIES + len(entries) + len(condition)
         return copies + self.step("while_step", [flag, len(carries), offset, *entries, *condition, *body])
 
-    def branch(self, kernel: Branch, scope: _Scope, inner: int, path: str) -> list[int]:
+    def branch(self, kernel: Branch, scope: _PlanSlots, inner: int, path: str) -> list[int]:
         inputs = [scope(buffer) for buffer in kernel.inputs]
         outputs = [scope(buffer) for buffer in kernel.outputs]
         tables = [
@@ -372,7 +372,7 @@ class _Builder:
         """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))
-        return self.rows(_Scope(self, plan, slots, inner, path))
+        return self.rows(_PlanSlots(self, plan, slots, inner, path))
 
 
 def _runtime_parts(plan: Plan) -> set[str]:

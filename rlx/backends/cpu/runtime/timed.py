@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.base import Executable
 from rlx.backends.cpu.runtime import executor
-from rlx.backends.cpu.runtime.table import Clock
+from rlx.backends.cpu.runtime.table import TimeLog
 from rlx.backends.timing import Events, StepTime, TimedExecutable, TimedRun
 from rlx.forks import reopen_after_fork
 from rlx.storage import Storage
@@ -24,7 +24,7 @@ _UNCOUNTED = 2  # clock steps before the first kernel
 class TimedNativeExecutable(TimedExecutable):
     """Runs the same kernels as its executable; only the table differs."""
 
-    def __init__(self, executable: Executable, clock: Clock, frame: np.ndarray) -> None:
+    def __init__(self, executable: Executable, clock: TimeLog, frame: np.ndarray) -> None:
         """executable: for a timed table; clock: the table's; frame: the initial contents of its frames."""
         self._executable = executable
         cells = clock.steps

@@ -15,15 +15,15 @@ from itertools import pairwise
 from math import prod
 
 from rlx.errors import MemoryLimitError, bytes_text
-from rlx.ir.kernels import Buffer, Plan, RowTiles, nested_plans
+from rlx.ir.kernels import Buffer, Plan, RowTiles
 from rlx.ir.program import Equation, Program, Var
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import leaves
-from rlx.planning.memory import blocks_of
+from rlx.planning.memory import blocks_of, temporary_bytes
 from rlx.storage import ALIGNMENT
 from rlx.trace.primitive import registry
 
-__all__ = ["plan_within", "temporary_bytes"]
+__all__ = ["plan_within"]
 
 _MOST_ROUNDS = 32
 _LONGEST_CHAIN = 96
@@ -32,12 +32,6 @@ _FRUITLESS_ROUNDS = 8
 
 
 PlanProgram = Callable[[Program], tuple[Plan, Mapping[Var, LoweredValue]]]
-
-
-def temporary_bytes(plan: Plan) -> int:
-    """Bytes of temporaries that a plan and the plans inside it need at once."""
-    inner = [temporary_bytes(p) for kernel in plan.kernels for p in nested_plans(kernel)]
-    return plan.arena + max(inner, default=0)
 
 
 def plan_within(program: Program, limit: int, plan_program: PlanProgram, alignment: int = ALIGNMENT) -> Plan:
@@ -118,7 +112,7 @@ def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
 
 
 @dataclass(slots=True)
-class _Chain:
+class _Recomputation:
     """Equations that compute values again, from values that are live anyway, before equation `position`."""
 
     position: int
@@ -169,16 +163,16 @@ class _Rewriting:
             return None
         return end, late
 
-    def chain(self, variables: Sequence[Var]) -> _Chain | None:
+    def chain(self, variables: Sequence[Var]) -> _Recomputation | None:
         """How to compute values again after their gap; None if that is impossible or too expensive."""
         waiting = self._waiting(variables)
         if waiting is None:
             return None
-        chain = _Chain(waiting[0])
+        chain = _Recomputation(waiting[0])
         seen: set[Equation] = set()
         return chain if all(self._extend(chain, v, seen) for v in waiting[1]) else None
 
-    def _extend(self, chain: _Chain, variable: Var, seen: set[Equation]) -> bool:
+    def _extend(self, chain: _Recomputation, variable: Var, seen: set[Equation]) -> bool:
         """Add the equations that compute `variable`, unless it is live; False if that is impossible."""
         equation = self.equations[self.defined[variable]]
         if equation in seen:

@@ -8,7 +8,7 @@ from rlx.errors import OutOfMemoryError, bytes_text, source_line
 from rlx.ir.kernels import Plan, nested_plans
 from rlx.ir.program import Equation, Program
 from rlx.ir.types import TensorType
-from rlx.planning.rematerialize import temporary_bytes
+from rlx.planning.memory import temporary_bytes
 from rlx.trace.lower import inline_calls
 
 __all__ = ["memory_exhausted"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlx.explain.show_form import counted, form_text
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show_plan import describe_plan, show_plan
-from rlx.passes.show_form import counted, form_text
 
 __all__ = ["dump"]
 

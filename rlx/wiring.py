@@ -1,0 +1,77 @@
+"""The hooks through which lower rooms call higher ones. All of them are filled here, once, by `import rlx`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from rlx import numpy, ops
+from rlx.call.compiled import adopted, borrowed, prepare_program, reports, run_program
+from rlx.call.default_place import default_memory
+from rlx.call.jitted import places_of
+from rlx.habits import missing_name
+from rlx.ir.program import Program
+from rlx.ir.show import show_functions, show_program
+from rlx.jaxnames import install_paths
+from rlx.numpy.methods import install as install_methods
+from rlx.passes.pipeline import observer
+from rlx.trace.places import execution
+from rlx.trace.spanning import operations
+from rlx.tracebacks import install as install_tracebacks
+from rlx.transforms import programs
+from rlx.transforms.table import transforms
+
+__all__: list[str] = []
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a room that `import rlx` does not load; the first call loads it."""
+
+    def function(*args: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args)
+
+    return function
+
+
+def _segment_function(name: str) -> Any:
+    """rlx.ops.segment_sum and related functions, which use rlx.numpy, which uses the primitives in rlx.ops."""
+    # inspect and doctest look such names up in every module: no reason to load one
+    if not name.startswith("__"):
+        segments = importlib.import_module("rlx.jaxnames.segments")
+        if name in segments.__all__:
+            return getattr(segments, name)
+    raise missing_name("rlx.ops", name, dir(ops))
+
+
+install_methods(numpy)
+install_paths()
+install_tracebacks()
+vars(ops)["__getattr__"] = _segment_function
+
+# print(program) shows a program that can be read back, a prompt the part that a reader looks at
+setattr(Program, "__str__", show_program)  # noqa: B010
+setattr(Program, "__repr__", show_functions)  # noqa: B010
+
+transforms.jvp_walk = programs.jvp_walk
+transforms.batch_walk = programs.batch_walk
+transforms.backward_walk = programs.backward_walk
+transforms.jvp = programs.remember(programs.jvp_program)
+transforms.split = programs.remember(programs.split_program)
+transforms.separate = programs.remember(programs.separate_program)
+transforms.transpose = programs.remember(programs.transpose_program)
+transforms.batch = programs.remember(programs.batch_program)
+
+execution.compiled = run_program
+execution.prepared = prepare_program
+execution.default_memory = default_memory
+execution.adopted = adopted
+execution.borrowed = borrowed
+execution.places = places_of
+
+operations.on_parts = _late("rlx.sharding.partition", "operation_on_parts")
+operations.divided_as = _late("rlx.sharding.trees", "divided_as")
+
+observer.compiled = _late("rlx.explain.dump", "dump")
+reports.announced = _late("rlx.explain.progress", "announced")
+reports.memory_exhausted = _late("rlx.explain.exhausted", "memory_exhausted")
