@@ -63,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "progress": FRONTS,
     "scipy": FRONTS,
     "sparse": FRONTS | {"scipy"},
+    "splat": FRONTS | {"call"},
     "sparse_derivatives": FRONTS | {"sparse"},
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
