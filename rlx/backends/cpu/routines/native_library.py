@@ -25,6 +25,8 @@ from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Scri
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
+from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
@@ -98,12 +100,23 @@ def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
     return SPARSE_ACTIONS
 
 
+@cache
+def _splat_functions(layout: SplatLayout) -> dict[str, int]:
+    """The loops over splats of a layout."""
+    return _addresses_in(f"splats {layout} ", SPLAT_FUNCTIONS, lambda: splat_text(layout))
+
+
+def _splats(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return SPLAT_ACTIONS
+
+
 _FAMILIES = {
     "scripts": _scripts,
     "lanes": lane_functions,
     "spectrum": spectrum_functions,
     "packed": _packed,
     "sparse": _sparse,
+    "splats": _splats,
 }
 
 
@@ -177,6 +190,14 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], P
     return fill_sparse(kernel.routine, new_script, functions, between)
 
 
+def _splat_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
+    """The script that draws splats, or of its gradient."""
+    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
+    script.use(_addresses("splats"))
+    fill_splats(script, _splat_functions(splat_layout(kernel)))
+    return [script]
+
+
 def _matrix_cost(kernel: Library) -> float:
     """Rough nanoseconds for one matrix."""
     shape = kernel.inputs[0].shape[-2:]
@@ -205,6 +226,8 @@ def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], P
         return _fourier_scripts(kernel, slot_of, between)
     if kernel.routine == PACKED_PRODUCT:
         return _packed_scripts(kernel, slot_of)
+    if kernel.routine in SPLAT_BLOCKS:
+        return _splat_scripts(kernel, slot_of)
     if kernel.routine in SPARSE_ROUTINES:
         return _sparse_scripts(kernel, slot_of, between)
     return _matrix_scripts(kernel, slot_of)
