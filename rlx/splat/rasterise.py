@@ -46,7 +46,8 @@ def _folded(names: Sequence[str], values: Sequence[Any], batched: Sequence[bool]
 class _Drawn(NamedTuple):
     """The drawing of one splat in each tile: for all pixels, arrays (tiles, pixels) or numbers (tiles, 1).
 
-    rows: (tiles, numbers). x, y: offsets from the means. density: exp(-exponent). alpha: 0 where nothing is drawn.
+    rows: (tiles, numbers). x, y: offsets from the means. density: exp(-exponent). exponent, density, alpha: 0 where
+    nothing is drawn.
     """
 
     rows: Array
@@ -85,7 +86,10 @@ def _draw(
     alpha = opacity * density
     drawn = drawn & (exponent >= 0) & (alpha >= LEAST_ALPHA)
     clamped = alpha > LARGEST_ALPHA
-    alpha = jnp.where(drawn, jnp.minimum(alpha, LARGEST_ALPHA), 0.0)
+    alpha, exponent, density = (
+        jnp.where(drawn, number, 0.0) for number in (jnp.minimum(alpha, LARGEST_ALPHA), exponent, density)
+    )
+    divisor = None if divisor is None else jnp.where(drawn, divisor, 1.0)
     return _Drawn(rows, x, y, divisor, exponent, density, alpha, clamped)
 
 

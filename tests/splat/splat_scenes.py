@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.splat import Camera
+from rlx.splat import Camera, intersections, render
 
 
 def drawn(count: int, seed: int = 0, *, spread: float = 1.0, size: float = -1.5, dtype: Any = np.float64) -> list[Any]:
@@ -27,6 +27,13 @@ def camera_at(width: int, height: int, *, angle: float = 0.3, distance: float = 
     eye = (distance * np.sin(angle), 0.5, -distance * np.cos(angle))
     made = Camera.look_at(eye, (0.0, 0.1, 0.0), fov_y=50.0, width=width, height=height, dtype=dtype)
     return Camera(*(np.asarray(x) for x in made))
+
+
+def splats_program(count: int, size: int) -> tuple[Any, ...]:
+    """A function that renders splats in float32, and its arguments."""
+    scene, camera = drawn(count, size=-3.0, dtype=np.float32), camera_at(size, size, dtype="float32")
+    capacity = intersections(*scene[:3], camera, size, size)
+    return lambda *s: render(*s, camera, size, size, capacity=capacity).rgb, *scene
 
 
 def rotations(quats: np.ndarray) -> np.ndarray:
