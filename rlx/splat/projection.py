@@ -1,11 +1,13 @@
 """Gaussians seen by a camera: their footprints in the image plane.
 
 A footprint is the exponent as a function of the offset d = (x, y) of a pixel's centre from the projected mean. The
-method "ewa" takes the affine approximation of the projection at the mean (Zwicker and others: EWA Splatting, 2002), where the
-exponent is a quadratic form q(d) = (a x^2 + c y^2) / 2 + b x y. The method "ray" takes the largest density on each
-ray. With the whitening matrix A of a splat, its centre u = -A mean and a ray w(d), the square of the distance is
-|u x w|^2 / |w|^2. For the ray through the mean the product vanishes, and w is linear in d, so that the exponent is
-q(d) / p(d) for a polynomial p(d) = 1 + 2 (e x + f y) + g x^2 + 2 h x y + k y^2. No terms cancel in float32.
+method "ewa" takes the affine approximation of the projection at the mean, where the exponent is a quadratic form
+q(d) = (a x^2 + c y^2) / 2 + b x y. The method "ray" takes the largest density on each ray. With the whitening matrix A
+of a splat, its centre u = -A mean and a ray w(d), the square of the distance is |u x w|^2 / |w|^2. For the ray through
+the mean the product vanishes, and w is linear in d, so that the exponent is q(d) / p(d) for a polynomial
+p(d) = 1 + 2 (e x + f y) + g x^2 + 2 h x y + k y^2. No terms cancel in float32.
+
+Source: Zwicker, Pfister, van Baar, Gross: EWA Splatting (2002).
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from native_plans import run_python
 from splat_scenes import splats_program
 from test_emit import Random
 
-
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn

@@ -25,10 +25,10 @@ from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Scri
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
-from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
-from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
+from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
 from rlx.backends.cpu.runtime.native import NativeFunction
 from rlx.backends.cpu.runtime.native_compiler import module_text
