@@ -63,7 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "progress": FRONTS,
     "scipy": FRONTS,
     "sparse": FRONTS | {"scipy"},
-    "splat": FRONTS | {"call"},
+    "splat": FRONTS | {"call", "optim"},
     "sparse_derivatives": FRONTS | {"sparse"},
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},

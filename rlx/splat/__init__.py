@@ -1,20 +1,42 @@
 """rlx.splat: differentiable rendering of 3D Gaussians on every device."""
 
 from rlx.splat.camera import Camera
+from rlx.splat.colmap import ColmapImage, ColmapScene, load_colmap
 from rlx.splat.harmonics import harmonic_basis, spherical_harmonics
+from rlx.splat.losses import image_loss, psnr, ssim
+from rlx.splat.pictures import save_png
+from rlx.splat.ply import load_ply, save_ply
 from rlx.splat.projection import Footprints, covariances, project, rotation_matrices
 from rlx.splat.rendering import Rendered, RenderInfo, intersections, render
+from rlx.splat.scene import Splats, View, init_from_points
+from rlx.splat.training import Densification, Fitted, fit, training_optimizer
 
 __all__ = [
     "Camera",
+    "ColmapImage",
+    "ColmapScene",
+    "Densification",
+    "Fitted",
     "Footprints",
     "RenderInfo",
     "Rendered",
+    "Splats",
+    "View",
     "covariances",
+    "fit",
     "harmonic_basis",
+    "image_loss",
+    "init_from_points",
     "intersections",
+    "load_colmap",
+    "load_ply",
     "project",
+    "psnr",
     "render",
     "rotation_matrices",
+    "save_ply",
+    "save_png",
     "spherical_harmonics",
+    "ssim",
+    "training_optimizer",
 ]

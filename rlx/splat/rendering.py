@@ -15,7 +15,7 @@ from rlx.ops.check import report
 from rlx.splat.camera import Camera, camera_arrays, check_size
 from rlx.splat.harmonics import harmonic_degree, spherical_harmonics
 from rlx.splat.projection import Footprints, project
-from rlx.splat.rasterise import rasterise
+from rlx.splat.rasterise import LEAST_ALPHA, rasterise
 from rlx.splat.tiles import count_intersections, tile_grid, tile_lists
 from rlx.trace.flat import as_array
 
@@ -117,7 +117,8 @@ def render(
     opacities = jnp.where(usable, opacities, 0.0)
     colors = jnp.where(usable[:, None], colors, 0.0)
     seen = project(means, quats, log_scales, camera, width, height, method=method, near=near, far=far, eps2d=eps2d)
-    seen = seen._replace(visible=seen.visible & usable)
+    # a splat that is fainter than the least alpha is drawn nowhere
+    seen = seen._replace(visible=seen.visible & usable & (lax.stop_gradient(opacities) >= LEAST_ALPHA))
     if means2d_offset is not None:
         seen = seen._replace(means=seen.means + as_array(means2d_offset).astype(means.dtype))
     if antialiased:
