@@ -9,7 +9,17 @@ from rlx.splat.ply import load_ply, save_ply
 from rlx.splat.projection import Footprints, covariances, project, rotation_matrices
 from rlx.splat.rendering import Rendered, RenderInfo, intersections, render
 from rlx.splat.scene import Splats, View, init_from_points
+from rlx.splat.seeds import (
+    GaussianSplatInputs,
+    RenderParams,
+    gaussian_splat_render,
+    gaussian_splat_render_backward,
+    make_parity_scene,
+    register,
+    unpack_gaussian_splat_packed_grads,
+)
 from rlx.splat.training import Densification, Fitted, fit, training_optimizer
+from rlx.splat.viewer import viewer_page
 
 __all__ = [
     "Camera",
@@ -18,20 +28,26 @@ __all__ = [
     "Densification",
     "Fitted",
     "Footprints",
+    "GaussianSplatInputs",
     "RenderInfo",
+    "RenderParams",
     "Rendered",
     "Splats",
     "View",
     "covariances",
     "fit",
+    "gaussian_splat_render",
+    "gaussian_splat_render_backward",
     "harmonic_basis",
     "image_loss",
     "init_from_points",
     "intersections",
     "load_colmap",
     "load_ply",
+    "make_parity_scene",
     "project",
     "psnr",
+    "register",
     "render",
     "rotation_matrices",
     "save_ply",
@@ -39,4 +55,6 @@ __all__ = [
     "spherical_harmonics",
     "ssim",
     "training_optimizer",
+    "unpack_gaussian_splat_packed_grads",
+    "viewer_page",
 ]

@@ -12,7 +12,7 @@ Source: Zwicker, Pfister, van Baar, Gross: EWA Splatting (2002).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import rlx.numpy as jnp
 from rlx.array import Array
@@ -43,7 +43,7 @@ class Footprints(NamedTuple):
     visible: Array
 
 
-def rotation_matrices(quats: Array) -> Array:
+def rotation_matrices(quats: Any) -> Array:
     """The rotations (..., 3, 3) of quaternions w, x, y, z (..., 4) of any length but 0.
 
     >>> import numpy as np
@@ -61,7 +61,7 @@ def rotation_matrices(quats: Array) -> Array:
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
-def covariances(quats: Array, log_scales: Array) -> Array:
+def covariances(quats: Any, log_scales: Any) -> Array:
     """Covariance matrices (..., 3, 3): R diag(exp(2 log_scales)) R.T.
 
     >>> import numpy as np

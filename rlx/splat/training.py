@@ -37,8 +37,8 @@ class Densification(NamedTuple):
     """When splats are copied, divided and removed.
 
     every: so many steps, from `start` to `stop`. gradient: the least mean length of the gradient of a projected mean,
-    for an image with sides from -1 to 1. small: splats up to this part of the scene's extent are copied, others divided.
-    opacity: fainter splats are removed. reset: all opacities become faint after so many steps. most: no more splats.
+    for an image with sides from -1 to 1. small: splats up to this part of the scene's extent are copied, others are
+    divided. opacity: fainter splats are removed. reset: all opacities become faint after so many steps. most: no more splats.
     """
 
     every: int = 100

@@ -69,7 +69,8 @@ def test_splats_are_divided_copied_and_removed() -> None:
     for small, most in ((1e9, 1e6), (0.0, 1e6), (0.0, 14)):
         counts: list[int] = []
         rules = Densification(every=4, start=4, stop=4, gradient=0.0, small=small, most=int(most))
-        ended = fit(start, views(truth), 6, densification=rules, progress=lambda s, loss, n, seen=counts: seen.append(n))
+        told = lambda step, loss, count, seen=counts: seen.append(count)  # noqa: E731
+        ended = fit(start, views(truth), 6, densification=rules, progress=told)
         # three faint ones are removed, and each of the nine others becomes two, while there is room
         assert counts == [12] * 3 + [18 if most > 14 else 11] * 3 and len(ended.splats.means) == counts[-1]
         scales = np.exp(ended.splats.log_scales).max(1)
