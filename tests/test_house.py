@@ -82,7 +82,8 @@ LAYERS: dict[str, set[str]] = {
     "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
     "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
+    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
+    | {"splat"},
     "__main__": {"cli"},
     "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

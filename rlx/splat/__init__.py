@@ -3,6 +3,7 @@
 from rlx.splat.camera import Camera
 from rlx.splat.colmap import ColmapImage, ColmapScene, load_colmap
 from rlx.splat.harmonics import harmonic_basis, spherical_harmonics
+from rlx.splat.images import load_views
 from rlx.splat.losses import image_loss, psnr, ssim
 from rlx.splat.pictures import save_png
 from rlx.splat.ply import load_ply, save_ply
@@ -44,6 +45,7 @@ __all__ = [
     "intersections",
     "load_colmap",
     "load_ply",
+    "load_views",
     "make_parity_scene",
     "project",
     "psnr",

@@ -32,8 +32,8 @@ _META = 23
 
 
 class GaussianSplatInputs(NamedTuple):
-    """positions (N, 3), scales (N, 3) (logarithms), rotations (N, 4), opacities (N,), colors (N, 3), sh_coeffs (N, 16, 3)
-    or None, which the colours are then; meta (23,): see RenderParams.meta.
+    """positions (N, 3), scales (N, 3) (logarithms), rotations (N, 4), opacities (N,), colors (N, 3), sh_coeffs
+    (N, 16, 3), which replace the colours unless they are None; meta (23,): see RenderParams.meta.
     """
 
     positions: Any
@@ -80,10 +80,12 @@ class RenderParams(NamedTuple):
         numbers = np.asarray(meta, np.float64)
         if numbers.shape != (_META,):
             raise ShapeError(f"meta has shape {numbers.shape}, not ({_META},).", "RenderParams(...).meta makes it.")
+        fov_y, near, far = map(float, numbers[9:12])
+        width, height, tile, steps, entries = (int(numbers[n]) for n in (15, 16, 17, 20, 22))
+        radius, cutoff, threshold = (float(numbers[n]) for n in (18, 19, 21))
         made = cls(
-            numbers[:3], numbers[3:6], numbers[6:9], *map(float, numbers[9:12]), numbers[12:15],
-            *map(int, numbers[15:18]), *map(float, numbers[18:20]), int(numbers[20]), float(numbers[21]),
-            int(numbers[22]),
+            numbers[:3], numbers[3:6], numbers[6:9], fov_y, near, far, numbers[12:15], width, height, tile, radius,
+            cutoff, steps, threshold, entries,
         )  # fmt: skip
         fixed = (made.alpha_cutoff, LEAST_ALPHA), (made.transmittance_threshold, LEAST_TRANSMITTANCE)
         if not all(np.isclose(given, only, rtol=1e-5) for given, only in fixed) or made.max_splat_steps:

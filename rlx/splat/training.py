@@ -38,7 +38,8 @@ class Densification(NamedTuple):
 
     every: so many steps, from `start` to `stop`. gradient: the least mean length of the gradient of a projected mean,
     for an image with sides from -1 to 1. small: splats up to this part of the scene's extent are copied, others are
-    divided. opacity: fainter splats are removed. reset: all opacities become faint after so many steps. most: no more splats.
+    divided. opacity: fainter splats are removed. reset: all opacities become faint after so many steps. most: the
+    largest number of splats.
     """
 
     every: int = 100
