@@ -35,7 +35,20 @@ _NUMBERS = {name: number for number, (name, _, _) in _MODELS.items()}
 
 
 class ColmapImage(NamedTuple):
-    """The camera of an image. name: the image's file."""
+    """The camera of an image. name: the image's file.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rlx.splat import load_colmap
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     base = Path(folder)
+    ...     _ = (base / "cameras.txt").write_text("1 PINHOLE 80 60 50 50 40 30")
+    ...     _ = (base / "images.txt").write_text("1 1 0 0 0 0 0 4 1 front.jpg")
+    ...     _ = (base / "points3D.txt").write_text("1 0 0 0 255 255 255 0.5")
+    ...     scene = load_colmap(base)
+    >>> scene.images[0].name, scene.images[0].width
+    ('front.jpg', 80)
+    """
 
     camera: Camera
     width: int
@@ -44,7 +57,20 @@ class ColmapImage(NamedTuple):
 
 
 class ColmapScene(NamedTuple):
-    """images: sorted by name. points: (N, 3). colors: (N, 3), from 0 to 1."""
+    """images: sorted by name. points: (N, 3). colors: (N, 3), from 0 to 1.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rlx.splat import load_colmap
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     base = Path(folder)
+    ...     _ = (base / "cameras.txt").write_text("1 PINHOLE 80 60 50 50 40 30")
+    ...     _ = (base / "images.txt").write_text("1 1 0 0 0 0 0 4 1 front.jpg")
+    ...     _ = (base / "points3D.txt").write_text("1 0 0 0 255 255 255 0.5")
+    ...     scene = load_colmap(base)
+    >>> scene.points.tolist()
+    [[0.0, 0.0, 0.0]]
+    """
 
     images: tuple[ColmapImage, ...]
     points: np.ndarray
@@ -98,6 +124,18 @@ def load_colmap(folder: str | Path) -> ColmapScene:
     """The reconstruction in a folder with cameras, images and points3D, or in its subfolder sparse/0 or sparse.
 
     Raises FileFormatError for missing, truncated or malformed files, and UnsupportedError for distorted cameras.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rlx.splat import load_colmap
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     base = Path(folder)
+    ...     _ = (base / "cameras.txt").write_text("1 PINHOLE 80 60 50 50 40 30")
+    ...     _ = (base / "images.txt").write_text("1 1 0 0 0 0 0 4 1 front.jpg")
+    ...     _ = (base / "points3D.txt").write_text("1 0 0 0 255 255 255 0.5")
+    ...     scene = load_colmap(base)
+    >>> len(scene.images)
+    1
     """
     base = _base(Path(folder))
     suffix = ".bin" if (base / "cameras.bin").exists() else ".txt"

@@ -23,6 +23,10 @@ def load_views(images: Sequence[ColmapImage], folder: str | Path, *, downscale: 
 
     Raises UnsupportedError without Pillow, FileFormatError for files that are missing or are no images, and
     OptionError for a factor that is not a positive integer.
+
+    >>> from rlx.splat import load_views
+    >>> load_views([], "images")
+    []
     """
     if not isinstance(downscale, int) or downscale < 1:
         raise OptionError(f"load_views got downscale={downscale!r}.", "It is a positive integer.")

@@ -31,6 +31,13 @@ class Footprints(NamedTuple):
     means: (N, 2); conics: (N, 3), the numbers a, b, c; perspective: (N, 5) the numbers e to k for the method "ray",
     (N, 0) else; opacity_factors: (N,), below 1 for antialiased splats; depths: (N,), by which splats are sorted and the
     value of a depth image; lows, highs: (N, 2), bounds in pixels; visible: bools (N,).
+
+    >>> import numpy as np
+    >>> from rlx.splat import Camera, init_from_points, project
+    >>> scene = init_from_points(np.eye(3), np.ones((3, 3)))
+    >>> camera = Camera.look_at((0.0, 0.0, -4.0), (0.0, 0.0, 0.0), width=32, height=32)
+    >>> project(scene.means, scene.quats, scene.log_scales, camera, 32, 32).conics.shape
+    (3, 3)
     """
 
     means: Array

@@ -29,6 +29,13 @@ class RenderInfo(NamedTuple):
     """means2d: (N, 2), projected. radii: (N, 2), half of the bounds in pixels, 0 if not visible. visible: bools (N,).
     total: intersections of splats and tiles. overflow: those that exceeded the capacity and were not drawn. dropped:
     splats with a NaN or an infinity.
+
+    >>> import numpy as np
+    >>> from rlx.splat import Camera, init_from_points
+    >>> scene = init_from_points(np.eye(3), np.ones((3, 3)))
+    >>> camera = Camera.look_at((0.0, 0.0, -4.0), (0.0, 0.0, 0.0), width=32, height=32)
+    >>> scene.render(camera, 32, 32).info.visible.tolist()
+    [True, True, True]
     """
 
     means2d: Array
@@ -42,6 +49,13 @@ class RenderInfo(NamedTuple):
 class Rendered(NamedTuple):
     """rgb: (height, width, channels), linear and not clipped. alpha: (height, width). depth: (height, width), the sum
     of depths with the weights of the colours, or None. info: RenderInfo.
+
+    >>> import numpy as np
+    >>> from rlx.splat import Camera, init_from_points
+    >>> scene = init_from_points(np.eye(3), np.ones((3, 3)))
+    >>> camera = Camera.look_at((0.0, 0.0, -4.0), (0.0, 0.0, 0.0), width=32, height=32)
+    >>> scene.render(camera, 32, 32, depth=True).depth.shape
+    (32, 32)
     """
 
     rgb: Array

@@ -57,6 +57,12 @@ class View(NamedTuple):
     """An image of a scene and its camera.
 
     image: (height, width, 3), numbers from 0 to 1. name: of its file.
+
+    >>> import numpy as np
+    >>> from rlx.splat import Camera, View
+    >>> camera = Camera.look_at((0.0, 0.0, -4.0), (0.0, 0.0, 0.0), width=32, height=32)
+    >>> View(camera, np.zeros((32, 32, 3), np.float32), "front.png").name
+    'front.png'
     """
 
     camera: Camera

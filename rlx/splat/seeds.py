@@ -34,6 +34,10 @@ _META = 23
 class GaussianSplatInputs(NamedTuple):
     """positions (N, 3), scales (N, 3) (logarithms), rotations (N, 4), opacities (N,), colors (N, 3), sh_coeffs
     (N, 16, 3), which replace the colours unless they are None; meta (23,): see RenderParams.meta.
+
+    >>> from rlx.splat import make_parity_scene
+    >>> make_parity_scene().meta.shape
+    (23,)
     """
 
     positions: Any

@@ -40,6 +40,10 @@ class Densification(NamedTuple):
     for an image with sides from -1 to 1. small: splats up to this part of the scene's extent are copied, others are
     divided. opacity: fainter splats are removed. reset: all opacities become faint after so many steps. most: the
     largest number of splats.
+
+    >>> from rlx.splat import Densification
+    >>> Densification(stop=5000).every
+    100
     """
 
     every: int = 100
@@ -53,7 +57,13 @@ class Densification(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """splats: the trained scene. losses: of every step, float32 NumPy."""
+    """splats: the trained scene. losses: of every step, float32 NumPy.
+
+    >>> import numpy as np
+    >>> from rlx.splat import Fitted, init_from_points
+    >>> Fitted(init_from_points(np.eye(3), np.ones((3, 3))), np.zeros(5, np.float32)).losses.shape
+    (5,)
+    """
 
     splats: Splats
     losses: np.ndarray
