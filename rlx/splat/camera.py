@@ -25,9 +25,9 @@ class Camera(NamedTuple):
       cx, cy: the principal point in pixels; the centre of the first pixel is at 0.5.
 
     >>> from rlx.splat import Camera
-    >>> camera = Camera.look_at((0.0, 0.0, -4.0), (0.0, 0.0, 0.0), fov_y=60.0, width=64, height=48)
+    >>> camera = Camera.look_at((1.0, 2.0, -4.0), (0.0, 0.0, 0.0), fov_y=60.0, width=64, height=48)
     >>> [round(float(x), 3) for x in camera.position]
-    [0.0, 0.0, -4.0]
+    [1.0, 2.0, -4.0]
     """
 
     rotation: Any
