@@ -255,11 +255,33 @@ SECTIONS |= {
         Row("values_grad", "rlx.sparse.sddmm", "rlx.grad calls it"),
         Row("csr_transpose_pattern", "rlx.sparse.CSC", "A.T; A.T.tocsr() sorts by rows"),
     ],
+    "Gaussian splatting": [
+        *same("rlx.splat", "Camera GaussianSplatInputs RenderParams make_parity_scene"),
+        Row("rlx::splat::register", "rlx.splat.register", "does nothing"),
+        Row(
+            "gaussian_splat_render",
+            "rlx.splat.gaussian_splat_render",
+            "harmonics of all bands; no splats are dropped from full lists; empty pixels have alpha 0",
+        ),
+        Row(
+            "gaussian_splat_render_backward",
+            "rlx.splat.gaussian_splat_render_backward",
+            "exact in all inputs, of the image that is shown; gradients are clipped on request only",
+        ),
+        *same("rlx.splat", "unpack_gaussian_splat_packed_grads"),
+        Row("gaussian_splat_prepare", "rlx.splat.project", "footprints; render sorts them into tiles"),
+        Row("gaussian_splat_rasterize", "rlx.splat.render", "of the scene itself"),
+        *instead(
+            "gaussian_splat_render_common_ir gaussian_splat_render_decomposed gaussian_splat_render_reference",
+            "rlx.splat.render",
+            "one meaning on every device",
+        ),
+    ],
 }
 
 # the other seed names do not concern graphs, passes and derivatives
 ELSEWHERE = (
-    "Dense linear algebra, splatting, files, and code for other hardware"
+    "Dense linear algebra, files, and code for other hardware"
     " are not part of this table."
 )
 

@@ -93,6 +93,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.serialization as serialization
     import rlx.sharding as sharding
     import rlx.sparse as sparse
+    import rlx.splat as splat
     import rlx.test_util as test_util
     import rlx.testing as testing
     import rlx.tree_util as tree_util
@@ -235,6 +236,7 @@ _SUBMODULES = (
     "serialization",
     "sharding",
     "sparse",
+    "splat",
     "test_util",
     "testing",
     "tree_util",

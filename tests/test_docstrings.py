@@ -86,6 +86,7 @@ PUBLIC = [
     "rlx.serialization",
     "rlx.sharding",
     "rlx.sparse",
+    "rlx.splat",
     "rlx.test_util",
     "rlx.testing",
     "rlx.tree",

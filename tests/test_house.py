@@ -65,6 +65,7 @@ LAYERS: dict[str, set[str]] = {
     # the parts over SciPy's solvers compile, and use sparse Jacobians; sparse uses others (see the test of cycles)
     "scipy": FRONTS | {"call", "sparse", "sparse_derivatives"},
     "sparse": FRONTS | {"scipy"},
+    "splat": FRONTS | {"call", "optim"},
     "sparse_derivatives": FRONTS | {"sparse"},
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
@@ -85,7 +86,8 @@ LAYERS: dict[str, set[str]] = {
     "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
     "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
+    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
+    | {"splat"},
     "__main__": {"cli"},
     "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

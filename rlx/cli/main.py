@@ -34,6 +34,7 @@ COMMANDS = {
     "quantize": "pack a language model into a GGUF file",
     "perplexity": "measure how well a language model predicts a text",
     "gguf": "show the contents of a GGUF file",
+    "splat": "train a scene of Gaussian splats, or show one",
     "launch": "run a program as several processes that compute together",
     "cache": "the files that rlx keeps: ls, size, clear",
 }

@@ -12,11 +12,13 @@ from rlx.array import ConcreteArray
 from rlx.errors import CheckError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
+from rlx.ops.arithmetic import convert, subtract
 from rlx.ops.comparison import greater
 from rlx.ops.families import to_front
 from rlx.ops.indexing import dynamic_slice
 from rlx.ops.reduction import argmax
 from rlx.ops.shape import reshape
+from rlx.trace.origins import current_origin
 from rlx.trace.primitive import Linear, Primitive, Zero, primitive, type_of
 from rlx.trees import tree
 
@@ -28,6 +30,7 @@ __all__ = [
     "OOBError",
     "check",
     "has_check",
+    "report",
 ]
 
 
@@ -127,6 +130,13 @@ class check(Primitive):
             "Jit the function that checkify returns, rlx.jit(checkify.checkify(f)), and inspect its error.",
             line=f"  at {failures[0].origin}" if failures[0].origin else None,
         )
+
+
+def report(holds: Any, message: str) -> None:
+    """A condition that fails in functions of checkify, and is ignored elsewhere."""
+    failure = Failure(FailedCheckError, f"{message} (`check` failed)", tree.structure(((), {})), current_origin())
+    code = subtract(np.int32(1), convert(holds, dtype=np.dtype(np.int32)))
+    check(code, failures=(failure,), debug=True)
 
 
 def _row(x: Any, lane: Any) -> Any:

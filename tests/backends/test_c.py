@@ -14,6 +14,7 @@ import pytest
 from c_loops import run_c
 from loop_plans import load
 from native_plans import run_python
+from splat_scenes import splats_program
 from test_emit import Random
 
 import rlx
@@ -146,6 +147,7 @@ PROGRAMS = {
     "scan's gradient": (rlx.grad(lambda x: (lax.scan(decay, jnp.zeros(5), x)[1][0] ** 2).sum()), X),
     "backward scan of complex": (backward, X + 1j * X[::-1]),
     "while": (lambda x: lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 1.5 + 1, x), abs(X)),
+    "splats": splats_program(1000, 64),
     "switch": (lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, lambda x: x * 2], x), np.int32(1), X),
     "sort": (lambda x: (jnp.sort(x), jnp.argsort(x, axis=0), lax.sort((jnp.round(x), x), num_keys=2)), X),
     "gather": (lambda x: x[np.array([1, 1, 3])].sum(1), X),

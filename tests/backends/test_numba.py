@@ -24,8 +24,8 @@ from test_emit import Random
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn
-from rlx.backends.loops.straight_line import CONVERSIONS, ELEMENTARY
 from rlx.backends.loops.program import SourceUnit
+from rlx.backends.loops.straight_line import CONVERSIONS, ELEMENTARY
 from rlx.backends.numba import compile as numba_compile
 from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.backends.numba.helpers import header, helpers_text

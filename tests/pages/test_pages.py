@@ -234,3 +234,50 @@ def _metrics(opened: Opened) -> list[dict[str, Any]]:
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready=yes]")
     return session.send("Performance.getMetrics")["metrics"]
+
+
+# ------------------------------------------------------------- splats
+_MIDDLE = """() => {
+    const canvas = document.getElementById("scene"), copy = document.createElement("canvas");
+    [copy.width, copy.height] = [canvas.width, canvas.height];
+    const context = copy.getContext("2d");
+    context.drawImage(canvas, 0, 0);
+    const data = context.getImageData(0, 0, copy.width, copy.height).data;
+    let [x, y, total] = [0, 0, 0];
+    for (let n = 0; n < data.length; n += 4) {
+        x += data[n] * ((n / 4) % copy.width); y += data[n] * Math.floor(n / 4 / copy.width); total += data[n];
+    }
+    return [x / total, y / total, total];
+}"""
+
+
+def test_a_scene_of_splats_turns(browser: Any, tmp_path: Path) -> None:
+    """A red splat above a ring of dim ones: it is in the upper half, follows the mouse, and grows with the wheel."""
+    angle = np.linspace(0, 2 * np.pi, 12, endpoint=False)
+    ring = np.stack([np.cos(angle), 0 * angle, np.sin(angle)], -1)
+    points = np.concatenate([ring, [[0.0, 0.8, 0.0], [0.9 * np.sin(0.5), 0.0, 0.9 * np.cos(0.5)]]])
+    colours = np.concatenate([np.full((12, 3), [0.0, 0.2, 0.2]), [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])
+    scene = rlx.splat.init_from_points(points, colours, degree=0)
+    scene = scene._replace(logits=np.full(14, 3.0, "f4"), log_scales=np.full((14, 3), -2.0, "f4"))
+    path = tmp_path / "scene.html"
+    path.write_text(rlx.splat.viewer_page(scene, "a ring"), encoding="utf-8")
+    opened = Opened(browser, path)
+    x, y, total = opened.page.evaluate(_MIDDLE)
+    assert total > 0 and y < 450 and abs(x - 750) < 150
+    opened.page.mouse.move(700, 450)
+    opened.page.mouse.down()
+    opened.page.mouse.move(700, 520)
+    opened.page.mouse.up()
+    opened.page.wait_for_timeout(300)
+    tilted = opened.page.evaluate(_MIDDLE)
+    assert tilted[1] != y
+    opened.page.mouse.wheel(0, -500)
+    opened.page.wait_for_timeout(300)
+    assert opened.page.evaluate(_MIDDLE)[2] > 1.5 * tilted[2]
+    opened.page.focus("#scene")
+    before = opened.page.evaluate("canvas.toDataURL()")
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.wait_for_timeout(300)
+    assert opened.page.evaluate("canvas.toDataURL()") != before
+    assert opened.errors == [] and opened.requests == [path.as_uri()]
+    opened.context.close()

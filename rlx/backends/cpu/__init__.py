@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import SPARSE_PRODUCTS, Claims
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
+from rlx.backends.cpu.routines.splat_scripts import SPLAT_BLOCKS, takes_splats
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
 from rlx.backends.cpu.runtime.texts import step_reason
@@ -22,7 +23,10 @@ class CpuBackend(Backend):
     claims = Claims(
         kinds=Claims().kinds | {Await},
         routines=Claims().routines | SPARSE_PRODUCTS,
-        blocks=frozenset({PACKED_PRODUCT}), fits=lambda _, types, attributes: takes_packed_product(types, attributes)
+        blocks=SPLAT_BLOCKS | {PACKED_PRODUCT},
+        fits=lambda name, types, attributes: (takes_packed_product if name == PACKED_PRODUCT else takes_splats)(
+            types, attributes
+        ),
     )
 
     def __init__(self) -> None:

@@ -28,6 +28,8 @@ from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, spa
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
+from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
 from rlx.backends.cpu.runtime.native import NativeFunction
 from rlx.backends.cpu.runtime.native_compiler import module_text
@@ -101,12 +103,23 @@ def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
     return SPARSE_ACTIONS
 
 
+@cache
+def _splat_functions(layout: SplatLayout) -> dict[str, int]:
+    """The loops over splats of a layout."""
+    return _addresses_in(f"splats {layout} ", SPLAT_FUNCTIONS, lambda: splat_text(layout))
+
+
+def _splats(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return SPLAT_ACTIONS
+
+
 _FAMILIES = {
     "scripts": _scripts,
     "lanes": lane_functions,
     "spectrum": spectrum_functions,
     "packed": _packed,
     "sparse": _sparse,
+    "splats": _splats,
 }
 
 
@@ -180,6 +193,14 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
     return fill_sparse(kernel.routine, new_script, functions, between)
 
 
+def _splat_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
+    """The script that draws splats, or of its gradient."""
+    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
+    script.use(_addresses("splats"))
+    fill_splats(script, _splat_functions(splat_layout(kernel)))
+    return [script]
+
+
 def _matrix_cost(kernel: Library) -> float:
     """Rough nanoseconds for one matrix."""
     shape = kernel.inputs[0].shape[-2:]
@@ -208,6 +229,8 @@ def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
         return _fourier_scripts(kernel, slot_of, between)
     if kernel.routine == PACKED_PRODUCT:
         return _packed_scripts(kernel, slot_of)
+    if kernel.routine in SPLAT_BLOCKS:
+        return _splat_scripts(kernel, slot_of)
     if kernel.routine in SPARSE_ROUTINES:
         return _sparse_scripts(kernel, slot_of, between)
     return _matrix_scripts(kernel, slot_of)

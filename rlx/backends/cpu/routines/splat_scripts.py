@@ -1,0 +1,146 @@
+"""Splats in native code: the blocks `splat_rasterise` and its gradient. See splat_text.py for the loops.
+
+A tile of the image is one iteration of a script. Tiles share nothing, so that results are the same for any number of
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.cpu.routines.script_builder import Place, Script
+from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout
+from rlx.backends.cpu.runtime.native import Signature, Word, clear_bytes, load_int32, minimum, native
+from rlx.ir.kernels import Library
+from rlx.ir.types import TensorType
+
+__all__ = ["SPLAT_ACTIONS", "SPLAT_BLOCKS", "fill_splats", "splat_layout", "takes_splats"]
+
+SPLAT_BLOCKS = frozenset({"splat_rasterise", "splat_rasterise_gradient"})
+_RUN = 32  # splats that are drawn before opaque pixels are counted
+_PIXEL_NANOSECONDS = 0.3  # of one splat
+
+call_begin = Signature("void", ("ptr", "ptr", "i64"))
+call_draw = Signature("i64", ("ptr",) * 5 + ("i64",) * 2)
+call_finish = Signature("void", ("ptr", "ptr"))
+call_begin_back = Signature("i64", ("ptr",) * 4)
+call_draw_back = Signature("void", ("ptr",) * 6 + ("i64",) * 2)
+
+# Fields of an action: nine places, then these.
+FIELDS = ACTION_HEAD + 9 * PLACE_WORDS
+BEGIN = FIELDS
+DRAW = FIELDS + 1
+FINISH = FIELDS + 2
+BEGIN_BACK = FIELDS + 3
+DRAW_BACK = FIELDS + 4
+TILES = FIELDS + 5
+CAPACITY = FIELDS + 6  # places in the order
+SPLAT_BYTES = FIELDS + 7
+
+
+@native
+def draw_tile(state: Word, action: Word) -> int:
+    """[image, seen, splats, order, start, end, origin, memory]: a tile of the image."""
+    image = place(state, action + 8 * ACTION_HEAD)
+    seen = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
+    splats = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
+    order = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
+    first = load_int32(place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)))
+    end = load_int32(place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS)))
+    origin = place(state, action + 8 * (ACTION_HEAD + 6 * PLACE_WORDS))
+    memory = place(state, action + 8 * (ACTION_HEAD + 7 * PLACE_WORDS))
+    call_begin(action[BEGIN], memory, seen, first)
+    unfinished = 1
+    while first < end and unfinished:
+        last = minimum(first + _RUN, end)
+        unfinished = call_draw(action[DRAW], memory, seen, splats, order, origin, first, last)
+        first = last
+    call_finish(action[FINISH], memory, image)
+    return 0
+
+
+@native
+def draw_tile_back(state: Word, action: Word) -> int:
+    """[found, seen, splats, order, start, image, origin, memory, cotangent]: cotangents of the splats of a tile.
+
+    Places up to the next tile's that no pixel has seen get zeros.
+    """
+    found = place(state, action + 8 * ACTION_HEAD)
+    seen = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
+    splats = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
+    order = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
+    starts = place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS))
+    image = place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS))
+    origin = place(state, action + 8 * (ACTION_HEAD + 6 * PLACE_WORDS))
+    memory = place(state, action + 8 * (ACTION_HEAD + 7 * PLACE_WORDS))
+    cotangent = place(state, action + 8 * (ACTION_HEAD + 8 * PLACE_WORDS))
+    first = load_int32(starts)
+    following = action[CAPACITY]
+    if state[MATRIX] + 1 < action[TILES]:
+        following = load_int32(starts + 4)
+    last = call_begin_back(action[BEGIN_BACK], memory, seen, image, cotangent)
+    if last < first:
+        last = first
+    call_draw_back(action[DRAW_BACK], memory, seen, splats, order, origin, found, first, last)
+    clear_bytes(found + last * action[SPLAT_BYTES], (following - last) * action[SPLAT_BYTES])
+    return 0
+
+
+SPLAT_ACTIONS = (draw_tile, draw_tile_back)
+
+
+def takes_splats(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
+    """Whether the operands are of the kinds that native code is for."""
+    given = types[: len(attributes["operands"])]  # constants of the block's equations follow
+    reals = {t.dtype for t in given if t.dtype.kind == "f"}
+    integers = {t.dtype for t in given if t.dtype.kind != "f"}
+    return (
+        reals in ({np.dtype("f4")}, {np.dtype("f8")})
+        and integers == {np.dtype("i4")}
+        and not any(0 in t.shape for t in given)
+    )
+
+
+def splat_layout(kernel: Library) -> SplatLayout:
+    """The layout of a block's splats."""
+    tile, channels = kernel.attributes["tile"], kernel.attributes["channels"]
+    splats = kernel.inputs[0]
+    real = "float" if splats.buffer.dtype.itemsize == 4 else "double"
+    return SplatLayout(real, tile, channels, splats.shape[1] != SplatLayout(real, tile, channels, False).numbers)
+
+
+def fill_splats(script: Script, functions: Mapping[str, int]) -> None:
+    """One action for each tile; `functions`: addresses of SPLAT_FUNCTIONS."""
+    layout = splat_layout(script.kernel)
+    given = dict(zip(script.attributes["operands"], script.inputs, strict=False))
+    (capacity,), (tiles,) = (script.kernel.inputs[n].shape for n in (1, 2))
+    item = script.item
+    memory = script.scratch(item * layout.state)
+    script.turns = tiles
+    script.nanoseconds = _PIXEL_NANOSECONDS * layout.pixels * capacity
+    picture, seen = item * layout.pixels * (layout.channels + 1), 4 * layout.pixels
+    back = script.kernel.routine != "splat_rasterise"
+
+    def at(name: str, step: int) -> Place:
+        return replace(given[name], step=step)
+
+    found = [replace(p, step=step) for p, step in zip(script.outputs, (0,) if back else (picture, seen), strict=True)]
+    places = [
+        found[0],
+        at("last", seen) if back else found[1],
+        at("splats", 0),
+        at("order", 0),
+        at("starts", 4),
+        at("image", picture) if back else at("ends", 4),
+        at("origins", 2 * item),
+        memory,
+        at("cotangent", picture) if back else Place(0),
+    ]
+    addresses = [functions[name] for name in SPLAT_FUNCTIONS]
+    name = "draw_tile_back" if back else "draw_tile"
+    script.act(name, *places, *addresses, tiles, capacity, item * layout.numbers)
