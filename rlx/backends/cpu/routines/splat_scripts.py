@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.cpu.routines.script_builder import Place, Script
+from rlx.backends.cpu.routines.script_builder import MatrixAddress, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
 from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout
-from rlx.backends.cpu.runtime.native import Signature, Word, clear_bytes, load_int32, minimum, native
+from rlx.backends.cpu.runtime.native import NativeSignature, Word, clear_bytes, load_int32, minimum, native
 from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType
 
@@ -25,11 +25,11 @@ SPLAT_BLOCKS = frozenset({"splat_rasterise", "splat_rasterise_gradient"})
 _RUN = 32  # splats that are drawn before opaque pixels are counted
 _PIXEL_NANOSECONDS = 0.3  # of one splat
 
-call_begin = Signature("void", ("ptr", "ptr", "i64"))
-call_draw = Signature("i64", ("ptr",) * 5 + ("i64",) * 2)
-call_finish = Signature("void", ("ptr", "ptr"))
-call_begin_back = Signature("i64", ("ptr",) * 4)
-call_draw_back = Signature("void", ("ptr",) * 6 + ("i64",) * 2)
+call_begin = NativeSignature("void", ("ptr", "ptr", "i64"))
+call_draw = NativeSignature("i64", ("ptr",) * 5 + ("i64",) * 2)
+call_finish = NativeSignature("void", ("ptr", "ptr"))
+call_begin_back = NativeSignature("i64", ("ptr",) * 4)
+call_draw_back = NativeSignature("void", ("ptr",) * 6 + ("i64",) * 2)
 
 # Fields of an action: nine places, then these.
 FIELDS = ACTION_HEAD + 9 * PLACE_WORDS
@@ -126,7 +126,7 @@ def fill_splats(script: Script, functions: Mapping[str, int]) -> None:
     picture, seen = item * layout.pixels * (layout.channels + 1), 4 * layout.pixels
     back = script.kernel.routine != "splat_rasterise"
 
-    def at(name: str, step: int) -> Place:
+    def at(name: str, step: int) -> MatrixAddress:
         return replace(given[name], step=step)
 
     found = [replace(p, step=step) for p, step in zip(script.outputs, (0,) if back else (picture, seen), strict=True)]
@@ -139,7 +139,7 @@ def fill_splats(script: Script, functions: Mapping[str, int]) -> None:
         at("image", picture) if back else at("ends", 4),
         at("origins", 2 * item),
         memory,
-        at("cotangent", picture) if back else Place(0),
+        at("cotangent", picture) if back else MatrixAddress(0),
     ]
     addresses = [functions[name] for name in SPLAT_FUNCTIONS]
     name = "draw_tile_back" if back else "draw_tile"
