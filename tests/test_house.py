@@ -92,7 +92,7 @@ LAYERS: dict[str, set[str]] = {
     "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
     "onnx": {"offered_names", "errors", "installation", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone"}
-    | {"quant", ""},
+    | {"quant", "", "backends", "export", "passes", "trace"},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
