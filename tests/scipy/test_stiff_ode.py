@@ -35,6 +35,10 @@ def diffusion(u: Any, t: Any, speed: Any = 100.0) -> Any:
     return speed * (v[2:] - 2 * u + v[:-2]) + jnp.sin(t) - u**3
 
 
+def decayed(rate: Any) -> Any:
+    return odeint(lambda y, t: -rate * y, np.array(2.0), np.array([0.0, 1.7]), rtol=1e-8, method="bdf")[-1]
+
+
 def test_a_stiff_reaction_is_scipys() -> None:
     expected = scipy.integrate.solve_ivp(
         lambda t, y: robertson(np)(y, t), (0, 40), START, "Radau", t_eval=TIMES, rtol=1e-10, atol=1e-13
@@ -97,23 +101,22 @@ def test_derivatives_are_those_of_the_solution() -> None:
 @pytest.mark.thorough
 def test_a_derivative_in_both_modes() -> None:
     """Of exponential decay, whose derivative is known; the values are captured."""
-
-    def last(rate: Any) -> Any:
-        return odeint(lambda y, t: -rate * y, np.array(2.0), np.array([0.0, 1.7]), rtol=1e-9, method="bdf")[-1]
-
-    for derivative in (rlx.jit(rlx.grad(last)), rlx.jit(rlx.jacfwd(last))):
+    for derivative in (rlx.jit(rlx.grad(decayed)), rlx.jit(rlx.jacfwd(decayed))):
         np.testing.assert_allclose(derivative(np.float64(0.5)), -1.7 * 2 * np.exp(-0.85), rtol=1e-6)
 
 
 @pytest.mark.thorough
-def test_second_derivatives_and_batches() -> None:
-    def last(rate: Any) -> Any:
-        return odeint(lambda y, t: -rate * y, np.array(2.0), np.array([0.0, 1.7]), rtol=1e-9, method="bdf")[-1]
+def test_a_second_derivative() -> None:
+    found = rlx.jit(rlx.grad(lambda rate: rlx.jvp(decayed, (rate,), (1.0,))[1]))(np.float64(0.5))
+    np.testing.assert_allclose(found, 1.7**2 * 2 * np.exp(-0.85), rtol=1e-5)
 
-    np.testing.assert_allclose(rlx.grad(rlx.grad(last))(np.float64(0.5)), 1.7**2 * 2 * np.exp(-0.85), rtol=1e-5)
+
+@pytest.mark.thorough
+def test_batches() -> None:
     rates = np.array([0.1, 5.0, 1e3])
-    np.testing.assert_allclose(rlx.jit(rlx.vmap(last))(rates), [last(r) for r in rates], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(rlx.jit(rlx.vmap(rlx.grad(last)))(rates), [rlx.grad(last)(r) for r in rates], atol=1e-8)
+    run, slope = rlx.jit(decayed), rlx.jit(rlx.grad(decayed))
+    np.testing.assert_allclose(rlx.jit(rlx.vmap(decayed))(rates), [run(r) for r in rates], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(rlx.jit(rlx.vmap(rlx.grad(decayed)))(rates), [slope(r) for r in rates], atol=1e-8)
 
 
 @pytest.mark.thorough
