@@ -27,7 +27,7 @@ def triangle_text(dtype: np.dtype, index: np.dtype) -> str:
     columns and a diagonal; work has room for two numbers for each row.
     """
     module = Module()
-    bodies: dict[str, tuple[Callable[[_Elements, list[str], list[Value]], None], int]] = {
+    bodies: dict[str, tuple[Callable[[_ElementParts, list[str], list[Value]], None], int]] = {
         PULL: (_pull, 4),
         SPREAD: (_spread, 4),
         INCOMPLETE: (_incomplete, 1),
@@ -36,13 +36,13 @@ def triangle_text(dtype: np.dtype, index: np.dtype) -> str:
         code = Code(module)
         given = [f"%p{n}" for n in range(5)]
         words = [Value(code, f"%w{n}", "i64") for n in range(count)]
-        body(_Elements(code, dtype, index), given, words)
+        body(_ElementParts(code, dtype, index), given, words)
         parameters = ", ".join([f"ptr {p}" for p in given] + [f"i64 {w.name}" for w in words])
         module.definitions[name] = f"define void @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  ret void\n}}"
     return module.text() + "\n"
 
 
-class _Elements(ElementLanes):
+class _ElementParts(ElementLanes):
     """Single elements, as their parts."""
 
     def element(self, pointer: str, number: Value) -> Element:
@@ -84,7 +84,7 @@ class _Elements(ElementLanes):
 class _Total:
     """An element on the stack, which LLVM keeps in registers."""
 
-    def __init__(self, t: _Elements, start: Element) -> None:
+    def __init__(self, t: _ElementParts, start: Element) -> None:
         self.t, self.slots = t, [t.code.stack_slot(t.real) for _ in start]
         self.set(start)
 
@@ -98,7 +98,7 @@ class _Total:
             self.t.code.store(value, slot)
 
 
-def _span(t: _Elements, indptr: str, row: Value) -> tuple[Value, Value]:
+def _span(t: _ElementParts, indptr: str, row: Value) -> tuple[Value, Value]:
     """The first stored element of a row, and the one after its last."""
     return t.number(indptr, row), t.number(indptr, row + 1)
 
@@ -109,7 +109,7 @@ def _rows_in_order(rows: Value, number: Value, sign: Value) -> Value:
     return (sign < 0).where(rows - 1 - number, number)
 
 
-def _pivot(t: _Elements, pointers: Sequence[str], row: Value, span: tuple[Value, Value], unit: Value) -> Element:
+def _pivot(t: _ElementParts, pointers: Sequence[str], row: Value, span: tuple[Value, Value], unit: Value) -> Element:
     """The sum of the elements on the diagonal, or one."""
     data, indices = pointers
     total = _Total(t, t.constants(0.0))
@@ -119,7 +119,7 @@ def _pivot(t: _Elements, pointers: Sequence[str], row: Value, span: tuple[Value,
     return tuple(stored.where(a, b) for a, b in zip(total.get(), t.constants(1.0), strict=True))
 
 
-def _pull(t: _Elements, pointers: list[str], numbers: list[Value]) -> None:
+def _pull(t: _ElementParts, pointers: list[str], numbers: list[Value]) -> None:
     x, data, indices, indptr, b = pointers
     rows, columns, sign, unit = numbers
     with t.code.loop(t.word(0), rows) as number:
@@ -137,7 +137,7 @@ def _pull(t: _Elements, pointers: list[str], numbers: list[Value]) -> None:
             t.put(t.quotient(total.get(), pivot), x, place)
 
 
-def _spread(t: _Elements, pointers: list[str], numbers: list[Value]) -> None:
+def _spread(t: _ElementParts, pointers: list[str], numbers: list[Value]) -> None:
     x, data, indices, indptr, b = pointers
     rows, columns, sign, unit = numbers
     with t.code.loop(t.word(0), rows * columns) as place:
@@ -158,7 +158,7 @@ def _spread(t: _Elements, pointers: list[str], numbers: list[Value]) -> None:
 
 
 # ------------------------------------------------------------- incomplete factors
-def _incomplete(t: _Elements, pointers: list[str], numbers: list[Value]) -> None:
+def _incomplete(t: _ElementParts, pointers: list[str], numbers: list[Value]) -> None:
     """Row by row; work has the stored element in each column of the current row, and on each row's diagonal."""
     out, data, indices, indptr, work = pointers
     (rows,) = numbers
