@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,31 +49,30 @@ def layer_norm(x: Any) -> Any:
 
 
 GATHER = """\
-const uint32_t point = (uint32_t)threadgroup_position_in_grid.x * 256 + (int)thread_position_in_threadgroup.x;
-if (point < 48) {
+const uint32_t point = 256 * (uint32_t)threadgroup_position_in_grid.x + (int)thread_position_in_threadgroup.x;
+if (point < 48u) {
     const int32_t j = point % 8u;
-    const uint32_t above_j = point / 8u;
-    const int32_t i = above_j;
+    const int32_t i = point / 8u;
     const int32_t v0 = a[i];
-    const int64_t v8 = rlx_maximum_int64((int64_t)((v0 < 0) ? (int32_t)((uint32_t)v0 + (uint32_t)50) : v0), INT64_C(0));
-    const int64_t v12 = (int64_t)((uint64_t)rlx_minimum_int64(v8, INT64_C(49)) * (uint64_t)INT64_C(8));
+    const int64_t v12 = (int64_t)((uint64_t)rlx_minimum_int64(rlx_maximum_int64((int64_t)((v0 < 0) ? (int32_t)((uint32_t)v0 + (uint32_t)50) : v0), INT64_C(0)), INT64_C(49)) * (uint64_t)INT64_C(8));
     c[8 * i + j] = b[j + v12];
-}"""
+}"""  # noqa: E501
 MEAN = """\
 threadgroup float group_r1[256];
-const uint32_t point = (uint32_t)threadgroup_position_in_grid.x;
-const int32_t i = point;
+const int32_t i = (uint32_t)threadgroup_position_in_grid.x;
 float r1 = 0.0f;
 for (int32_t j = (int)thread_position_in_threadgroup.x; j < 300; j += 256) {
     r1 = r1 + a[300 * i + j];
 }
 group_r1[(int)thread_position_in_threadgroup.x] = r1;
 threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-for (int width = 128; width >= 1; width /= 2) {
-    if ((int)thread_position_in_threadgroup.x % 256 < width) group_r1[(int)thread_position_in_threadgroup.x] = (group_r1[(int)thread_position_in_threadgroup.x] + group_r1[(int)thread_position_in_threadgroup.x + width]);
+for (int32_t width = 128; width >= 1; width /= 2) {
+    if (((int)thread_position_in_threadgroup.x % 256) < width) {
+        group_r1[(int)thread_position_in_threadgroup.x] = group_r1[(int)thread_position_in_threadgroup.x] + group_r1[(int)thread_position_in_threadgroup.x + width];
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
 }
-r1 = group_r1[(int)thread_position_in_threadgroup.x / 256 * 256];
+r1 = group_r1[256 * ((int)thread_position_in_threadgroup.x / 256)];
 threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
 if ((int)thread_position_in_threadgroup.x == 0) {
     b[i] = r1;
@@ -97,6 +97,28 @@ def test_functions_are_metals_own() -> None:
     (kernel,) = nests(softmax, X)
     header = metal.metal_kernel(kernel).header
     assert "#define expf metal::exp" in header and "rlx_maximum_float32" in header and "double" not in header
+
+
+# words before parentheses, and functions of Metal that have no suffix
+KNOWN = {"if", "for", "while", "return", "isfinite", "mem_flags", "threadgroup_barrier", "as_type"}
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "running sum", "narrow", "integers", "gather", "functions"])
+def test_texts_have_words_of_metal_only(name: str) -> None:
+    """Brackets are balanced; every function is Metal's, or defined before; no word is another language's."""
+    function, args = PROGRAMS[name]
+    kernels = [k for k in nests(function, *args) if metal.why_not_metal(k) is None]
+    assert kernels
+    for kernel in kernels:
+        made = metal.metal_kernel(kernel)
+        text = f"{made.header}\n{made.source}"
+        for first, last in ("()", "[]", "{}"):
+            assert text.count(first) == text.count(last) > 0
+        called = set(re.findall(r"\b([a-zA-Z_]\w*)\(", text))
+        defined = set(re.findall(r"#define (\w+)", text)) | set(re.findall(r"\b(\w+)\([^;{}()]*\) \{", made.header))
+        assert called <= defined | KNOWN, called - defined
+        assert set(re.findall(r"metal::(\w+)", text)) <= set(metal.METAL_WORDS.overloaded)
+        assert not re.search(r"\b(?:__\w+|get_\w+|threadIdx|blockIdx|barrier|double)\b", text)
 
 
 @pytest.mark.parametrize(
