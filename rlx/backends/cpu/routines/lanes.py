@@ -7,13 +7,12 @@ Written once over names that `lane_functions` binds for each dtype. The actions 
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 
 import numpy as np
 
 from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count, lane_operations
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place, store_int32
-from rlx.backends.cpu.runtime.native import NativeFunction, Operation, Word, load_int32, minimum, native
+from rlx.backends.cpu.runtime.native import NativeFunction, Operation, Word, in_scope, load_int32, minimum, native
 
 __all__ = ["lane_functions"]
 
@@ -233,7 +232,6 @@ def substitute_lanes(state: Word, action: Word) -> int:
     return 0
 
 
-_HELPERS = (lanes_filled,)
 _ACTIONS = (
     pack_lanes,
     unpack_lanes,
@@ -251,15 +249,9 @@ _ACTIONS = (
 def lane_functions(dtype: np.dtype) -> tuple[NativeFunction, ...]:
     """The actions for matrices of a dtype."""
     is_complex = dtype.kind == "c"
-    scope: dict[str, object] = globals() | lane_operations(dtype)
-    scope |= {
+    sizes = {
         "LANES": lane_count(dtype),
         "ELEMENT": VECTOR_BYTES * (1 + is_complex),
         "NUMBER": VECTOR_BYTES // lane_count(dtype),
     }
-    for native_function in (*_HELPERS, *_ACTIONS):
-        name = native_function.function.__name__
-        bound = FunctionType(native_function.function.__code__, scope, name)
-        scope[name] = NativeFunction(native_function.name, bound)
-    found = (scope[function.function.__name__] for function in _ACTIONS)
-    return tuple(function for function in found if isinstance(function, NativeFunction))
+    return in_scope((*_ACTIONS, lanes_filled), lane_operations(dtype) | sizes)[: len(_ACTIONS)]

@@ -8,14 +8,13 @@ one buffer and writes another, and the results come in order.
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
 
 import numpy as np
 
 from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, copy_elements, place
 from rlx.backends.cpu.routines.spectrum_operations import spectrum_operations
-from rlx.backends.cpu.runtime.native import NativeFunction, Operation, Word, clear_bytes, minimum, native
+from rlx.backends.cpu.runtime.native import NativeFunction, Operation, Word, clear_bytes, in_scope, minimum, native
 
 __all__ = ["spectrum_functions"]
 
@@ -197,7 +196,6 @@ def mirror_spectrum(state: Word, action: Word) -> int:
     return 0
 
 
-_HELPERS = (panel_offset, panel_lanes)
 _ACTIONS = (
     load_panel,
     store_panel,
@@ -213,11 +211,6 @@ _ACTIONS = (
 @cache
 def spectrum_functions(real: np.dtype) -> tuple[NativeFunction, ...]:
     """The actions for complex numbers whose parts have a dtype."""
-    scope: dict[str, object] = globals() | spectrum_operations(real)
-    scope |= {"LANES": VECTOR_BYTES // (2 * real.itemsize), "ITEM": 2 * real.itemsize}
-    for native_function in (*_HELPERS, *_ACTIONS):
-        name = native_function.name
-        bound = FunctionType(native_function.function.__code__, scope, name)
-        scope[name] = NativeFunction(name, bound)
-    found = (scope[function.name] for function in _ACTIONS)
-    return tuple(function for function in found if isinstance(function, NativeFunction))
+    sizes = {"LANES": VECTOR_BYTES // (2 * real.itemsize), "ITEM": 2 * real.itemsize}
+    helpers = (panel_offset, panel_lanes)
+    return in_scope((*_ACTIONS, *helpers), spectrum_operations(real) | sizes)[: len(_ACTIONS)]

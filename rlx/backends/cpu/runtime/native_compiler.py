@@ -53,7 +53,7 @@ class _NativeModule:
         if known is None:
             self.functions[function.name] = function
             self.pending.append(function)
-        elif known != function:
+        elif known is not function:
             raise ValueError(f"two native functions are called {function.name!r}")
         return function.name
 
@@ -64,7 +64,7 @@ class _FunctionCompiler:
     def __init__(self, module: _NativeModule, function: NativeFunction) -> None:
         self.module = module
         self.name = function.name
-        self.scope = function.function.__globals__
+        self.scope = function.scope
         source = textwrap.dedent(inspect.getsource(function.function))
         definition = ast.parse(source).body[0]
         if not isinstance(definition, ast.FunctionDef):
