@@ -346,7 +346,7 @@ def test_a_process_that_becomes_another_user() -> None:
     body = f"""
     folder = root / "native"
     assert compiled(folder) == (1, "")
-    store = Store(folder)
+    store = CodeStore(folder)
     store.address(b"key", "answer", lambda: TEXT)
     become({VICTIM})
     with warnings.catch_warnings(record=True) as seen:
