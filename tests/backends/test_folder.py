@@ -232,15 +232,15 @@ SCRIPT = """
 import os, sys, warnings
 from pathlib import Path
 from rlx.backends.cpu.runtime import compile
-from rlx.backends.cpu.runtime.store import Store, fingerprint
+from rlx.backends.cpu.runtime.store import CodeStore, fingerprint
 TEXT = "define i64 @answer() {\\nret i64 42\\n}\\n"
-Store(None).address(b"key", "answer", lambda: TEXT)  # all that is imported is imported by now
+CodeStore(None).address(b"key", "answer", lambda: TEXT)  # all that is imported is imported by now
 root = Path(sys.argv[1])
 def become(user):
     os.setgroups([]); os.setresgid(user, user, user); os.setresuid(user, user, user)
 def compiled(path, key=b"key"):
     "How many a store compiled that works in this folder, and what it warned of."
-    store = Store(path)
+    store = CodeStore(path)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         store.address(key, "answer", lambda: TEXT)
@@ -346,7 +346,7 @@ def test_a_process_that_becomes_another_user() -> None:
     body = f"""
     folder = root / "native"
     assert compiled(folder) == (1, "")
-    store = Store(folder)
+    store = CodeStore(folder)
     store.address(b"key", "answer", lambda: TEXT)
     become({VICTIM})
     with warnings.catch_warnings(record=True) as seen:
