@@ -76,7 +76,7 @@ def main(folder=None, steps=500):
         found = np.asarray(fitted.splats.render(view.camera, SIZE, SIZE, background=BACKGROUND).rgb)
         save_png(folder / f"view_{number}.png", np.concatenate([view.image, found], 1))
     print(f"true and trained images: {folder}")
-    least = (10, 28) if steps >= 500 else (5, 20)
+    least = (10, 28) if steps >= 500 else (4, 17)
     assert after > before + least[0] and after > least[1], "the training has not converged"
     return after
 
