@@ -23,13 +23,16 @@ def _names(words: str) -> frozenset[str]:
 
 SUMS = _names(
     "reduce_sum cumsum dot_general conv_general_dilated scatter_add reduce_window select_and_scatter_add"
-    " select_and_gather_add overlap_add cumlogsumexp process_all_reduce process_reduce_scatter process_total reduce fft"
+    " select_and_gather_add overlap_add cumlogsumexp csr_product sampled_product"
+    " process_all_reduce process_reduce_scatter process_total reduce fft"
 )
 PRODUCTS = _names("reduce_prod cumprod scatter_mul")
 FACTORISATIONS = _names(
     "qr packed_qr pivoted_qr householder_product cholesky lu eigh svd eig schur hessenberg tridiagonal matrix_sqrt"
 )
-SOLVES = _names("triangular_solve tridiagonal_solve sylvester")
+SOLVES = _names(
+    "triangular_solve tridiagonal_solve sylvester csr_solve csr_lstsq csr_logdet csr_triangular_solve csr_incomplete_lu"
+)
 SPECIAL = _names(
     "lgamma digamma polygamma zeta gamma pochhammer binomial igamma igammac igamma_grad_a random_gamma_grad beta"
     " log_beta betainc betaincc bessel_i0 bessel_i1 bessel_i0e bessel_i1e bessel_j erfcx dawson expint_i"

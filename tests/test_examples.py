@@ -14,7 +14,7 @@ import rlx
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 # what needs a language model runs in tests/lm
-WITH_A_MODEL = {"chat", "finetune"}
+WITH_A_MODEL = {"chat", "finetune", "serve"}
 # what needs a library written for JAX runs in tests/compat
 WITH_A_LIBRARY = {"equinox_digits", "flax_digits"}
 EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in WITH_A_MODEL)

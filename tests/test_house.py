@@ -77,7 +77,7 @@ LAYERS: dict[str, set[str]] = {
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     # shows what the compiler did; only fronts read it
-    "explain": ARRAYS | {"backends", "lowering", "planning", "passes", "call"},
+    "explain": ARRAYS | {"backends", "code", "lowering", "planning", "passes", "call"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call", "distributed", "scipy", "sparse", "sparse_derivatives"},
     # what processes exchange, over the primitives for it
@@ -393,7 +393,7 @@ def test_passes_holds_only_passes_of_the_pipeline() -> None:
 
 # rooms with an interface for users, whose classes have the names of the libraries that users know
 FRONT_ENDS = set("numpy lax nn random scipy optim image experimental jaxnames graph onnx stablehlo gguf lm".split())
-FRONT_ENDS |= set("quant bench cli data parallel precision sparse sparse_derivatives standalone".split())
+FRONT_ENDS |= set("quant bench cli data parallel precision sparse sparse_derivatives splat standalone".split())
 
 
 def test_class_names_of_the_core_are_unique() -> None:

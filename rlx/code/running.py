@@ -79,7 +79,7 @@ def run_code(
     >>> run_code(code.block, {"y": np.arange(4, dtype=np.int32)}, items=4)
     Traceback (most recent call last):
     ...
-    rlx.code.faults.CodeFault: y[3]: item 0 wrote what item 3 of the same group reads, without a barrier in between
+    rlx.code.faults.CodeFault: y[0]: item 3 read what item 0 of the same group writes, without a barrier in between
     """
     with np.errstate(all="ignore"):
         _Launch(memory, groups, items, vector).run(code, np.ones(groups * items, bool))

@@ -1,5 +1,6 @@
 """rlx.sparse: matrices that store some of their elements, their products, and solvers of linear systems."""
 
+from rlx.offered_names import offer_names as _offer_names
 from rlx.sparse.compressed import CSC, CSR
 from rlx.sparse.construction import block_diag, diags, eye, from_dense, fromscipy, hstack, kron, vstack
 from rlx.sparse.coordinates import COO
@@ -53,3 +54,5 @@ __all__ = [
     "transpose_values",
     "vstack",
 ]
+
+_offer_names(globals())

@@ -1,5 +1,6 @@
 """Sparse Jacobians and Hessians: patterns found in programs, colourings, and derivatives evaluated by few products."""
 
+from rlx.offered_names import offer_names as _offer_names
 from rlx.sparse_derivatives.coloring import Coloring, color
 from rlx.sparse_derivatives.evaluation import jacobian, sparse_hessian
 from rlx.sparse_derivatives.pattern import Pattern, assume_pattern, hessian_sparsity, sparsity
@@ -14,3 +15,5 @@ __all__ = [
     "sparse_hessian",
     "sparsity",
 ]
+
+_offer_names(globals())

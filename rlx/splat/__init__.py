@@ -1,5 +1,6 @@
 """rlx.splat: differentiable rendering of 3D Gaussians on every device."""
 
+from rlx.offered_names import offer_names as _offer_names
 from rlx.splat.camera import Camera
 from rlx.splat.colmap import ColmapImage, ColmapScene, load_colmap
 from rlx.splat.harmonics import harmonic_basis, spherical_harmonics
@@ -60,3 +61,5 @@ __all__ = [
     "unpack_gaussian_splat_packed_grads",
     "viewer_page",
 ]
+
+_offer_names(globals())

@@ -24,7 +24,7 @@ __all__ = [
 VERSIONS = ((0, 10), (0, 11))  # of jaxlib: from the first on, before the second
 
 
-class _Names(NamedTuple):
+class _JaxlibClasses(NamedTuple):
     """jaxlib's classes."""
 
     device_list: Any
@@ -57,11 +57,11 @@ def _dotted(version: Sequence[int]) -> str:
 
 
 @cache
-def _names() -> _Names:
+def _names() -> _JaxlibClasses:
     jax()
     extension = importlib.import_module("jaxlib._jax")
     try:
-        return _Names(extension.DeviceList, extension.CompileOptions, extension.JaxRuntimeError)
+        return _JaxlibClasses(extension.DeviceList, extension.CompileOptions, extension.JaxRuntimeError)
     except AttributeError as error:
         raise DeviceError(f"jaxlib has other names than rlx expects: {error}.") from None
 

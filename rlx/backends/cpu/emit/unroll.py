@@ -175,7 +175,7 @@ def unroll(plan: Plan, memory: BufferContents) -> None:
             _unroll_contract(kernel, memory)
         else:
             assert isinstance(kernel, Loops)
-            _Unrolled(kernel, memory)
+            _UnrolledPrinter(kernel, memory)
 
 
 def _unroll_contract(kernel: Contract, memory: BufferContents) -> None:
@@ -200,7 +200,7 @@ def _element(operand: Operand, place: tuple[int, ...]) -> int:
     return operand.offset + sum(s * i for s, i in zip(operand.strides, place, strict=True))
 
 
-class _Unrolled(LlvmPrinter):
+class _UnrolledPrinter(LlvmPrinter):
     """Prints the code of one Loops kernel with every iteration apart; its arrays are values, or addresses."""
 
     def __init__(self, kernel: Loops, memory: BufferContents) -> None:

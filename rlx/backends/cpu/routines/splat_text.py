@@ -71,7 +71,7 @@ def splat_text(layout: SplatLayout) -> str:
         code = Code(module)
         given = [f"%p{n}" for n in range(pointers)]
         words = [Value(code, f"%w{n}", "i64") for n in range(numbers)]
-        result = body(_Tile(code, layout), given, words)
+        result = body(_PixelTile(code, layout), given, words)
         kind, end = ("void", "ret void") if result is None else ("i64", f"ret i64 {result.name}")
         parameters = ", ".join([f"ptr noalias {p}" for p in given] + [f"i64 {w.name}" for w in words])
         module.definitions[name] = (
@@ -99,7 +99,7 @@ class _Pixel(NamedTuple):
     inverse: Value | None
 
 
-class _Tile:
+class _PixelTile:
     """Code for the pixels of a tile."""
 
     def __init__(self, code: Code, layout: SplatLayout) -> None:
@@ -185,7 +185,7 @@ class _Tile:
 
 
 # ------------------------------------------------------------- forward: planes of colours, light, and gates
-def _begin(t: _Tile, pointers: list[str], words: list[Value]) -> None:
+def _begin(t: _PixelTile, pointers: list[str], words: list[Value]) -> None:
     state, seen = pointers
     with t.code.loop(t.word(0), t.word(t.layout.pixels)) as pixel:
         for n in range(t.layout.channels):
@@ -195,7 +195,7 @@ def _begin(t: _Tile, pointers: list[str], words: list[Value]) -> None:
         t.store_integer(words[0], seen, pixel)
 
 
-def _draw(t: _Tile, pointers: list[str], words: list[Value]) -> Value:
+def _draw(t: _PixelTile, pointers: list[str], words: list[Value]) -> Value:
     """The light that a pixel must keep is its gate, which is infinite once the pixel is opaque."""
     state, seen, splats, order, origin = pointers
     light, gate = (t.plane(state, t.layout.channels + n) for n in range(2))
@@ -219,7 +219,7 @@ def _draw(t: _Tile, pointers: list[str], words: list[Value]) -> Value:
     return _count(t, lambda pixel: (t.load(gate, pixel) < 1.0).convert("zext", "i64"), "add")
 
 
-def _count(t: _Tile, value: Callable[[Value], Value], operation: str) -> Value:
+def _count(t: _PixelTile, value: Callable[[Value], Value], operation: str) -> Value:
     """The sum ("add") or the largest ("smax") of an integer over all pixels."""
     slot = t.code.stack_slot("i64")
     t.code.store(t.word(0), slot)
@@ -229,7 +229,7 @@ def _count(t: _Tile, value: Callable[[Value], Value], operation: str) -> Value:
     return t.code.load("i64", slot)
 
 
-def _finish(t: _Tile, pointers: list[str], words: list[Value]) -> None:
+def _finish(t: _PixelTile, pointers: list[str], words: list[Value]) -> None:
     """Colours and light side by side."""
     state, image = pointers
     with t.code.loop(t.word(0), t.word(t.layout.pixels)) as pixel:
@@ -238,7 +238,7 @@ def _finish(t: _Tile, pointers: list[str], words: list[Value]) -> None:
 
 
 # ------------------------------------------------------------- back: planes of cotangents of colours, light, and behind
-def _begin_back(t: _Tile, pointers: list[str], words: list[Value]) -> Value:
+def _begin_back(t: _PixelTile, pointers: list[str], words: list[Value]) -> Value:
     state, seen, image, cotangent = pointers
     channels = t.layout.channels
     with t.code.loop(t.word(0), t.word(t.layout.pixels)) as pixel:
@@ -251,7 +251,7 @@ def _begin_back(t: _Tile, pointers: list[str], words: list[Value]) -> Value:
     return _count(t, lambda pixel: t.integer(seen, pixel), "smax")
 
 
-def _draw_back(t: _Tile, pointers: list[str], words: list[Value]) -> None:
+def _draw_back(t: _PixelTile, pointers: list[str], words: list[Value]) -> None:
     """Sums over pixels are kept for each column of the tile, and added up at last."""
     state, seen, splats, order, origin, found = pointers
     first, last = words
@@ -272,7 +272,7 @@ def _draw_back(t: _Tile, pointers: list[str], words: list[Value]) -> None:
 
 
 def _terms(
-    t: _Tile, state: str, seen: str, splat: _Splat, place: Value, row: Value, column: Value
+    t: _PixelTile, state: str, seen: str, splat: _Splat, place: Value, row: Value, column: Value
 ) -> list[Value]:
     """A pixel's terms of the sums; its light and the light from behind are updated."""
     channels = t.layout.channels
@@ -306,7 +306,7 @@ def _moments(pixel: _Pixel, weight: Value) -> list[Value]:
     return [weight, across, down, across * pixel.x, across * pixel.y, down * pixel.y]
 
 
-def _total(t: _Tile, sums: str, n: int) -> Value:
+def _total(t: _PixelTile, sums: str, n: int) -> Value:
     """The sum over the columns of a tile."""
     kind = f"<{t.layout.tile} x {t.real}>"
     nbytes = 4 if t.real == "float" else 8
@@ -315,7 +315,7 @@ def _total(t: _Tile, sums: str, n: int) -> Value:
     return t.code.call(name, t.real, t.number(-0.0), vector, flags="reassoc")
 
 
-def _cotangents(t: _Tile, splat: _Splat, totals: list[Value]) -> list[Value]:
+def _cotangents(t: _PixelTile, splat: _Splat, totals: list[Value]) -> list[Value]:
     """The cotangents of a splat's numbers, from the sums."""
     channels = t.layout.channels
     a, b, c, opacity = splat.numbers[2:_COLOUR]
@@ -332,7 +332,7 @@ def _cotangents(t: _Tile, splat: _Splat, totals: list[Value]) -> list[Value]:
     return [mean_x, mean_y, *conic, one, *totals[:channels], *perspective]
 
 
-_BODIES: dict[str, tuple[Callable[[_Tile, list[str], list[Value]], Value | None], int, int]] = {
+_BODIES: dict[str, tuple[Callable[[_PixelTile, list[str], list[Value]], Value | None], int, int]] = {
     BEGIN: (_begin, 2, 1),
     DRAW: (_draw, 5, 2),
     FINISH: (_finish, 2, 0),
