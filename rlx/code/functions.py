@@ -25,12 +25,12 @@ from rlx.code.tree import (
 )
 from rlx.code.writing import CodeWriter
 
-__all__ = ["Function", "FunctionWriter", "Formula", "Variable", "operation", "where"]
+__all__ = ["Function", "FunctionWriter", "CodeValue", "Variable", "operation", "where"]
 
 _BOOL, _FLOAT64 = np.dtype(bool), np.dtype(np.float64)
 
 
-class Formula:
+class CodeValue:
     """An expression in a function that is being written; Python numbers become constants of its dtype.
 
     `&` and `|` of conditions compute the second one only if the first one does not decide.
@@ -41,71 +41,71 @@ class Formula:
     def __init__(self, tree: Expression) -> None:
         self.tree = tree
 
-    def _apply(self, op: str, *others: Formula | float, dtype: np.dtype | None = None) -> Formula:
+    def _apply(self, op: str, *others: CodeValue | float, dtype: np.dtype | None = None) -> CodeValue:
         own = self.tree.dtype
-        return Formula(Apply(dtype or own, op, (self.tree, *(_tree(other, own) for other in others))))
+        return CodeValue(Apply(dtype or own, op, (self.tree, *(_tree(other, own) for other in others))))
 
-    def _reflected(self, op: str, other: float) -> Formula:
-        return Formula(Apply(self.tree.dtype, op, (_tree(other, self.tree.dtype), self.tree)))
+    def _reflected(self, op: str, other: float) -> CodeValue:
+        return CodeValue(Apply(self.tree.dtype, op, (_tree(other, self.tree.dtype), self.tree)))
 
-    def __add__(self, other: Formula | float) -> Formula:
+    def __add__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("add", other)
 
-    def __radd__(self, other: float) -> Formula:
+    def __radd__(self, other: float) -> CodeValue:
         return self._reflected("add", other)
 
-    def __sub__(self, other: Formula | float) -> Formula:
+    def __sub__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("sub", other)
 
-    def __rsub__(self, other: float) -> Formula:
+    def __rsub__(self, other: float) -> CodeValue:
         return self._reflected("sub", other)
 
-    def __mul__(self, other: Formula | float) -> Formula:
+    def __mul__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("mul", other)
 
-    def __rmul__(self, other: float) -> Formula:
+    def __rmul__(self, other: float) -> CodeValue:
         return self._reflected("mul", other)
 
-    def __truediv__(self, other: Formula | float) -> Formula:
+    def __truediv__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("div", other)
 
-    def __rtruediv__(self, other: float) -> Formula:
+    def __rtruediv__(self, other: float) -> CodeValue:
         return self._reflected("div", other)
 
-    def __neg__(self) -> Formula:
+    def __neg__(self) -> CodeValue:
         return self._apply("neg")
 
-    def __lt__(self, other: Formula | float) -> Formula:
+    def __lt__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("lt", other, dtype=_BOOL)
 
-    def __le__(self, other: Formula | float) -> Formula:
+    def __le__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("le", other, dtype=_BOOL)
 
-    def __gt__(self, other: Formula | float) -> Formula:
+    def __gt__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("gt", other, dtype=_BOOL)
 
-    def __ge__(self, other: Formula | float) -> Formula:
+    def __ge__(self, other: CodeValue | float) -> CodeValue:
         return self._apply("ge", other, dtype=_BOOL)
 
-    def equals(self, other: Formula | float) -> Formula:
+    def equals(self, other: CodeValue | float) -> CodeValue:
         """Whether two numbers are equal."""
         return self._apply("eq", other, dtype=_BOOL)
 
-    def differs(self, other: Formula | float) -> Formula:
+    def differs(self, other: CodeValue | float) -> CodeValue:
         """Whether two numbers are not equal."""
         return self._apply("ne", other, dtype=_BOOL)
 
-    def __and__(self, other: Formula) -> Formula:
-        return Formula(Both(_BOOL, self.tree, other.tree))
+    def __and__(self, other: CodeValue) -> CodeValue:
+        return CodeValue(Both(_BOOL, self.tree, other.tree))
 
-    def __or__(self, other: Formula) -> Formula:
-        return Formula(Either(_BOOL, self.tree, other.tree))
+    def __or__(self, other: CodeValue) -> CodeValue:
+        return CodeValue(Either(_BOOL, self.tree, other.tree))
 
-    def __invert__(self) -> Formula:
+    def __invert__(self) -> CodeValue:
         return self._apply("not")
 
 
-class Variable(Formula):
+class Variable(CodeValue):
     """A register that changes: `x += y` is a statement of the function."""
 
     __slots__ = ("code",)
@@ -114,41 +114,41 @@ class Variable(Formula):
         super().__init__(register)
         self.code = code
 
-    def set(self, value: Formula | float) -> Variable:
+    def set(self, value: CodeValue | float) -> Variable:
         """Assign a new value."""
         assert isinstance(self.tree, Register)
         self.code.assign(self.tree, _tree(value, self.tree.dtype))
         return self
 
-    def __iadd__(self, other: Formula | float) -> Variable:
+    def __iadd__(self, other: CodeValue | float) -> Variable:
         return self.set(self + other)
 
-    def __isub__(self, other: Formula | float) -> Variable:
+    def __isub__(self, other: CodeValue | float) -> Variable:
         return self.set(self - other)
 
-    def __imul__(self, other: Formula | float) -> Variable:
+    def __imul__(self, other: CodeValue | float) -> Variable:
         return self.set(self * other)
 
-    def __itruediv__(self, other: Formula | float) -> Variable:
+    def __itruediv__(self, other: CodeValue | float) -> Variable:
         return self.set(self / other)
 
 
-def _tree(value: Formula | float, dtype: np.dtype) -> Expression:
-    return value.tree if isinstance(value, Formula) else Number(dtype, value)
+def _tree(value: CodeValue | float, dtype: np.dtype) -> Expression:
+    return value.tree if isinstance(value, CodeValue) else Number(dtype, value)
 
 
-def where(condition: Formula, yes: Formula | float, no: Formula | float) -> Formula:
+def where(condition: CodeValue, yes: CodeValue | float, no: CodeValue | float) -> CodeValue:
     """One of two numbers, the only one that is computed."""
-    model = next((value.tree.dtype for value in (yes, no) if isinstance(value, Formula)), _FLOAT64)
-    return Formula(Apply(model, "select", (condition.tree, _tree(yes, model), _tree(no, model))))
+    model = next((value.tree.dtype for value in (yes, no) if isinstance(value, CodeValue)), _FLOAT64)
+    return CodeValue(Apply(model, "select", (condition.tree, _tree(yes, model), _tree(no, model))))
 
 
-def operation(op: str, attribute: Any = None) -> Callable[..., Formula]:
+def operation(op: str, attribute: Any = None) -> Callable[..., CodeValue]:
     """An operation of the scalar alphabet, as a function of scalars of one dtype."""
 
-    def apply(first: Formula | float, *others: Formula | float) -> Formula:
-        model = next((value.tree.dtype for value in (first, *others) if isinstance(value, Formula)), _FLOAT64)
-        return Formula(Apply(model, op, tuple(_tree(value, model) for value in (first, *others)), attribute))
+    def apply(first: CodeValue | float, *others: CodeValue | float) -> CodeValue:
+        model = next((value.tree.dtype for value in (first, *others) if isinstance(value, CodeValue)), _FLOAT64)
+        return CodeValue(Apply(model, op, tuple(_tree(value, model) for value in (first, *others)), attribute))
 
     return apply
 
@@ -187,10 +187,10 @@ class Function:
 
         return Function(define.__name__, parameters, write, inline)
 
-    def __call__(self, *arguments: Formula | float) -> Formula:
+    def __call__(self, *arguments: CodeValue | float) -> CodeValue:
         """A call, as an expression."""
         assert len(arguments) == len(self.parameters), f"{self.name} takes {len(self.parameters)} numbers"
-        return Formula(Apply(_FLOAT64, "special", tuple(_tree(a, _FLOAT64) for a in arguments), self.name))
+        return CodeValue(Apply(_FLOAT64, "special", tuple(_tree(a, _FLOAT64) for a in arguments), self.name))
 
     @cached_property
     def body(self) -> Block:
@@ -216,43 +216,43 @@ class FunctionWriter:
         count = self._used[name] = self._used.get(name, 0) + 1
         return Register(_FLOAT64, name if count == 1 else f"{name}_{count}")
 
-    def let(self, name: str, value: Formula) -> Formula:
+    def let(self, name: str, value: CodeValue) -> CodeValue:
         """A number with a name."""
         register = self._register(name)
         self.code.add(Declare(register, value.tree))
-        return Formula(register)
+        return CodeValue(register)
 
-    def lets(self, names: str, *values: Formula) -> list[Formula]:
+    def lets(self, names: str, *values: CodeValue) -> list[CodeValue]:
         """Numbers with names."""
         return [self.let(name, value) for name, value in zip(names.split(), values, strict=True)]
 
-    def variable(self, name: str, value: Formula | float) -> Variable:
+    def variable(self, name: str, value: CodeValue | float) -> Variable:
         """A number that changes."""
         register = self._register(name)
         self.code.add(Declare(register, _tree(value, _FLOAT64), True))
         return Variable(register, self.code)
 
-    def variables(self, names: str, *values: Formula | float) -> list[Variable]:
+    def variables(self, names: str, *values: CodeValue | float) -> list[Variable]:
         """Numbers that change."""
         return [self.variable(name, value) for name, value in zip(names.split(), values, strict=True)]
 
-    def give(self, value: Formula | float, when: Formula | None = None) -> None:
+    def give(self, value: CodeValue | float, when: CodeValue | None = None) -> None:
         """Return a number, if a condition holds."""
         self._add(Return(_tree(value, _FLOAT64)), when)
 
-    def leave(self, when: Formula) -> None:
+    def leave(self, when: CodeValue) -> None:
         """End the innermost loop if a condition holds."""
         self._add(Leave(), when)
 
-    def leave_unless(self, condition: Formula) -> None:
+    def leave_unless(self, condition: CodeValue) -> None:
         """End the innermost loop unless a condition holds."""
         self._add(Leave(), ~condition)
 
-    def _add(self, statement: Any, when: Formula | None) -> None:
+    def _add(self, statement: Any, when: CodeValue | None) -> None:
         self.code.add(statement if when is None else If(when.tree, (statement,)))
 
     @contextmanager
-    def when(self, condition: Formula) -> Generator[None]:
+    def when(self, condition: CodeValue) -> Generator[None]:
         """Statements that run if a condition holds."""
         with self.code.when(condition.tree):
             yield
@@ -264,14 +264,14 @@ class FunctionWriter:
             yield
 
     @contextmanager
-    def loop(self, condition: Formula) -> Generator[None]:
+    def loop(self, condition: CodeValue) -> Generator[None]:
         """Statements that run while a condition holds."""
         with self.code.free_loop(condition.tree):
             yield
 
     @contextmanager
-    def count(self, name: str, start: int, stop: int) -> Generator[Formula]:
+    def count(self, name: str, start: int, stop: int) -> Generator[CodeValue]:
         """Statements that run for start, start + 1, ... below stop."""
         index = self._register(name)
         with self.code.loop(index, start, stop):
-            yield Formula(index)
+            yield CodeValue(index)

@@ -14,7 +14,7 @@ from types import FunctionType
 
 import numpy as np
 
-from rlx.code.functions import Formula, Function, FunctionWriter, Variable, operation, where
+from rlx.code.functions import CodeValue, Function, FunctionWriter, Variable, operation, where
 from rlx.code.tables import ERF_COMPLEMENT, INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR, TEMME
 
 __all__ = ["FUNCTIONS"]
@@ -39,12 +39,12 @@ def _function(define: FunctionType, inline: bool = False) -> Function:
 
 
 # ------------------------------------------------------------------ polynomials and coefficients
-def _polynomial(variable: Formula, coefficients: Sequence[float]) -> Formula:
+def _polynomial(variable: CodeValue, coefficients: Sequence[float]) -> CodeValue:
     """A polynomial by Horner's rule, with the constant coefficient first."""
-    result: Formula | float = coefficients[-1]
+    result: CodeValue | float = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         result = result * variable + coefficient
-    assert isinstance(result, Formula)
+    assert isinstance(result, CodeValue)
     return result
 
 
@@ -80,19 +80,19 @@ _LOG_GAMMA_ONE = [(-1) ** k * _zeta_number(k) / k for k in range(2, 22)]
 
 
 # ------------------------------------------------------------------ conditions
-def _is_whole(x: Formula) -> Formula:
+def _is_whole(x: CodeValue) -> CodeValue:
     return x.equals(_floor(x))
 
 
-def _is_even(whole: Formula) -> Formula:
+def _is_even(whole: CodeValue) -> CodeValue:
     return (_floor(whole / 2) * 2).equals(whole)
 
 
-def _is_pole(x: Formula) -> Formula:
+def _is_pole(x: CodeValue) -> CodeValue:
     return (x <= 0) & _is_whole(x)
 
 
-def _any_nan(first: Formula, *others: Formula) -> Formula:
+def _any_nan(first: CodeValue, *others: CodeValue) -> CodeValue:
     found = first.differs(first)
     for x in others:
         found = found | x.differs(x)
@@ -101,8 +101,8 @@ def _any_nan(first: Formula, *others: Formula) -> Formula:
 
 # ------------------------------------------------------------------ complex numbers, by parts
 def _complex_polynomial(
-    f: FunctionWriter, coefficients: Sequence[float], real: Formula, imaginary: Formula
-) -> tuple[Formula, Formula]:
+    f: FunctionWriter, coefficients: Sequence[float], real: CodeValue, imaginary: CodeValue
+) -> tuple[CodeValue, CodeValue]:
     """The polynomial of a complex number by Horner's rule, the constant coefficient first."""
     hr, hi, was = f.variables("hr hi was", coefficients[-1], 0, 0)
     for coefficient in reversed(coefficients[:-1]):
@@ -113,8 +113,8 @@ def _complex_polynomial(
 
 
 def _complex_fraction(
-    f: FunctionWriter, top_of: Callable[[Formula], Formula], step: int, along: Formula
-) -> tuple[Formula, Formula]:
+    f: FunctionWriter, top_of: Callable[[CodeValue], CodeValue], step: int, along: CodeValue
+) -> tuple[CodeValue, CodeValue]:
     """1 / (b0 + a1 / (b1 + ...)) by Lentz's method: an is `top_of(n)`, bn = 1 + step n + i along."""
     size = f.variable("size", 1 / (1 + along * along))
     dr, di = f.variables("dr di", size, -along * size)
@@ -137,7 +137,7 @@ def _complex_fraction(
     return hr, hi
 
 
-def _reciprocal(f: FunctionWriter, x: Formula, y: Formula) -> list[Formula]:
+def _reciprocal(f: FunctionWriter, x: CodeValue, y: CodeValue) -> list[CodeValue]:
     """The parts of 1 / (x + iy), and of its square."""
     norm = f.let("norm", x * x + y * y)
     wr, wi = f.lets("wr wi", x / norm, -y / norm)
@@ -146,7 +146,7 @@ def _reciprocal(f: FunctionWriter, x: Formula, y: Formula) -> list[Formula]:
 
 # ------------------------------------------------------------------ the gamma function and its derivatives
 @_function
-def digamma(f: FunctionWriter, x: Variable) -> Formula:
+def digamma(f: FunctionWriter, x: Variable) -> CodeValue:
     less = f.variable("less", 0)
     f.give(_copysign(_INFINITY, -x), x.equals(0))
     with f.when(x < 0):
@@ -163,7 +163,7 @@ def digamma(f: FunctionWriter, x: Variable) -> Formula:
 
 
 @_function
-def zeta(f: FunctionWriter, x: Formula, y: Variable) -> Formula:
+def zeta(f: FunctionWriter, x: CodeValue, y: Variable) -> CodeValue:
     f.give(_NAN, _any_nan(x, y))
     f.give(_INFINITY, x.equals(1))
     f.give(_NAN, x < 1)
@@ -188,14 +188,14 @@ def zeta(f: FunctionWriter, x: Formula, y: Variable) -> Formula:
 
 
 @_function
-def polygamma(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def polygamma(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     f.give(digamma(y), x.equals(0))
     sign = f.let("sign", where(_is_even(x), -1, 1))
     return sign * gamma(x + 1) * zeta(x + 1, y)
 
 
 @_function
-def log_excess(f: FunctionWriter, x: Formula) -> Formula:
+def log_excess(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """ln(1 + x) - x."""
     f.give(_log1p(x) - x, _absolute(x) > 0.4)
     # ln((1 + r) / (1 - r)) with r = x / (2 + x)
@@ -206,14 +206,14 @@ def log_excess(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def stirling(f: FunctionWriter, x: Formula) -> Formula:
+def stirling(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """ln gamma(x) - (x - 1/2) ln(x) + x - ln(2 pi) / 2, for x >= 10."""
     square = f.let("square", 1 / (x * x))
     return _polynomial(square, _STIRLING) / x
 
 
 @_function
-def gamma_weight(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def gamma_weight(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """y^x e^-y / gamma(x + 1)."""
     plain = _exp(x * _log(y) - y - _lgamma(x + 1))
     f.give(where(y.equals(0), where(x.equals(0), 1, 0), plain), x < 10)
@@ -222,7 +222,7 @@ def gamma_weight(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def gamma_near(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula:
+def gamma_near(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue) -> CodeValue:
     """The incomplete gamma function for large x and y near x: erfc, and Temme's series for the rest."""
     apart = f.let("apart", (y - x) / x)
     eta = f.let("eta", _copysign(_sqrt(-2 * log_excess(apart)), apart))
@@ -235,7 +235,7 @@ def gamma_near(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula
 
 
 @_function
-def gamma_series(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def gamma_series(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """The incomplete gamma function by its series."""
     term, total = f.variables("term total", 1, 1)
     with f.count("n", 1, 3000) as n:
@@ -245,7 +245,7 @@ def gamma_series(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
     return gamma_weight(x, y) * total
 
 
-def _lentz_step(f: FunctionWriter, top: Formula, bottom: Formula | int, parts: Sequence[Variable]) -> None:
+def _lentz_step(f: FunctionWriter, top: CodeValue, bottom: CodeValue | int, parts: Sequence[Variable]) -> None:
     """A step of a continued fraction by Lentz's method: its left and right part, and its value."""
     left, right, result = parts
     right.set(bottom + top * right)
@@ -258,7 +258,7 @@ def _lentz_step(f: FunctionWriter, top: Formula, bottom: Formula | int, parts: S
 
 
 @_function
-def gamma_fraction(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def gamma_fraction(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """The incomplete gamma function by its continued fraction."""
     bottom = f.variable("bottom", y + 1 - x)
     left, right = f.variables("left right", 1e300, 1 / bottom)
@@ -271,7 +271,7 @@ def gamma_fraction(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
     return gamma_weight(x, y) * x * result
 
 
-def _gamma_limits(f: FunctionWriter, x: Formula, y: Formula, complement: bool) -> None:
+def _gamma_limits(f: FunctionWriter, x: CodeValue, y: CodeValue, complement: bool) -> None:
     """Return the incomplete gamma function, or its complement, at limits and near x = y."""
     below, above = (1, 0) if complement else (0, 1)
     f.give(_NAN, _any_nan(x, y) | (x < 0) | (y < 0))
@@ -283,14 +283,14 @@ def _gamma_limits(f: FunctionWriter, x: Formula, y: Formula, complement: bool) -
 
 
 @_function
-def igamma(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def igamma(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     _gamma_limits(f, x, y, False)
     f.give(1 - igammac(x, y), (y > 1) & (y > x))
     return gamma_series(x, y)
 
 
 @_function
-def igammac(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def igammac(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     _gamma_limits(f, x, y, True)
     f.give(gamma_fraction(x, y), (y > 1.1) & (y > x))
     f.give(1 - gamma_series(x, y), (y > 1.1) | (x > where(y > 0.5, 1.1 * y, -0.4 / _log(y))))
@@ -305,14 +305,14 @@ def igammac(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def log_gamma_one(f: FunctionWriter, x: Formula) -> Formula:
+def log_gamma_one(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """ln gamma(1 + x) for x >= 0."""
     f.give(_lgamma(1 + x), x > 0.2)
     return x * _polynomial(x, [-_EULER, *_LOG_GAMMA_ONE])
 
 
 @_function
-def gamma(f: FunctionWriter, x: Formula) -> Formula:
+def gamma(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """By Stirling's series, with powers of exact arguments; languages have it."""
     f.give(_copysign(_INFINITY, x), x.equals(0))
     f.give(_NAN, (x < 0) & _is_whole(x))
@@ -324,7 +324,7 @@ def gamma(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def positive_gamma(f: FunctionWriter, x: Variable) -> Formula:
+def positive_gamma(f: FunctionWriter, x: Variable) -> CodeValue:
     factor = f.variable("factor", 1)
     with f.loop(x < 10):
         factor *= x
@@ -334,14 +334,14 @@ def positive_gamma(f: FunctionWriter, x: Variable) -> Formula:
 
 
 @_function
-def gamma_sign(f: FunctionWriter, x: Formula) -> Formula:
+def gamma_sign(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """The sign of gamma(x)."""
     return where((x < 0) & (_floor(x / 2) * 2).differs(_floor(x)), -1, 1)
 
 
 # ------------------------------------------------------------------ of complex numbers x + iy; z chooses the part
 @_function
-def log_size(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def log_size(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """The logarithm of the absolute value."""
     a, b = f.lets("a b", _absolute(x), _absolute(y))
     f.give(_log(a) + 0.5 * _log1p(b / a * (b / a)), a > b)
@@ -349,7 +349,7 @@ def log_size(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def right_loggamma(f: FunctionWriter, x: Variable, y: Formula, z: Formula) -> Formula:
+def right_loggamma(f: FunctionWriter, x: Variable, y: CodeValue, z: CodeValue) -> CodeValue:
     """The real part (z = 0) or the imaginary one, where x >= 1/2 and y >= 0."""
     u = f.let("u", where(x < 1.5, x - 1, x - 2))
     with f.when(u * u + y * y < 0.04):  # near its zeros 1 and 2
@@ -370,7 +370,7 @@ def right_loggamma(f: FunctionWriter, x: Variable, y: Formula, z: Formula) -> Fo
 
 
 @_function
-def upper_loggamma(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula:
+def upper_loggamma(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue) -> CodeValue:
     """Where y >= 0. Left of 1/2 by the logarithm of the sine: log(i / 2) - i pi z + log(1 - e^(2 i pi z))."""
     f.give(_NAN, _any_nan(x, y) | (y.equals(0) & _is_pole(x)))
     f.give(right_loggamma(x, y, z), x >= 0.5)
@@ -386,29 +386,29 @@ def upper_loggamma(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> For
 
 
 @_function
-def complex_loggamma_real_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_loggamma_real_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     return upper_loggamma(x, _absolute(y), 0)
 
 
 @_function
-def complex_loggamma_imaginary_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_loggamma_imaginary_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     return _copysign(1, y) * upper_loggamma(x, _absolute(y), 1)
 
 
 @_function
-def complex_gamma_real_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_gamma_real_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     size = f.let("size", _exp(upper_loggamma(x, _absolute(y), 0)))
     return size * _cos(upper_loggamma(x, _absolute(y), 1))
 
 
 @_function
-def complex_gamma_imaginary_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_gamma_imaginary_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     size = f.let("size", _exp(upper_loggamma(x, _absolute(y), 0)))
     return _copysign(1, y) * size * _sin(upper_loggamma(x, _absolute(y), 1))
 
 
 @_function
-def right_digamma(f: FunctionWriter, x: Variable, y: Formula, z: Formula) -> Formula:
+def right_digamma(f: FunctionWriter, x: Variable, y: CodeValue, z: CodeValue) -> CodeValue:
     """Where x >= 1/2."""
     less, over = f.variables("less over", 0, 0)
     with f.loop(x * x + y * y < 100):
@@ -422,7 +422,7 @@ def right_digamma(f: FunctionWriter, x: Variable, y: Formula, z: Formula) -> For
 
 
 @_function
-def complex_digamma_part(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula:
+def complex_digamma_part(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue) -> CodeValue:
     """Left of 1/2 by the cotangent."""
     f.give(_NAN, _any_nan(x, y) | (y.equals(0) & _is_pole(x)))
     f.give(right_digamma(x, y, z), x >= 0.5)
@@ -435,23 +435,23 @@ def complex_digamma_part(f: FunctionWriter, x: Formula, y: Formula, z: Formula) 
 
 
 @_function
-def complex_digamma_real_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_digamma_real_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     return complex_digamma_part(x, y, 0)
 
 
 @_function
-def complex_digamma_imaginary_part(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def complex_digamma_imaginary_part(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     return complex_digamma_part(x, y, 1)
 
 
 # ------------------------------------------------------------------ the beta function and quotients of gamma functions
-def _by_size(f: FunctionWriter, x: Formula, y: Formula) -> list[Formula]:
+def _by_size(f: FunctionWriter, x: CodeValue, y: CodeValue) -> list[CodeValue]:
     """The smaller number, the larger one, and the sum."""
     return f.lets("a b total", where(x < y, x, y), where(x < y, y, x), x + y)
 
 
 @_function
-def log_beta(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def log_beta(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     a, b, total = _by_size(f, x, y)
     f.give(_NAN, _any_nan(x, y))
     # a pole, unless another one takes it away
@@ -461,7 +461,7 @@ def log_beta(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def log_beta_plain(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def log_beta_plain(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """Away from poles."""
     a, b, total = _by_size(f, x, y)
     f.give(where(a > 0, -_INFINITY, _NAN), b.equals(_INFINITY))
@@ -473,7 +473,7 @@ def log_beta_plain(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def beta(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def beta(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     a, b, total = _by_size(f, x, y)
     f.give(_NAN, _any_nan(x, y))
     with f.when(_is_pole(a)):  # which another pole below may cancel
@@ -487,7 +487,7 @@ def beta(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def beta_positive(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def beta_positive(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     total = f.let("total", x + y)
     with f.when((_absolute(x) < 20) & (_absolute(y) < 20) & (_absolute(total) > 1e-280)):
         a, b, c = f.lets("a b c", gamma(x), gamma(y), gamma(total))
@@ -497,7 +497,7 @@ def beta_positive(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def beta_fraction(f: FunctionWriter, x: Formula, y: Formula, z: Formula, w: Formula) -> Formula:
+def beta_fraction(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue, w: CodeValue) -> CodeValue:
     """The continued fraction of betainc, which converges fast for z below the mean; w is 1 - z."""
     left, right = f.variables("left right", 1, 1 - (x + y) * z / (x + 1))
     with f.when(_absolute(right) < 1e-300):
@@ -514,7 +514,7 @@ def beta_fraction(f: FunctionWriter, x: Formula, y: Formula, z: Formula, w: Form
 
 
 @_function
-def beta_weight(f: FunctionWriter, x: Formula, y: Formula, z: Formula, w: Formula) -> Formula:
+def beta_weight(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue, w: CodeValue) -> CodeValue:
     """z^x w^y / beta(x, y), where w is 1 - z."""
     total = f.let("total", x + y)
     f.give(_exp(x * _log(z) + y * _log(w) - log_beta_plain(x, y)), (x < 10) | (y < 10))
@@ -525,7 +525,7 @@ def beta_weight(f: FunctionWriter, x: Formula, y: Formula, z: Formula, w: Formul
     return _exp(power + rest) * _sqrt(x / total * y / (2 * _PI))
 
 
-def _beta_cumulated(f: FunctionWriter, x: Formula, y: Formula, z: Formula, complement: bool) -> Formula:
+def _beta_cumulated(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue, complement: bool) -> CodeValue:
     """The incomplete beta function, or its complement."""
     below, above = (1, 0) if complement else (0, 1)
     f.give(_NAN, _any_nan(x, y, z) | (x < 0) | (y < 0) | (z < 0) | (z > 1))
@@ -539,17 +539,17 @@ def _beta_cumulated(f: FunctionWriter, x: Formula, y: Formula, z: Formula, compl
 
 
 @_function
-def betainc(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula:
+def betainc(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue) -> CodeValue:
     return _beta_cumulated(f, x, y, z, False)
 
 
 @_function
-def betaincc(f: FunctionWriter, x: Formula, y: Formula, z: Formula) -> Formula:
+def betaincc(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeValue) -> CodeValue:
     return _beta_cumulated(f, x, y, z, True)
 
 
 @_function
-def binomial(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def binomial(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     f.give(_NAN, _any_nan(x, y))
     f.give(_NAN, (x < 0) & _is_whole(x))
     k = f.variable("k", _floor(y))
@@ -576,7 +576,7 @@ def binomial(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def pochhammer(f: FunctionWriter, x: Formula, y: Variable) -> Formula:
+def pochhammer(f: FunctionWriter, x: CodeValue, y: Variable) -> CodeValue:
     f.give(_NAN, _any_nan(x, y))
     result = f.variable("result", 1)
     with f.count("n", 0, 100):
@@ -606,7 +606,7 @@ def pochhammer(f: FunctionWriter, x: Formula, y: Variable) -> Formula:
 
 # ------------------------------------------------------------------ Bessel functions
 @_function
-def bessel_scaled(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def bessel_scaled(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """e^-|x| times the modified Bessel function of order y at x >= 0."""
     f.give(0, x.equals(_INFINITY))
     term, total = f.variables("term total", 1, 1)
@@ -624,30 +624,30 @@ def bessel_scaled(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def bessel_i0e(f: FunctionWriter, x: Formula) -> Formula:
+def bessel_i0e(f: FunctionWriter, x: CodeValue) -> CodeValue:
     return where(x.differs(x), x, bessel_scaled(_absolute(x), 0))
 
 
 @_function
-def bessel_i1e(f: FunctionWriter, x: Formula) -> Formula:
+def bessel_i1e(f: FunctionWriter, x: CodeValue) -> CodeValue:
     return where(x.differs(x), x, _copysign(bessel_scaled(_absolute(x), 1), x))
 
 
 @_function
-def bessel_i0(f: FunctionWriter, x: Formula) -> Formula:
+def bessel_i0(f: FunctionWriter, x: CodeValue) -> CodeValue:
     middle = f.let("middle", _exp(0.5 * _absolute(x)))
     return where(_absolute(x).equals(_INFINITY), _INFINITY, middle * bessel_i0e(x) * middle)
 
 
 @_function
-def bessel_i1(f: FunctionWriter, x: Formula) -> Formula:
+def bessel_i1(f: FunctionWriter, x: CodeValue) -> CodeValue:
     middle = f.let("middle", _exp(0.5 * _absolute(x)))
     return where(_absolute(x).equals(_INFINITY), x, middle * bessel_i1e(x) * middle)
 
 
 # ------------------------------------------------------------------ the normal distribution
 @partial(_function, inline=True)
-def inverse_erf(f: FunctionWriter, x: Formula) -> Formula:
+def inverse_erf(f: FunctionWriter, x: CodeValue) -> CodeValue:
     a = f.let("a", _absolute(x))
     f.give(where(a > 1, _NAN, _copysign(_INFINITY, x)), a >= 1)
     f.give(x, _any_nan(x))
@@ -662,7 +662,7 @@ def inverse_erf(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def erfcx(f: FunctionWriter, x: Formula) -> Formula:
+def erfcx(f: FunctionWriter, x: CodeValue) -> CodeValue:
     f.give(where(x < -27, _INFINITY, _exp(x * x) * _erfc(x)), x < 0.45)
     with f.when(x > 20):
         square = f.let("square", 0.5 / (x * x))
@@ -672,14 +672,14 @@ def erfcx(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def log_ndtr(f: FunctionWriter, x: Formula) -> Formula:
+def log_ndtr(f: FunctionWriter, x: CodeValue) -> CodeValue:
     t = f.let("t", x * _ROOT_HALF)
     f.give(_log(0.5 * erfcx(-t)) - t * t, x < -1)
     return _log1p(-0.5 * _erfc(t))
 
 
 @_function
-def ndtri(f: FunctionWriter, x: Formula) -> Formula:
+def ndtri(f: FunctionWriter, x: CodeValue) -> CodeValue:
     f.give(_NAN, _any_nan(x) | (x < 0) | (x > 1))
     f.give(where(x.equals(0), -_INFINITY, _INFINITY), x.equals(0) | x.equals(1))
     p = f.let("p", where(x > 0.5, 1 - x, x))
@@ -699,7 +699,7 @@ def ndtri(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def owens_t(f: FunctionWriter, x: Variable, y: Formula) -> Formula:
+def owens_t(f: FunctionWriter, x: Variable, y: CodeValue) -> CodeValue:
     f.give(_NAN, _any_nan(x, y))
     a = f.let("a", _absolute(y))
     x.set(_absolute(x))
@@ -716,7 +716,7 @@ def owens_t(f: FunctionWriter, x: Variable, y: Formula) -> Formula:
 
 
 @_function
-def owens_near(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def owens_near(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """By Gauss quadrature, with pairs of nodes around the middle of the interval."""
     end = f.let("end", where(x * y > 9, 9 / x, y))  # beyond nine standard deviations the result is 0
     middle = f.let("middle", 0.5 * end)
@@ -730,7 +730,7 @@ def owens_near(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def dawson(f: FunctionWriter, x: Formula) -> Formula:
+def dawson(f: FunctionWriter, x: CodeValue) -> CodeValue:
     square = f.let("square", x * x)
     f.give(1 / x, _absolute(x).equals(_INFINITY))
     term, total = f.variables("term total", 1, 1)
@@ -749,7 +749,7 @@ def dawson(f: FunctionWriter, x: Formula) -> Formula:
 
 # ------------------------------------------------------------------ integrals
 @_function
-def spence(f: FunctionWriter, x: Variable) -> Formula:
+def spence(f: FunctionWriter, x: Variable) -> CodeValue:
     f.give(_NAN, ~(x >= 0))
     f.give(_PI**2 / 6, x.equals(0))
     f.give(-_INFINITY, x.equals(_INFINITY))
@@ -768,12 +768,12 @@ def spence(f: FunctionWriter, x: Variable) -> Formula:
 
 
 @_function
-def expint_one(f: FunctionWriter, x: Formula) -> Formula:
+def expint_one(f: FunctionWriter, x: CodeValue) -> CodeValue:
     return expint_n(1, x)
 
 
 @_function
-def expint_i(f: FunctionWriter, x: Formula) -> Formula:
+def expint_i(f: FunctionWriter, x: CodeValue) -> CodeValue:
     f.give(-expint_one(-x), x < 0)
     f.give(-_INFINITY, x.equals(0))
     f.give(x, ~(x < _INFINITY))
@@ -793,7 +793,7 @@ def expint_i(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def expint_n(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def expint_n(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """Of integer order x >= 0."""
     f.give(_NAN, _any_nan(x, y) | (x < 0) | (y < 0))
     f.give(0, y.equals(_INFINITY))
@@ -834,7 +834,7 @@ def expint_n(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def expint_imaginary(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def expint_imaginary(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """E1(ix) e^(ix) for x > 0 by its continued fraction: the real part (y = 0) or the imaginary one."""
     along = f.let("along", x)  # the fraction's partial denominators are 1 + 2n + ix
     hr, hi = _complex_fraction(f, lambda n: -n * n, 2, along)
@@ -842,7 +842,7 @@ def expint_imaginary(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
 
 
 @_function
-def sine_integral(f: FunctionWriter, x: Formula) -> Formula:
+def sine_integral(f: FunctionWriter, x: CodeValue) -> CodeValue:
     a = f.let("a", _absolute(x))
     f.give(_copysign(_PI / 2, x), a.equals(_INFINITY))
     with f.when(a <= 4):
@@ -857,7 +857,7 @@ def sine_integral(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def cosine_integral(f: FunctionWriter, x: Formula) -> Formula:
+def cosine_integral(f: FunctionWriter, x: CodeValue) -> CodeValue:
     a = f.let("a", _absolute(x))
     f.give(where(x > 0, 0, _NAN), a.equals(_INFINITY))
     f.give(-_INFINITY, a.equals(0))
@@ -873,7 +873,7 @@ def cosine_integral(f: FunctionWriter, x: Formula) -> Formula:
 
 
 @_function
-def fresnel_far(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
+def fresnel_far(f: FunctionWriter, x: CodeValue, y: CodeValue) -> CodeValue:
     """The fresnel integrals at x >= 1.5: 1/2 minus the oscillation, by the continued fraction of erfc."""
     # erfc(w) e^(w w) w / root(pi) with w = root(pi) / 2 (1 - i) x: denominators 1 - i pi x x + 4n
     square = f.let("square", _PI * x * x)
@@ -885,7 +885,7 @@ def fresnel_far(f: FunctionWriter, x: Formula, y: Formula) -> Formula:
     return 0.5 * where(y.equals(0), er - ei, er + ei)
 
 
-def _fresnel(f: FunctionWriter, x: Formula, sine: bool) -> Formula:
+def _fresnel(f: FunctionWriter, x: CodeValue, sine: bool) -> CodeValue:
     """The sine or the cosine integral of pi t^2 / 2."""
     a = f.let("a", _absolute(x))
     f.give(where(x.differs(x), x, _copysign(0.5, x)), a > 1e7)
@@ -902,10 +902,10 @@ def _fresnel(f: FunctionWriter, x: Formula, sine: bool) -> Formula:
 
 
 @_function
-def fresnel_sine(f: FunctionWriter, x: Formula) -> Formula:
+def fresnel_sine(f: FunctionWriter, x: CodeValue) -> CodeValue:
     return _fresnel(f, x, True)
 
 
 @_function
-def fresnel_cosine(f: FunctionWriter, x: Formula) -> Formula:
+def fresnel_cosine(f: FunctionWriter, x: CodeValue) -> CodeValue:
     return _fresnel(f, x, False)

@@ -8,7 +8,7 @@ from special_samples import DRAWS, LIMITS, LOOSE, close_to_scipy, drawn
 
 from rlx.code.checking import check_function
 from rlx.code.faults import CodeFault
-from rlx.code.functions import Formula, Function, FunctionWriter, Variable, operation
+from rlx.code.functions import CodeValue, Function, FunctionWriter, Variable, operation
 from rlx.code.running import run_function
 from rlx.code.special import FUNCTIONS
 from rlx.ir.scalar import SPECIAL
@@ -35,7 +35,7 @@ def test_the_interpreter_computes_scipys_values(name: str) -> None:
 def test_statements() -> None:
     """Loops, branches, changes of parameters, and results for some arguments before others."""
 
-    def collatz(f: FunctionWriter, x: Variable) -> Formula:
+    def collatz(f: FunctionWriter, x: Variable) -> CodeValue:
         f.give(-1, ~(x >= 1))
         steps = f.variable("steps", 0)
         with f.count("n", 0, 1000):
@@ -56,7 +56,7 @@ def test_statements() -> None:
 
 
 def test_a_function_without_a_result() -> None:
-    def positive(f: FunctionWriter, x: Variable) -> Formula:
+    def positive(f: FunctionWriter, x: Variable) -> CodeValue:
         f.give(x, x > 0)
         return x
 
@@ -68,7 +68,7 @@ def test_a_function_without_a_result() -> None:
 
 
 def test_a_name_is_declared_once() -> None:
-    def twice(f: FunctionWriter, x: Variable) -> Formula:
+    def twice(f: FunctionWriter, x: Variable) -> CodeValue:
         return f.let("y", x) + f.let("y", 2 * x) + f.let("x", x)
 
     function = Function.written(twice)
