@@ -51,7 +51,7 @@ QUESTIONS = [
     Question("May I use multiprocessing or joblib?", "multiprocessing", "multiprocessing", "`fork` works on `cpu`"),
     Question("... joblib?", "joblib", "multiprocessing", "joblib.Parallel"),
     Question("How do I fit a curve?", "least squares curve_fit", "curve_fitting", "optimize.least_squares"),
-    Question("Are there sparse matrices?", "sparse matrix", "interchange", "rlx arrays are dense"),
+    Question("Are there sparse matrices?", "sparse matrix", "sparse", "matrices that store some of their elements"),
     Question("How do I show progress in a scan?", "progress bar scan", "progress", "progress.scan"),
     Question("How do I log to TensorBoard, W&B, MLflow?", "tensorboard", "logging", "TensorBoard"),
     Question("... wandb?", "wandb", "logging", "wandb.init"),

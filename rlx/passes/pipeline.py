@@ -111,7 +111,7 @@ class Context:
         kinds, dtypes = (kind.__name__ for kind in claims.kinds), (dtype.name for dtype in claims.dtypes)
         names = [sorted(named) for named in (kinds, dtypes, claims.routines, claims.blocks)]
         taken = (names, claims.loops_up_to, _name_of(claims.fits))
-        told = repr((__version__, FORM, self.device, self.options, taken, self.loop))
+        told = repr((__version__, FORM, self.device, self.options, taken, self.loop, self.plans))
         return hashlib.blake2b(told.encode(), digest_size=16).digest()
 
     def plan_region(self, program: Program, loop: tuple[int, int] | None) -> Plan:

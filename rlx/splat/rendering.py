@@ -232,13 +232,19 @@ def _checked(
 def _check_quaternions(quats: Array) -> None:
     """Raises OptionError for a zero quaternion, if the values are known; checkify reports it elsewhere."""
     zero = jnp.any(jnp.all(lax.stop_gradient(quats) == 0, -1))
-    try:
-        found = bool(zero)
-    except ConcretizationTypeError:
+    found = _known(zero)
+    if found is None:
         report(~zero, "a quaternion of splat.render is 0")
-        return
-    if found:
+    elif found:
         raise OptionError("splat.render got a quaternion of length 0, which is not a rotation.", "Use (1, 0, 0, 0).")
+
+
+def _known(flag: Array) -> bool | None:
+    """A flag's value; None for a traced one."""
+    try:
+        return bool(flag)
+    except ConcretizationTypeError:
+        return None
 
 
 # ------------------------------------------------------------- parts

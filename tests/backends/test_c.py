@@ -29,7 +29,7 @@ from rlx.backends.cpu.runtime.store import CodeStore, StoreCounts
 from rlx.backends.loops.program import function_of, unit_of_plan
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan
-from rlx.ir.kernels import CodeStore as StoreTo
+from rlx.ir.kernels import Store as StoreTo
 from rlx.passes.pipeline import lower_to_plan
 
 try:

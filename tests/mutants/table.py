@@ -112,8 +112,8 @@ MUTANTS = [
         "rlx/ops/rounding.py", "np.where(x == y, y, np.nextafter(x, y))", "np.nextafter(x, y)", f"{EDGES} -k neighbours"
     ),
     Mutant(
-        "rlx/backends/c/prelude.py",
-        "(bits + 0x7FFF + (bits >> 16 & 1))",
+        "rlx/backends/cpu/emit/narrow.py",
+        "(bits + 0x7FFF + ((bits >> 16) & 1))",
         "(bits + 0x8000)",
         f"{EDGES} -k narrow_floats",
     ),

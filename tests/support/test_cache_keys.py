@@ -173,6 +173,7 @@ class Device:
     """A device as the cache of executables sees it."""
 
     name = "cpu"
+    takes_programs = False
 
     def __init__(self, **changes: Any) -> None:
         cpu = rlx.backends.backend_named("cpu")
@@ -451,7 +452,8 @@ def test_every_part_of_the_name_of_an_exported_plan_counts(monkeypatch: pytest.M
     others = [dataclasses.replace(own, claims=dataclasses.replace(claims, **{k: v})) for k, v in other_claims.items()]
     others += [dataclasses.replace(own, options=dataclasses.replace(options, alignment=4 * options.alignment))]
     others += [dataclasses.replace(own, device="c"), dataclasses.replace(own, loop=(0, 1))]
-    assert {f.name for f in dataclasses.fields(own)} == {"claims", "options", "device", "loop"}
+    others += [dataclasses.replace(own, plans=False)]
+    assert {f.name for f in dataclasses.fields(own)} == {"claims", "options", "device", "loop", "plans"}
     names = [_plan_name(0, own), _plan_name(1, own), *(_plan_name(0, other) for other in others)]
     for constant in ("__version__", "FORM"):
         with monkeypatch.context() as patch:
