@@ -174,7 +174,8 @@ def handlers() -> list[tuple[str, ast.ExceptHandler]]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        tree = ast.parse(source if "except" in source else "")
         found += [(f"{name}:{n.lineno}", n) for n in ast.walk(tree) if isinstance(n, ast.ExceptHandler)]
     return found
 

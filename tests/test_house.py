@@ -129,7 +129,8 @@ def imports_of(path: Path) -> list[tuple[str, int, bool]]:
                 found.extend((a.name, child.lineno, inside) for a in child.names if a.name.split(".")[0] == "rlx")
             elif isinstance(child, ast.ImportFrom) and (child.module or "").split(".")[0] == "rlx":
                 found.extend((f"{child.module}.{a.name}", child.lineno, inside) for a in child.names)
-            visit(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+            if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):  # only these contain imports
+                visit(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
     visit(parsed(path), False)
     return found
@@ -138,6 +139,8 @@ def imports_of(path: Path) -> list[tuple[str, int, bool]]:
 @cache
 def named_in(path: Path) -> list[tuple[str, int]]:
     """(module, line) for every module that a file loads by its name: strings that name one, where importlib is used."""
+    if not any(module in path.read_text() for module in ("importlib", "offered_names")):
+        return []
     tree = parsed(path)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -338,6 +338,7 @@ def test_wrong_parameters_results_and_dtypes() -> None:
         rlx.numba_scalar(numba.njit(lambda x: x))(1j * x)
 
 
+@pytest.mark.selected(1)
 def test_exceptions_inside_become_errors(backend: str) -> None:
     @numba.njit
     def wrong_shape(out: Any, x: Any) -> None:

@@ -69,6 +69,7 @@ def check(unit: Unit, facts: dict[str, nvrtc.CudaKernelFacts] | dict[str, clang.
         assert found.shared <= SHARED and step.groups < 1 << 31, f"{name}: {found}, {step.groups} groups"
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("architecture", CUDA)
 def test_kernels_compile_for_cuda(architecture: str) -> None:
     kernels = 0
@@ -103,6 +104,7 @@ def test_programs_compile(name: str) -> None:
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
 
 
+@pytest.mark.thorough
 def test_special_functions_compile() -> None:
     """Each of them as a kernel of its own, without spilling; HIP's compiler takes the same text."""
     for dialect in (CudaDialect(), HipDialect()):

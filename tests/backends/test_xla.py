@@ -83,6 +83,7 @@ def test_arrays_keys_and_control_flow() -> None:
         assert wide.dtype == np.int64 and wide.tolist() == [3 * 2**40, 3]
 
 
+@pytest.mark.thorough
 def test_gradients_vmap_and_training() -> None:
     """The same losses as on the CPU, and gradients under vmap."""
     example = "digits"

@@ -106,6 +106,7 @@ def _drawn(logits: np.ndarray, sampling: lm.Sampling) -> np.ndarray:
     return np.asarray(choose(logits, numbers, level_of([sampling]), None, None, np.zeros(len(logits), np.int32)))
 
 
+@pytest.mark.thorough
 def test_draws_follow_their_probabilities() -> None:
     """100,000 draws of eight tokens: chi-squared with 7 degrees of freedom, p > 0.001."""
     chances = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.05, 0.02])

@@ -35,6 +35,7 @@ def drained(scheduler: lm.Scheduler, waiting: list[dict[str, Any]], every: int =
     return found
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("pages", [None, 9])
 def test_each_request_gets_its_own_tokens(pages: int | None, model: lm.Model) -> None:
     draw = np.random.default_rng(0)
