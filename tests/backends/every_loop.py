@@ -18,6 +18,7 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends import backend_named
+from rlx.backends.gpu.cost import step_counts
 from rlx.backends.gpu.limits import LaunchCosts
 from rlx.backends.opencl import OpenCLBackend
 from rlx.passes.pipeline import lower_to_plan
@@ -114,7 +115,7 @@ def main(groups: int, seeds: int = 0) -> None:
             wide = "complex128" if x.dtype.kind == "c" else "float64"
             result = np.asarray(backend.memory.get(storage, x.shape, x.dtype)).astype(wide)
             np.testing.assert_allclose(result, np.asarray(x).astype(wide), rtol=1e-4, atol=1e-4, err_msg=name)
-        print("ran", name, *(f"by {s.groups}, {s.barriers} barriers" for s in loops), flush=True)
+        print("ran", name, *(f"by {s.groups}, {step_counts(s).barriers:.0f} barriers" for s in loops), flush=True)
 
 
 if __name__ == "__main__":
