@@ -14,6 +14,7 @@
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
+#   make test-xla            every primitive on the device xla, which XLA takes minutes to compile
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), where it refuses what Metal refuses, and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs), also on several hosts,
@@ -70,7 +71,7 @@ endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
-	test-gpu-all test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
+	test-gpu-all test-xla test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -163,6 +164,9 @@ test-gpu-compile: $(VENV)/with-cuda-compile
 
 test-gpu-all: $(VENV)/with-cuda-compile
 	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
+
+test-xla: $(VENV)/tested
+	RLX_TEST_XLA=1 $(PYTEST) tests/backends/test_xla.py
 
 test-mlx: $(MLX_VENV)/tested
 	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_OWN) -k "mlx or metal"

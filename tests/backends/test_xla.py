@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ DIRECTIONS = {("eigh", 1), ("svd", 0), ("svd", 2)}  # columns, or rows, up to a 
 X = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(4, 6)
 
 
-@pytest.mark.thorough
+@pytest.mark.skipif(os.environ.get("RLX_TEST_XLA") != "1", reason="XLA takes minutes to compile: make test-xla runs it")
 @pytest.mark.parametrize("name", [name for name in names() if name not in REFUSED])
 def test_a_primitive_computes_the_reference(name: str) -> None:
     backend = backend_named(DEVICE)
