@@ -373,8 +373,8 @@ def test_callbacks_are_refused_with_their_line(inside: str) -> None:
 
 def test_sizes_that_are_halved_may_be_even_or_odd() -> None:
     """The length of a spectrum is n // 2 + 1, for the first symbolic size as for the second."""
-    for names, sizes in (("n", [(5,), (6,), (1,)]), ("b, n", [(2, 5), (3, 6), (1, 8), (4, 1)])):
-        shape = rlx.export.symbolic_shape(names)
+    for sized, sizes in (("n", [(5,), (6,), (1,)]), ("b, n", [(2, 5), (3, 6), (1, 8), (4, 1)])):
+        shape = rlx.export.symbolic_shape(sized)
         exported = rlx.export(lambda x: rlx.numpy.fft.rfft(x))(rlx.ShapeDtypeStruct(shape, np.float32))
         for size in sizes:
             x = np.random.default_rng(0).normal(size=size).astype(np.float32)
