@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.ir.program import Equation, Program
@@ -22,11 +23,19 @@ rule = entering(RULES)  # registers the writer of primitives by name
 
 
 def _lowest(dtype: np.dtype) -> Any:
-    return -np.inf if is_float(dtype) else False if dtype_kind(dtype) == "b" else limits_of(dtype)[0]
+    return _end(dtype, -np.inf) if is_float(dtype) else False if dtype_kind(dtype) == "b" else limits_of(dtype)[0]
 
 
 def _highest(dtype: np.dtype) -> Any:
-    return np.inf if is_float(dtype) else True if dtype_kind(dtype) == "b" else limits_of(dtype)[1]
+    return _end(dtype, np.inf) if is_float(dtype) else True if dtype_kind(dtype) == "b" else limits_of(dtype)[1]
+
+
+def _end(dtype: np.dtype, infinity: float) -> float:
+    """The end of a float's range: an infinity, or the outermost number of a dtype without infinities."""
+    if np.isinf(np.float64(infinity).astype(dtype)):
+        return infinity
+    info = ml_dtypes.finfo(dtype)
+    return float(info.max if infinity > 0 else info.min)
 
 
 def limits_of(dtype: np.dtype) -> tuple[int, int]:
@@ -200,7 +209,7 @@ def _reduce_window(w: Writer, e: Equation, xs: Values) -> Values:
     scalar = ((), wide.dtype)
     (found,) = w.with_regions(
         "stablehlo.reduce_window",
-        [wide, w.constant(start(wide.dtype), wide.dtype)],
+        [wide, w.constant(start(x.dtype), wide.dtype)],
         [(e.outputs[0].type.shape, wide.dtype)],
         [([scalar, scalar], lambda a: [w.op(f"stablehlo.{kind}", a, (), wide.dtype)])],
         **_window_attributes(p),
