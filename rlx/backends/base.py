@@ -12,12 +12,18 @@ from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError, source_line
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
-from rlx.ir.program import Program
+from rlx.ir.program import Origin, Program
 from rlx.storage import AllocationError, Storage
 
-__all__ = ["Backend", "Executable", "PlannedExecutable", "failed_run"]
+__all__ = ["Backend", "Executable", "PlannedExecutable", "failed_run", "shown_lines"]
 
 _SHOWN = 3  # the largest number of the user's lines in a message
+
+
+def shown_lines(origins: Iterable[Origin | None]) -> str:
+    """The first few different lines of the user's program, as messages show them."""
+    known = dict.fromkeys(origin for origin in origins if origin is not None)
+    return "\n".join(source_line(*origin) for origin in [*known][:_SHOWN])
 
 
 def failed_run(error: BaseException, kernels: Iterable[Kernel]) -> BaseException:
@@ -26,8 +32,7 @@ def failed_run(error: BaseException, kernels: Iterable[Kernel]) -> BaseException
     The traceback of the run contains no user code. An rlx error gets the lines as its own; any other (such as one
     that the user's callback raised) is the same object with a note.
     """
-    origins = dict.fromkeys(origin for kernel in kernels for origin in getattr(kernel, "origins", ()))
-    lines = "\n".join(source_line(*origin) for origin in [*origins][:_SHOWN])
+    lines = shown_lines(origin for kernel in kernels for origin in getattr(kernel, "origins", ()))
     if isinstance(error, AllocationError):
         return OutOfMemoryError(f"A program ran out of memory: {error}.", "Compute less at once.", lines)
     if isinstance(error, RlxError):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Executable
+from rlx.backends.base import Executable, shown_lines
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
-from rlx.errors import DeviceError, OutOfMemoryError, RlxError, source_line
+from rlx.errors import DeviceError, OutOfMemoryError, RlxError
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
 from rlx.storage import AllocationError, Storage
@@ -27,8 +27,6 @@ from rlx.xla.client import (
 from rlx.xla.memory import XlaStorage
 
 __all__ = ["XlaExecutable", "with_constants_as_inputs"]
-
-_SHOWN = 3  # the largest number of the user's lines in a message
 
 
 class _XlaMaker:
@@ -90,8 +88,7 @@ class XlaExecutable(Executable):
 
     def failed(self, error: BaseException) -> RlxError:
         """XLA's error as rlx's, with the user's lines."""
-        origins = dict.fromkeys(e.origin for e in self.program.equations if e.origin is not None)
-        lines = "\n".join(source_line(*origin) for origin in [*origins][:_SHOWN])
+        lines = shown_lines(equation.origin for equation in self.program.equations)
         what = f"XLA failed on {self._place.platform}: {str(error).splitlines()[0]}"
         if is_out_of_memory(error):
             return OutOfMemoryError(what, "Compute less at once.", lines)
