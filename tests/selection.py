@@ -11,14 +11,13 @@ __all__ = ["pytest_collection_modifyitems"]
 
 CASES = 2  # of a test are in the selection, and of those beyond one in SHARE; all of those marked selected("all")
 SHARE = 32
-# "k/n": of the cases beyond the selection only every n-th, beginning with number k, so that runs can take turns
-PART = os.environ.get("RLX_TEST_PART", "0/1")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks for what -m wants
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark cases beyond the selection as thorough; they are chosen by their names, so that a run has the same ones."""
-    number, parts = map(int, PART.split("/"))
+    # "k/n": of the cases beyond the selection only every n-th, beginning with number k, so that runs can take turns
+    number, parts = map(int, os.environ.get("RLX_TEST_PART", "0/1").split("/"))
     left_out: set[pytest.Item] = set()
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
