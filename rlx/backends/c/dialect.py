@@ -14,7 +14,7 @@ from rlx.code.functions import Function
 from rlx.code.special import FUNCTIONS
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
+from rlx.ir.kernels import Contract, Instruction, Loops, Operand
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
@@ -49,7 +49,7 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
     nullptr operator or or_eq private protected public signbit isfinite isnan isinf isnormal fpclassify this throw true
     try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena"""
 # local variables of the functions of plans
-_LOCALS = "arrays batch held place row stack"
+_LOCALS = "arrays batch held stack"
 _BATCHES = ("stack", "batch")
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs
     fdim finite floor fma fmax fmin fmod frexp gamma hypot ilogb isinf isnan j0 j1 jn ldexp lgamma llrint llround log
@@ -87,7 +87,6 @@ class CDialect(Dialect):
     language = "C"
     comment_mark = "//"
     block_end = "}"
-    sort_scratch = True
     reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
     def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False) -> None:
@@ -373,24 +372,6 @@ class CDialect(Dialect):
         accumulate = literal(np.dtype(bool), kernel.accumulate)
         call = self._call("product", [dtype], *numbers, z, str(kernel.out.strides[-2]), accumulate)
         return _for_each_batch(kernel, f"{call};")
-
-    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """A stable merge sort of positions, row by row; the scratch array is the last output."""
-        if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)):
-            return None
-        *results, scratch = outputs
-        n = kernel.length
-        keys = [f"{name} + row" for name in inputs[: kernel.keys]]
-        dtypes = [b.dtype for b in kernel.inputs[: kernel.keys]]
-        sort = self._call("order", dtypes, *keys, str(n), scratch, f"{scratch} + {n}")
-        lines = [self.loop("row", "0", str(kernel.rows * n)).replace("++row", f"row += {n}"), f"    {sort};"]
-        pairs = zip(results, inputs, strict=False)
-        moved = [f"{target}[row + place] = {source}[row + {scratch}[place]];" for target, source in pairs]
-        if kernel.index:
-            kind = memory_type(kernel.outputs[-1].dtype)
-            moved.append(f"{results[-1]}[row + place] = ({kind}){scratch}[place];")
-        lines.append(f"    {self.loop('place', '0', str(n))}")
-        return (*lines, *(f"        {line}" for line in moved), "    }", "}")
 
 
 def _declared(parameter: Parameter) -> str:

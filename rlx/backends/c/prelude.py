@@ -18,7 +18,7 @@ from rlx.backends.c.types import helper_name, literal, memory_type, register_typ
 from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import straight_line
 from rlx.code.special import FUNCTIONS
-from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
 __all__ = ["helpers_of"]
@@ -229,71 +229,6 @@ def _cast(source: np.dtype, target: np.dtype) -> str:
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------ rows in order
-def _before(dtype: np.dtype) -> str:
-    """Whether an element sorts before another one: NaN is last, and -0 equals 0."""
-    kind = memory_type(dtype)
-    head = ("x", "y")
-    lines = []
-    if dtype in FLOAT_FORMATS or dtype in INTEGER_FORMATS:
-        head = ("p", "q")
-        inner, decode = register_type(compute_dtype(dtype)), helper_name("decode", dtype)
-        lines = [f"const {inner} x = {decode}(p), y = {decode}(q);"]
-    nan = " || (y != y && x == x)" if dtype_kind(dtype) == "f" else ""
-    return _function(
-        helper_name("before", dtype), "bool", f"{kind} {head[0]}, {kind} {head[1]}", *lines, f"return x < y{nan};"
-    )
-
-
-def _order(*keys: np.dtype) -> str:
-    """The order of a row by its keys: a stable merge sort of positions."""
-    letters = [f"key{n}" for n in range(len(keys))]
-    parameters = ", ".join(f"const {memory_type(d)} *{name}" for d, name in zip(keys, letters, strict=True))
-    less, name = helper_name("less", *keys), helper_name("order", *keys)
-    called = ", ".join(letters)
-    return f"""
-static void {name}({parameters}, int64_t length, int64_t *order, int64_t *spare) {{
-    int64_t *from = order, *to = spare;
-    for (int64_t begin = 0; begin < length; begin += 16) {{
-        const int64_t end = length - begin < 16 ? length : begin + 16;
-        for (int64_t i = begin; i < end; ++i) {{
-            int64_t j = i;
-            for (; j > begin && {less}({called}, i, from[j - 1]); --j) from[j] = from[j - 1];
-            from[j] = i;
-        }}
-    }}
-    for (int64_t width = 16; width < length; width *= 2) {{
-        for (int64_t begin = 0; begin < length; begin += 2 * width) {{
-            const int64_t middle = length - begin < width ? length : begin + width;
-            const int64_t end = length - middle < width ? length : middle + width;
-            int64_t left = begin, right = middle;
-            for (int64_t i = begin; i < end; ++i) {{
-                const bool second = right < end && (left == middle || {less}({called}, from[right], from[left]));
-                to[i] = second ? from[right++] : from[left++];
-            }}
-        }}
-        int64_t *const held = from;
-        from = to;
-        to = held;
-    }}
-    if (from != order) memcpy(order, from, (size_t)length * sizeof *order);
-}}
-"""
-
-
-def _less(*keys: np.dtype) -> str:
-    """Whether position i sorts before position j, by the first key that differs."""
-    letters = [f"key{n}" for n in range(len(keys))]
-    parameters = ", ".join(f"const {memory_type(d)} *{name}" for d, name in zip(keys, letters, strict=True))
-    lines = []
-    for dtype, key in zip(keys[:-1], letters[:-1], strict=True):
-        before = helper_name("before", dtype)
-        lines.append(f"if ({before}({key}[i], {key}[j])) return true;")
-        lines.append(f"if ({before}({key}[j], {key}[i])) return false;")
-    last = f"return {helper_name('before', keys[-1])}({letters[-1]}[i], {letters[-1]}[j]);"
-    return _function(helper_name("less", *keys), "bool", f"{parameters}, int64_t i, int64_t j", *lines, last)
-
-
 # ------------------------------------------------------------------ matrix products
 def _product(dtype: np.dtype) -> str:
     """Tiles of out stay in registers during the loop over a panel of rhs, which is packed on the stack."""
@@ -371,8 +306,5 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "round_to_tf32": _same(
         "round_to_tf32", 1, "return (x & 0x7F800000u) == 0x7F800000u ? x : (x + 0xFFFu + (x >> 13 & 1u)) & 0xFFFFE000u;"
     ),
-    "before": _before,
-    "less": _less,
-    "order": _order,
     "product": _product,
 }

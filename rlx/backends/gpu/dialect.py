@@ -163,9 +163,9 @@ class DeviceDialect(CDialect):
         that compute operands, but reading a convolution's windows in place is worth more than a library."""
         return fused.grows or not self.multiplies(fused.contract)
 
-    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+    def sorts(self, kernel: Sort) -> bool:
         """Sorts are supported, except of complex numbers, which the host sorts."""
-        return None if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)) else ()
+        return not any(is_complex(b.dtype) for b in kernel.inputs)
 
     def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
         """Blocks that the device claims are supported; the host runs other routines."""

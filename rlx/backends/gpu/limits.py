@@ -38,7 +38,7 @@ class Limits:
     multiprocessor; without a bound, compilers spill registers to run more. product_rate: multiplications of a product
     in the time of one iteration that moves values. parted: groups per unit when rows are cut in parts, because groups
     wait at barriers. graph_launches: the largest number of launches of a graph; 0 if there are no graphs. costs: of
-    launches.
+    launches. least_group_bytes: the memory that groups share on every device.
     """
 
     group: int = 256
@@ -62,3 +62,4 @@ class Limits:
     parted: int = 4
     graph_launches: int = 0
     costs: LaunchCosts = LaunchCosts()
+    least_group_bytes: int = 1 << 15

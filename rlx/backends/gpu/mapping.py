@@ -35,7 +35,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Lau
             return tiled_product(FusedProduct(kernel), limits, dialect)
         case RowTiles():
             return product_steps(kernel, limits, dialect)
-        case Sort() if dialect.sort(kernel, (), ()) is not None:
+        case Sort() if dialect.sorts(kernel):
             return sort_steps(kernel, limits, dialect)
         case Library() if kernel.meaning is not None:
             return attention_steps(kernel, limits, dialect)

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Number, Register
@@ -24,9 +24,7 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["SMALL", "small_matrix_steps"]
 
-_MEMORY = 1 << 15  # bytes of group memory available on every device
 _SIDES = 16  # right-hand sides that a group solves together
-_WIDE = 1 << 29  # numbers: with more, positions have 64 bits
 _BOOL, _INT32, _UINT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.uint32)
 _T = Register(_UINT32, "t")  # an element of what the items share
 _J = Register(_INT32, "j")  # the column in turn
@@ -75,8 +73,7 @@ def small_matrix_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) 
     operands = (*kernel.inputs, *kernel.outputs)
     if 0 in [size for operand in operands for size in operand.shape]:
         return None
-    position = position_dtype(limits.wide or max(operand.buffer.size for operand in operands) >= _WIDE)
-    return SMALL[kernel.routine](kernel, limits, position, dialect)
+    return SMALL[kernel.routine](kernel, limits, position_in(limits, *operands), dialect)
 
 
 # ------------------------------------------------------------------ factorisations
@@ -86,7 +83,7 @@ def _cholesky(
     """The lower factor; all NaN if a pivot is not positive."""
     (given,), (result,) = kernel.inputs, kernel.outputs
     n, dtype = given.shape[-1], given.buffer.dtype
-    if n * n * dtype.itemsize > _MEMORY - 16:
+    if n * n * dtype.itemsize > limits.least_group_bytes - 16:
         return None
     group = _Group(limits, position, n * n)
     code = group.code
@@ -144,7 +141,7 @@ def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDial
     (given,), (packed, pivots, permutation) = kernel.inputs, kernel.outputs
     (rows, columns), dtype = given.shape[-2:], given.buffer.dtype
     size, short = rows * columns, min(rows, columns)
-    if size * dtype.itemsize + 4 * rows > _MEMORY - 16:
+    if size * dtype.itemsize + 4 * rows > limits.least_group_bytes - 16:
         return None
     group = _Group(limits, position, size)
     code = group.code
@@ -245,7 +242,7 @@ def _solved(
     a, b, (result,) = kernel.inputs[0], kernel.inputs[-1], kernel.outputs
     n, dtype = a.shape[-1], a.buffer.dtype
     sides = b.shape[-1] if left else b.shape[-2]
-    together = min(sides, _SIDES, _MEMORY // 2 // (n * dtype.itemsize))
+    together = min(sides, _SIDES, limits.least_group_bytes // 2 // (n * dtype.itemsize))
     if not together:
         return None
     tiles, group = ceiling(sides, together), _Group(limits, position, n * together)

@@ -13,10 +13,10 @@ from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.dialect import Parameter
+from rlx.backends.loops.sorting import precedes
 from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Register, minimum
 from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Sort
-from rlx.ir.types import dtype_kind
 
 __all__ = ["sort_steps"]
 
@@ -56,17 +56,9 @@ def _comes_before(
         array = Array(parameter.name, parameter.dtype)
         x = code.declare(f"{parameter.name}_{name}", array[row + left])
         y = code.declare(f"{parameter.name}_other", array[row + right])
-        tied = Apply(_BOOL, "not", (_precedes(y, x),))
-        code.assign(found, Either(_BOOL, _precedes(x, y), Both(_BOOL, tied, found)))
+        tied = Apply(_BOOL, "not", (precedes(y, x),))
+        code.assign(found, Either(_BOOL, precedes(x, y), Both(_BOOL, tied, found)))
     return found
-
-
-def _precedes(x: Register, y: Register) -> Expression:
-    """Whether one key is less than another; NaN follows all numbers."""
-    less = x < y
-    if dtype_kind(x.dtype) != "f":
-        return less
-    return Either(_BOOL, less, Both(_BOOL, y.differs(y), x.equals(x)))
 
 
 def _integer(name: str) -> Register:

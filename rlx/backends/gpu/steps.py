@@ -19,12 +19,12 @@ from rlx.code.inlining import inlined
 from rlx.code.tree import Allocate, Array, Block, Coordinate, Number
 from rlx.code.writing import CodeWriter
 from rlx.config import config
-from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
+from rlx.ir.kernels import Access, Buffer, Loops, Operand, reaches_apart
 from rlx.ir.types import element_dtype
 
 __all__ = [
     "LaunchStep", "arrays_of", "ceiling", "cleared", "code_step", "element_bytes", "is_wide", "loops_step",
-    "moves_apart", "parameter_array", "position_dtype", "step_of",
+    "moves_apart", "parameter_array", "position_dtype", "position_in", "step_of",
 ]  # fmt: skip
 
 _NARROW = (1 << 31) - 1
@@ -152,6 +152,11 @@ def code_step(
 def position_dtype(wide: bool) -> np.dtype:
     """The dtype of positions: devices divide and multiply 64-bit numbers slowly."""
     return np.dtype(np.int64 if wide else np.int32)
+
+
+def position_in(limits: Limits, *operands: Operand) -> np.dtype:
+    """The dtype of positions in arrays of real numbers, or of the parts of complex ones."""
+    return position_dtype(limits.wide or max(operand.buffer.size for operand in operands) >= 1 << 29)
 
 
 def parameter_array(parameters: dict[Parameter, Buffer], name: str, buffer: Buffer, written: bool) -> Array:

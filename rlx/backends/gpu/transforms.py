@@ -16,7 +16,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
+from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Coordinate, Either, Expression, Number, Register, minimum
@@ -26,9 +26,7 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["transform_steps"]
 
-_MEMORY = 1 << 15  # bytes of group memory available on every device
 _RADICES = (4, 2, 3, 5, 7, 11, 13)
-_WIDE = 1 << 29  # numbers: with more, positions have 64 bits
 _BOOL, _UINT32 = np.dtype(bool), np.dtype(np.uint32)
 _POINT = Register(_UINT32, "i")  # an element of a group's rows
 
@@ -53,15 +51,11 @@ def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     lengths = tuple(kernel.attributes["lengths"])
     (given,), (result,) = kernel.inputs, kernel.outputs
     number = element_dtype(result.buffer.dtype)
-    if not given.buffer.size or any(_radices(n) is None or n > _longest(number) for n in lengths):
+    longest = limits.least_group_bytes // (4 * number.itemsize)  # a group holds a row twice, in both parts
+    if not given.buffer.size or any(_radices(n) is None or n > longest for n in lengths):
         return None
-    position = position_dtype(limits.wide or max(given.buffer.size, result.buffer.size) >= _WIDE)
+    position = position_in(limits, given, result)
     return [_step(axis, kernel.label, number, position, limits, dialect) for axis in _axes(kernel, given, result)]
-
-
-def _longest(number: np.dtype) -> int:
-    """The longest row that a group can hold twice, in real and imaginary parts."""
-    return _MEMORY // (4 * number.itemsize)
 
 
 def _radices(length: int) -> list[int] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
+from rlx.ir.types import is_complex
 
 __all__ = ["Dialect", "Parameter", "bare"]
 
@@ -61,7 +62,6 @@ class Dialect(ABC):
     comment_mark: ClassVar[str]
     reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
     stops = False  # whether loops over steps of plans check a flag that ends them
-    sort_scratch: ClassVar[bool] = False  # whether `sort` needs an array for two positions of each element of a row
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
@@ -272,9 +272,9 @@ class Dialect(ABC):
         """Statements for a matrix product; None if it is written as loops."""
         return None
 
-    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Statements that sort rows; None if the host sorts. With `sort_scratch` the last output is the scratch."""
-        return None
+    def sorts(self, kernel: Sort) -> bool:
+        """Whether rows can be sorted; otherwise the host sorts them."""
+        return not any(is_complex(key.dtype) for key in kernel.inputs[: kernel.keys])
 
     def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
         """Statements for a library routine; None if it runs on the host."""

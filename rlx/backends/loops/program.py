@@ -20,7 +20,10 @@ from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Dialect, Parameter
 from rlx.backends.loops.lines import Lines
 from rlx.backends.loops.names import identifier, unused_name
+from rlx.backends.loops.printing import printed
+from rlx.backends.loops.sorting import sort_code, sort_parameters, sorted_elements
 from rlx.backends.loops.walk import kernel_lines, kernel_parameters, runs_parallel
+from rlx.code.inlining import inlined
 from rlx.ir.kernels import (
     Branch,
     Buffer,
@@ -55,7 +58,7 @@ __all__ = [
     "unspelled",
 ]
 
-_BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+_BYTE, _BOOL, _NUMBER = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32)
 _COMMENT_WIDTH = 100
 _STOPPED = "stopped"  # the flag that ends loops
 # names of unnamed buffers
@@ -98,7 +101,7 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     if isinstance(kernel, Loops):
         return dialect.spells(kernel)
     if isinstance(kernel, Sort):
-        return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
+        return dialect.sorts(kernel)
     if isinstance(kernel, Library):
         return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
@@ -209,12 +212,12 @@ def _inner_bytes(kernel: Kernel) -> int:
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's positions, next carries."""
+    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's elements, next carries."""
     match kernel:
         case RowTiles():
             return kernel.local
         case Sort():
-            return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
+            return (sorted_elements(kernel),)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -339,9 +342,10 @@ class _FunctionBody:
                 for inner in kernel.kernels:
                     self.kernel(inner)
             case Sort():
-                scratch = self.beside(kernel).values() if self.dialect.sort_scratch else ()
-                outputs = [*self.of(kernel.outputs), *scratch]
-                self.text(self.dialect.sort(kernel, self.of(kernel.inputs), outputs), kernel)
+                lines = printed(inlined(sort_code(kernel)), self.dialect)
+                name = self.writer.define(identifier(kernel.label, "sort"), sort_parameters(kernel), lines)
+                arrays = (*self.of(kernel.inputs), *self.of(kernel.outputs), *self.beside(kernel).values())
+                self.lines.add(self.dialect.call(name, arrays))
             case Library():
                 inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
                 self.text(self.dialect.routine(kernel, inputs, outputs), kernel)

@@ -25,7 +25,7 @@ from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.code.functions import Function
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Contract, Instruction, Operand, Sort
+from rlx.ir.kernels import Contract, Instruction, Operand
 from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
@@ -44,7 +44,7 @@ _NUMPY = {
 # other names that a module defines
 _MODULE_NAMES = ("Fraction", "intrinsic", "ir", "math", "njit", "np", "numba", "overload", "partial", "prange", "types")
 # and names in the functions of plans
-_LOCAL_NAMES = ("arena", "b0", "b1", "b2", "code", "order", "place")
+_LOCAL_NAMES = ("arena", "b0", "b1", "b2")
 # products of fewer multiplications are loops
 _LEAST_PRODUCT = 1 << 12
 # a number with a dtype, or a converted loop index
@@ -426,27 +426,6 @@ class PythonDialect(Dialect):
         if _is_dense(operand):
             return f"{array}.reshape({rows}, {columns})"
         return f"{array}.reshape({columns}, {rows}).T"
-
-    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Sort the rows of a single array directly; else order each row by all keys, last key first, and take."""
-        keys = kernel.inputs[: kernel.keys]
-        if any(is_complex(key.dtype) for key in keys):
-            return None
-        rows, length = str(kernel.rows), str(kernel.length)
-        if len(kernel.inputs) == 1 and not kernel.index and not is_narrow(keys[0].dtype):
-            copied = self.copy(keys[0].dtype, outputs[0], inputs[0], keys[0].size)
-            return (copied, _call(self.helper("sort_rows"), outputs[0], length))
-        lines = [f"order = {_call(self.helper('row_order'), rows, length)}"]
-        for key, name in zip(reversed(keys), reversed(inputs[: kernel.keys]), strict=True):
-            if is_narrow(key.dtype):
-                name = f"np.array([{self.widened(key.dtype, 'code')} for code in {name}])"
-            lines.append(_call(self.helper("sort_by"), "order", name, length))
-        for buffer, source, target in zip(kernel.inputs, inputs, outputs[: len(inputs)], strict=True):
-            parts = "2" if is_complex(buffer.dtype) else "1"
-            lines.append(_call(self.helper("take"), target, source, "order", length, parts))
-        if kernel.index:
-            lines += ["for place in range(order.size):", f"{self.extent}{outputs[-1]}[place] = order[place]"]
-        return tuple(lines)
 
 
 def _is_dense(operand: Operand) -> bool:
