@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["ATTRIBUTES", "Code", "Module", "Value", "bit_width", "is_real", "literal"]
+__all__ = ["ATTRIBUTES", "Code", "Module", "Value", "bit_width", "is_real", "literal", "vector"]
 
 # of every entry function
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
@@ -17,8 +17,20 @@ _WIDTHS = {"float": 32, "double": 64, "half": 16}
 
 
 def is_real(kind: str) -> bool:
-    """Whether an LLVM scalar type is a floating one."""
-    return kind in _WIDTHS
+    """Whether an LLVM type is floating: a scalar, or a vector, as `<8 x float>`."""
+    return kind in _WIDTHS or (kind[0] == "<" and _parts(kind)[1] in _WIDTHS)
+
+
+@cache
+def _parts(kind: str) -> tuple[int, str]:
+    """The lanes of a vector type, and their type."""
+    lanes, _, scalar = kind[1:-1].partition(" x ")
+    return int(lanes), scalar
+
+
+def vector(lanes: int, kind: str) -> str:
+    """A vector type."""
+    return f"<{lanes} x {kind}>"
 
 
 def bit_width(kind: str) -> int:
@@ -27,7 +39,10 @@ def bit_width(kind: str) -> int:
 
 
 def literal(kind: str, number: float | int | bool) -> str:
-    """A constant as IR: floats as the bits of a double, which LLVM reads exactly."""
+    """A constant as IR: floats as the bits of a double, which LLVM reads exactly; in every lane of a vector."""
+    if kind[0] == "<":
+        lanes, scalar = _parts(kind)
+        return f"<{', '.join([f'{scalar} {literal(scalar, number)}'] * lanes)}>"
     if not is_real(kind):
         return str(int(number))
     rounded = float(number)
@@ -128,7 +143,8 @@ class Value:
         """`fcmp` or `icmp` with LLVM's name of the condition."""
         command = "fcmp" if is_real(self.kind) else "icmp"
         right = self.lift(other).name
-        return self.code.emit("i1", f"{command} {condition} {self.kind} {self.name}, {right}")
+        result = vector(_parts(self.kind)[0], "i1") if self.kind[0] == "<" else "i1"
+        return self.code.emit(result, f"{command} {condition} {self.kind} {self.name}, {right}")
 
     def _ordered(self, condition: str, other: Value | Number) -> Value:
         prefix = "o" if is_real(self.kind) else "s"
@@ -159,12 +175,12 @@ class Value:
         return self.compare("uno", 0.0)
 
     def where(self, yes: Value | Number, no: Value | Number) -> Value:
-        """Select by this i1; at least one case is a Value."""
+        """Select by this i1, or by lane; at least one case is a Value."""
         model = yes if isinstance(yes, Value) else no
         assert isinstance(model, Value)
         first, second = model.lift(yes), model.lift(no)
         kind = first.kind
-        text = f"select i1 {self.name}, {kind} {first.name}, {kind} {second.name}"
+        text = f"select {self.kind} {self.name}, {kind} {first.name}, {kind} {second.name}"
         return self.code.emit(kind, text)
 
     def fma(self, factor: Value | Number, term: Value | Number) -> Value:
@@ -180,6 +196,19 @@ class Value:
         if kind == self.kind:
             return self
         return self.code.emit(kind, f"{command} {self.kind} {self.name} to {kind}")
+
+    def splat(self, lanes: int) -> Value:
+        """A scalar in every lane of a vector."""
+        kind = vector(lanes, self.kind)
+        one = self.code.emit(kind, f"insertelement {kind} poison, {self.kind} {self.name}, i64 0")
+        return one.shuffled((0,) * lanes)
+
+    def shuffled(self, order: Sequence[int], other: Value | None = None) -> Value:
+        """The lanes of a vector, and after them those of another one, in an order."""
+        mask, second = ", ".join(f"i32 {lane}" for lane in order), other.name if other else "poison"
+        kind = vector(len(order), _parts(self.kind)[1])
+        given = f"{self.kind} {self.name}, {self.kind} {second}"
+        return self.code.emit(kind, f"shufflevector {given}, <{len(order)} x i32> <{mask}>")
 
     def bits(self) -> Value:
         """A float's bits as an integer."""
@@ -290,7 +319,9 @@ class Code:
     def intrinsic(self, name: str, *arguments: Value, flags: str = "") -> Value:
         """Call `llvm.<name>` overloaded on the first argument's type."""
         kind = arguments[0].kind
-        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(kind, kind)
+        lanes, scalar = _parts(kind) if kind[0] == "<" else (0, kind)
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
+        suffix = f"v{lanes}{suffix}" if lanes else suffix
         return self.call(f"llvm.{name}.{suffix}", kind, *arguments, flags=flags)
 
     def call(
