@@ -21,12 +21,13 @@ from rlx.xla.client import (
     described_platform,
     is_out_of_memory,
     load_executable,
+    modelled_cost,
     serialized_executable,
     xla_error,
 )
 from rlx.xla.memory import XlaStorage
 
-__all__ = ["XlaExecutable", "with_constants_as_inputs"]
+__all__ = ["CompiledByXla", "XlaExecutable", "with_constants_as_inputs"]
 
 
 class _XlaMaker:
@@ -53,17 +54,47 @@ def with_constants_as_inputs(program: Program) -> tuple[Program, list[np.ndarray
     return program.replace(inputs=inputs, constants=[]), [np.asarray(value) for _, value in constants]
 
 
-class XlaExecutable(Executable):
-    """A program on one device of PJRT. It has no plan: XLA plans."""
+class CompiledByXla(Executable):
+    """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans."""
+
+    _compiled: Any  # an executable of jaxlib's, set by the constructor of a subclass
+
+    def __init__(self, program: Program, platform: str) -> None:
+        self.program, self._values = with_constants_as_inputs(program)
+        self._platform = platform
+        self._text = write_program(self.program, program.name)
+
+    def failed(self, error: BaseException) -> RlxError:
+        """XLA's error as rlx's, with the user's lines."""
+        lines = shown_lines(equation.origin for equation in self.program.equations)
+        what = f"XLA failed on {self._platform}: {str(error).splitlines()[0]}"
+        if is_out_of_memory(error):
+            return OutOfMemoryError(what, "Compute less at once.", lines)
+        return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
+
+    @cached_property
+    def _memory(self) -> str:
+        told = self._compiled.get_compiled_memory_stats()
+        names = ("argument", "output", "temp", "alias", "generated_code")
+        return "\n".join(f"{name}: {getattr(told, f'{name}_size_in_bytes')} bytes" for name in names)
+
+    def texts(self) -> dict[str, str]:
+        """The StableHLO module, XLA's program after its passes, its bytes, and its cost by XLA's model."""
+        module = self._compiled.hlo_modules()[0].to_string()
+        cost = "\n".join(f"{name}: {value:.6g}" for name, value in modelled_cost(self._compiled).items())
+        return {"stablehlo": self._text, "xla": module, "memory": self._memory} | ({"cost": cost} if cost else {})
+
+
+class XlaExecutable(CompiledByXla):
+    """A program on one device of PJRT."""
 
     def __init__(self, program: Program, place: Any) -> None:
-        self.program, constants = with_constants_as_inputs(program)
+        super().__init__(program, place.platform)
         self._place = place
-        self._text = write_program(self.program, program.name)
-        self._constants = [copied_to(place, value) for value in constants]
+        self._constants = [copied_to(place, value) for value in self._values]
         self._types = [(v.type.shape, v.type.dtype) for v in program.inputs]
         self._result_bytes = sum(t.nbytes for t in program.output_types)
-        self._run = self._loaded()
+        self._compiled = self._loaded()
 
     def _loaded(self) -> Any:
         store = CodeStore(user_folder(), maker=_XlaMaker(self._place))
@@ -79,31 +110,12 @@ class XlaExecutable(Executable):
         """Run on the device; the results are computed asynchronously."""
         arrays = [_of_type(s, *t) for s, t in zip(inputs, self._types, strict=True)]
         try:
-            found = self._run.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
+            found = self._compiled.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
         except xla_error() as error:
             if is_out_of_memory(error):
                 raise AllocationError(self._result_bytes) from None
             raise self.failed(error) from None
         return [XlaStorage(single, self.failed) for (single,) in found]
-
-    def failed(self, error: BaseException) -> RlxError:
-        """XLA's error as rlx's, with the user's lines."""
-        lines = shown_lines(equation.origin for equation in self.program.equations)
-        what = f"XLA failed on {self._place.platform}: {str(error).splitlines()[0]}"
-        if is_out_of_memory(error):
-            return OutOfMemoryError(what, "Compute less at once.", lines)
-        return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
-
-    @cached_property
-    def _memory(self) -> str:
-        told = self._run.get_compiled_memory_stats()
-        names = ("argument", "output", "temp", "alias", "generated_code")
-        return "\n".join(f"{name}: {getattr(told, f'{name}_size_in_bytes')} bytes" for name in names)
-
-    def texts(self) -> dict[str, str]:
-        """The StableHLO module, XLA's program after its passes, and the bytes that it needs."""
-        module = self._run.hlo_modules()[0].to_string()
-        return {"stablehlo": self._text, "xla": module, "memory": self._memory}
 
 
 def _of_type(storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:

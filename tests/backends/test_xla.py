@@ -99,7 +99,7 @@ def test_gradients_vmap_and_training() -> None:
 def test_a_program_has_texts_instead_of_a_plan() -> None:
     found = rlx.inspect(lambda x: jnp.sin(x) @ x.T, device=DEVICE)(X)
     assert found.plan is None and "plans by itself" in found.lir
-    assert set(found.kernels.texts) == {"memory", "stablehlo", "xla"}
+    assert set(found.kernels.texts) == {"cost", "memory", "stablehlo", "xla"}
     assert "stablehlo.sine" in found.kernels.texts["stablehlo"] and "HloModule" in found.kernels.texts["xla"]
     assert str(found) and found.statistics.kernels == {}
     with pytest.raises(errors.UnsupportedError, match="memory_limit"):
