@@ -5,6 +5,8 @@ This backend takes programs, not plans: XLA fuses, schedules and places in memor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.device_memory import Memory
@@ -72,9 +74,9 @@ class XlaBackend(Backend):
         """Raises UnsupportedError: XLA plans."""
         raise UnsupportedError("The device 'xla' compiles programs, not plans.", "Use rlx.jit(f, device='xla').")
 
-    def compile_program(self, program: Program) -> Executable:
+    def compile_program(self, program: Program, given: Sequence[bool] = ()) -> Executable:
         """Compile optimised MIR. Raises UnsupportedError, with the user's line, for operations StableHLO lacks."""
-        return XlaExecutable(program, self._memory.place)
+        return XlaExecutable(program, self._memory.place, given)
 
 
 class TpuBackend(XlaBackend):

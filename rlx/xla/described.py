@@ -89,16 +89,16 @@ class DescribedBackend(Backend):
             f"The device {self.name!r} compiles programs, not plans.", f"Use rlx.inspect(f, device={self.name!r})."
         )
 
-    def compile_program(self, program: Program) -> Executable:
+    def compile_program(self, program: Program, given: Sequence[bool] = ()) -> Executable:
         """Compile optimised MIR. Raises UnsupportedError, with the user's line, for operations StableHLO lacks."""
-        return DescribedExecutable(program, self.kind)
+        return DescribedExecutable(program, self.kind, given)
 
 
 class DescribedExecutable(CompiledByXla):
     """A program compiled for chips of a kind, which divide its arrays if there are several."""
 
-    def __init__(self, program: Program, kind: str) -> None:
-        super().__init__(program, kind)
+    def __init__(self, program: Program, kind: str, given: Sequence[bool] = ()) -> None:
+        super().__init__(program, kind, given)
         try:
             self._compiled = compiled_for(chips_of(kind), self._text)
         except (xla_error(), RuntimeError) as error:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
+from rlx.stablehlo.writing.writer import shape_of
 from rlx.storage import AllocationError, Storage
 from rlx.xla.client import (
     copied_to,
@@ -54,15 +56,27 @@ def with_constants_as_inputs(program: Program) -> tuple[Program, list[np.ndarray
     return program.replace(inputs=inputs, constants=[]), [np.asarray(value) for _, value in constants]
 
 
+def aliases_of(program: Program, given: Sequence[bool]) -> dict[int, int]:
+    """The result, of the same type, that takes the memory of each donated input, if there is one."""
+    free: list[Any] = [shape_of(t) for t in program.output_types]
+    found: dict[int, int] = {}
+    for n, donated in enumerate(given):
+        if donated and (wanted := shape_of(program.inputs[n].type)) in free:
+            found[n] = free.index(wanted)
+            free[found[n]] = None  # taken
+    return found
+
+
 class CompiledByXla(Executable):
     """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans."""
 
     _compiled: Any  # an executable of jaxlib's, set by the constructor of a subclass
 
-    def __init__(self, program: Program, platform: str) -> None:
+    def __init__(self, program: Program, platform: str, given: Sequence[bool]) -> None:
         self.program, self._values = with_constants_as_inputs(program)
         self._platform = platform
-        self._text = write_program(self.program, program.name)
+        self._aliases = aliases_of(program, given)
+        self._text = write_program(self.program, program.name, self._aliases)
 
     def failed(self, error: BaseException) -> RlxError:
         """XLA's error as rlx's, with the user's lines."""
@@ -86,31 +100,44 @@ class CompiledByXla(Executable):
 
 
 class XlaExecutable(CompiledByXla):
-    """A program on one device of PJRT."""
+    """A program on one device of PJRT. given: whether calls donate each input."""
 
-    def __init__(self, program: Program, place: Any) -> None:
-        super().__init__(program, place.platform)
+    def __init__(self, program: Program, place: Any, given: Sequence[bool] = ()) -> None:
+        super().__init__(program, place.platform, given)
         self._place = place
         self._constants = [copied_to(place, value) for value in self._values]
         self._types = [(v.type.shape, v.type.dtype) for v in program.inputs]
         self._result_bytes = sum(t.nbytes for t in program.output_types)
-        self._compiled = self._loaded()
+        self._compiled = self._loaded(self._text)
 
-    def _loaded(self) -> Any:
+    @cached_property
+    def _keeping(self) -> Any:
+        """The executable that leaves its inputs as they are."""
+        return self._loaded(write_program(self.program, self.program.name)) if self._aliases else self._compiled
+
+    def _loaded(self, text: str) -> Any:
         store = CodeStore(user_folder(), maker=_XlaMaker(self._place))
-        key = hashlib.blake2b(self._text.encode(), digest_size=32).digest()
+        key = hashlib.blake2b(text.encode(), digest_size=32).digest()
         with suppress(xla_error()):
-            return load_executable(self._place, store.code(key, "main", lambda: self._text))
+            return load_executable(self._place, store.code(key, "main", lambda: text))
         try:  # bytes of the folder that PJRT refuses
-            return load_executable(self._place, serialized_executable(self._place, self._text))
+            return load_executable(self._place, serialized_executable(self._place, text))
         except xla_error() as error:
             raise self.failed(error) from None
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on the device; the results are computed asynchronously."""
+        return self._run(self._keeping, inputs)
+
+    def run_giving(self, inputs: list[Storage]) -> list[Storage]:
+        """Run, and write results over donated inputs, unless something else refers to one of them."""
+        alone = all(_references(inputs, n) == _ALONE for n in self._aliases)
+        return self._run(self._compiled if alone else self._keeping, inputs)
+
+    def _run(self, compiled: Any, inputs: Sequence[Storage]) -> list[Storage]:
         arrays = [_of_type(s, *t) for s, t in zip(inputs, self._types, strict=True)]
         try:
-            found = self._compiled.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
+            found = compiled.execute_sharded([*arrays, *self._constants]).disassemble_into_single_device_arrays()
         except xla_error() as error:
             if is_out_of_memory(error):
                 raise AllocationError(self._result_bytes) from None
@@ -121,3 +148,11 @@ class XlaExecutable(CompiledByXla):
 def _of_type(storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     assert isinstance(storage, XlaStorage)
     return storage.of_type(shape, dtype)
+
+
+def _references(inputs: list[Any], number: int) -> tuple[int, int]:
+    """The references to a storage of the list, and to its array."""
+    return getrefcount(inputs[number]), getrefcount(inputs[number].array)
+
+
+_ALONE = _references([XlaStorage([])], 0)
