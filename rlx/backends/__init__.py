@@ -35,7 +35,7 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
     "rocm": "rlx.backends.rocm:RocmBackend",
-    "tpu": "rlx.xla:TpuBackend",
+    "tpu": "rlx.xla:tpu_backend",
     "xla": "rlx.xla:XlaBackend",
 }
 # device name -> the package that it needs in addition to those installed with rlx

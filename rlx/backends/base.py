@@ -131,6 +131,9 @@ class Backend(ABC):
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""
 
-    def compile_program(self, program: Program) -> Executable:
-        """Compile an optimised program, with its constants, if the backend takes programs."""
+    def compile_program(self, program: Program, given: Sequence[bool] = ()) -> Executable:
+        """Compile an optimised program, with its constants, if the backend takes programs.
+
+        given: whether calls donate each input (`Executable.run_giving`); empty: no input.
+        """
         raise NotImplementedError(f"{self.name} compiles plans")

@@ -76,7 +76,8 @@ class CompiledProgram:
 
     Results that are an input, a constant or a literal are passed through without a kernel, and
     unread inputs are not passed to the executable. memory_limit: most bytes of temporaries.
-    optimized: the program is optimised MIR. planned: a possible source of the plan.
+    optimized: the program is optimised MIR. planned: a possible source of the plan. given: whether calls donate each
+    input, for backends whose executables depend on it; empty: no input.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class CompiledProgram:
         memory_limit: int | None = None,
         optimized: bool = False,
         planned: Planned | None = None,
+        given: Sequence[bool] = (),
     ) -> None:
         self.program = program
         self.backend = backend
@@ -114,7 +116,7 @@ class CompiledProgram:
         self.executable: Executable | None = None
         if needed:
             with reports.announced(program.name, len(program.equations)):
-                self.executable = executables.get(core, backend, memory_limit, optimized, planned)
+                self.executable = executables.get(core, backend, memory_limit, optimized, planned, self._donated(given))
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -123,6 +125,14 @@ class CompiledProgram:
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
+
+    def _donated(self, given: Sequence[bool]) -> tuple[bool, ...]:
+        """Whether calls donate each input of the executable: none that is passed through; () if no code depends on it.
+        """
+        if not (self.backend.takes_programs and any(given)):
+            return ()
+        through = {value for _, value in self.results if type(value) is int}
+        return tuple(given[i] and i not in through for i in self.used)
 
     def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
         """A function like `run_there`, without steps that this program does not need."""

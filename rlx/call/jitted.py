@@ -368,7 +368,8 @@ class Jitted:
                     entry.follow(operands)
                     closed = close_over(entry.program, entry.captured)
                     backend = self.backend_for(request, entry.program, entry.captured)
-                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
+                    given = request.donated(operands)
+                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit, given=given)
         compiled = entry.compiled
         # contents of cells may lie anywhere
         brings = entry.cells is not None or (
@@ -651,8 +652,7 @@ class _Request:
         """The results of the program for these operands, the last of which are the arguments; `brings`: some may lie in
         other memories. It reads NumPy arrays where they are; of one that is handed through the caller gets a copy."""
         if self._gives and not compiled.memory.host and not watching():
-            kept = [False] * (len(operands) - len(self.leaves))
-            outs = compiled.run_giving(operands, kept + self.donated_leaves())
+            outs = compiled.run_giving(operands, self.donated(operands))
         else:
             outs = compiled.run(operands) if brings else compiled.run_there(operands)
         if not compiled.passes_inputs:
@@ -687,6 +687,10 @@ class _Request:
         if self.held and len(args) == self.count - len(self.held):
             args = self._complete(args)
         return _Request(self.jitted, args, {**self.held_names, **kwargs})
+
+    def donated(self, operands: Sequence[Any]) -> list[bool]:
+        """Which operands of the program a call would give away: the last ones are the leaves."""
+        return [False] * (len(operands) - len(self.leaves)) + self.donated_leaves()
 
     def donated_leaves(self) -> list[bool]:
         """Which leaves a call would give away."""

@@ -263,6 +263,10 @@ class Traced(_CallStage):
         """
         return close_over(self.program, self.outside())
 
+    def donated(self) -> list[bool]:
+        """Which inputs of `closed` a call gives away."""
+        return self._request.donated(self.closed().inputs)
+
     def outside(self) -> list[Any]:
         """The function's captured values: the program's first inputs. For a Ref, its current content.
 
@@ -336,7 +340,7 @@ class Compiled(_CallStage):
         jitted = traced._request.jitted
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         closed = close_over(traced.program, traced._captured)
-        self._compiled = CompiledProgram(closed, backend, jitted.memory_limit)
+        self._compiled = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated())
         self._places = traced._follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -489,7 +489,7 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
         found = compile_stages(numbered(closed), jitted.memory_limit, context=Context.of(backend))
         fired = Counter(rules.hits)
         fired.subtract(before)
-        executable = CompiledProgram(closed, backend, jitted.memory_limit).executable
+        executable = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated()).executable
         names = [name for name, _ in named_leaves(traced._request)]
         return Inspection(jitted.name, found, executable, +fired, backend, names)
 

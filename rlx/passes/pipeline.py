@@ -417,7 +417,9 @@ def executable_of(program: Program, backend: Backend) -> Executable:
     return backend.compile(lower_program(program, backend.lowering))
 
 
-def _program_compiled(program: Program, backend: Backend, memory_limit: int | None, optimized: bool) -> Executable:
+def _program_compiled(
+    program: Program, backend: Backend, memory_limit: int | None, optimized: bool, given: tuple[bool, ...]
+) -> Executable:
     """The executable of a backend that plans itself. Raises UnsupportedError for a memory limit."""
     if memory_limit is not None:
         raise UnsupportedError(
@@ -427,7 +429,7 @@ def _program_compiled(program: Program, backend: Backend, memory_limit: int | No
     context = Context.of(backend)
     if not optimized or _decomposed(program, context) is not program:
         program = compile_stages(program, context=context)[-1].program
-    return backend.compile_program(program)
+    return backend.compile_program(program, given)
 
 
 class ExecutableKey(NamedTuple):
@@ -438,6 +440,7 @@ class ExecutableKey(NamedTuple):
     claims: Any
     memory_limit: int | None
     program: Any  # its fingerprint
+    given: tuple[bool, ...]  # whether calls donate each input, for backends that take programs
 
 
 class ExecutableCache:
@@ -457,11 +460,12 @@ class ExecutableCache:
         memory_limit: int | None = None,
         optimized: bool = False,
         planned: Planned | None = None,
+        given: tuple[bool, ...] = (),
     ) -> Executable:
         """The executable of a program, compiled now if it is missing; of `optimized` MIR without passes, unless the
-        device decomposes its routines. planned: a possible source of the plan."""
+        device decomposes its routines. planned: a possible source of the plan. given: see Backend.compile_program."""
         context = Context.of(backend)
-        key = ExecutableKey(backend, context.options, context.claims, memory_limit, program.fingerprint)
+        key = ExecutableKey(backend, context.options, context.claims, memory_limit, program.fingerprint, given)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -472,7 +476,7 @@ class ExecutableCache:
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
             if backend.takes_programs:
-                executable = _program_compiled(program, backend, memory_limit, optimized)
+                executable = _program_compiled(program, backend, memory_limit, optimized, given)
             else:
                 plan = planned(program, context) if planned is not None and memory_limit is None else None
                 executable = backend.compile(plan or _planned_now(program, memory_limit, context, optimized))

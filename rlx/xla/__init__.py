@@ -5,23 +5,22 @@ This backend takes programs, not plans: XLA fuses, schedules and places in memor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
-from rlx.ir.types import bits_of, supported_dtypes
-from rlx.stablehlo.writing.writer import ROUTINES
 from rlx.storage import Device
 from rlx.xla.client import devices_of_platform, platforms
+from rlx.xla.described import CARDS, TPUS, DescribedBackend
 from rlx.xla.executable import XlaExecutable
 from rlx.xla.memory import XlaMemory
+from rlx.xla.options import CLAIMS
 
-__all__ = ["TpuBackend", "XlaBackend"]
-
-# XLA's compiler for processors ends the process at some operations on numbers of less than a byte
-_DTYPES = frozenset(dtype for dtype in supported_dtypes if bits_of(dtype) >= 8)
+__all__ = ["TpuBackend", "XlaBackend", "tpu_backend"]
 
 
 class XlaBackend(Backend):
@@ -53,6 +52,8 @@ class XlaBackend(Backend):
         """The backend of a device such as "cpu" or "cuda:1". Raises DeviceError."""
         if unit in ("0", self._memory.device.unit):
             return self
+        if unit in CARDS:
+            return DescribedBackend(self.name, unit)
         platform, _, number = unit.partition(":")
         if platform not in platforms() or not (number or "0").isdecimal():
             which = ", ".join(f"xla:{name}" for name in self.units)
@@ -67,15 +68,15 @@ class XlaBackend(Backend):
     @property
     def claims(self) -> Claims:
         """The routines that StableHLO has operations for, and XLA's dtypes."""
-        return Claims(routines=ROUTINES.routines, dtypes=_DTYPES)
+        return CLAIMS
 
     def compile(self, plan: Plan) -> Executable:
         """Raises UnsupportedError: XLA plans."""
         raise UnsupportedError("The device 'xla' compiles programs, not plans.", "Use rlx.jit(f, device='xla').")
 
-    def compile_program(self, program: Program) -> Executable:
+    def compile_program(self, program: Program, given: Sequence[bool] = ()) -> Executable:
         """Compile optimised MIR. Raises UnsupportedError, with the user's line, for operations StableHLO lacks."""
-        return XlaExecutable(program, self._memory.place)
+        return XlaExecutable(program, self._memory.place, given)
 
 
 class TpuBackend(XlaBackend):
@@ -85,3 +86,12 @@ class TpuBackend(XlaBackend):
 
     def __init__(self) -> None:
         super().__init__("tpu")
+
+    def on(self, unit: str) -> Backend:
+        """The backend of a TPU by its number, or of a kind of TPU, to compile for. Raises DeviceError."""
+        return DescribedBackend(self.name, unit) if unit in TPUS else super().on(unit)
+
+
+def tpu_backend() -> Backend:
+    """The machine's first TPU; without one, a description of a v5e. Raises DeviceError without libtpu."""
+    return TpuBackend() if "tpu" in platforms() else DescribedBackend("tpu", TPUS[0])

@@ -230,6 +230,11 @@ def executables_program() -> None:
     told_apart(*[lambda cache, p=p: cache.get(p, device) for p in programs])
 
 
+def executables_given() -> None:
+    device, program = Device(), one_program()
+    told_apart(lambda cache: cache.get(program, device), lambda cache: cache.get(program, device, given=(True,)))
+
+
 Table = dict[tuple[type, str], list[Row]]
 TABLES: Table = {
     (jitted.Signature, "in_tree"): [jit_in_tree],
@@ -251,6 +256,7 @@ TABLES: Table = {
     (pipeline.ExecutableKey, "claims"): [executables_claims],
     (pipeline.ExecutableKey, "memory_limit"): [executables_memory_limit],
     (pipeline.ExecutableKey, "program"): [executables_program],
+    (pipeline.ExecutableKey, "given"): [executables_given],
 }
 DIVIDED: Table = {
     (jitted.Signature, "places"): [jit_places],

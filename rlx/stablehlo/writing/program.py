@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from rlx.ir.program import Equation, Program
@@ -16,14 +18,18 @@ __all__ = ["write_program"]
 RULES = shapes.RULES | reductions.RULES | products.RULES | indexing.RULES | control.RULES
 
 
-def write_program(program: Program, name: str) -> str:
-    """A module with the program as its function `main`. Raises UnsupportedError, with the user's line."""
+def write_program(program: Program, name: str, aliases: Mapping[int, int] | None = None) -> str:
+    """A module with the program as its function `main`. Raises UnsupportedError, with the user's line.
+
+    aliases: the numbers of inputs whose memory the run may reuse, each with the number of a result of the same type.
+    """
     program_for_writing(program, FORMAT)
     writer = Writer(_rule_of)
     inputs = [Value(f"%arg{n}", v.type.shape, v.type.dtype) for n, v in enumerate(program.inputs)]
     writer.depth = 2
     outputs = writer.program(program, inputs)
-    listed = ", ".join(f"{v}: {v.type}" for v in inputs)
+    shared = {n: f" {{tf.aliasing_output = {at} : i32}}" for n, at in (aliases or {}).items()}
+    listed = ", ".join(f"{v}: {v.type}{shared.get(n, '')}" for n, v in enumerate(inputs))
     results = ", ".join(v.type for v in outputs)
     title = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
     head = f"module @{title} {{\n  func.func public @main({listed}) -> ({results}) {{\n"
