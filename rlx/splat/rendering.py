@@ -10,12 +10,13 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, DtypeError, InputTypeError, OptionError, ShapeError
+from rlx.ir.splats import LEAST_ALPHA
 from rlx.numpy.promotion import promote
 from rlx.ops.check import report
 from rlx.splat.camera import Camera, camera_arrays, check_size
 from rlx.splat.harmonics import harmonic_degree, spherical_harmonics
 from rlx.splat.projection import Footprints, project
-from rlx.splat.rasterise import LEAST_ALPHA, rasterise
+from rlx.splat.rasterise import rasterise
 from rlx.splat.tiles import count_intersections, tile_grid, tile_lists
 from rlx.trace.flat import as_array
 

@@ -12,8 +12,8 @@ import numpy as np
 import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.splats import LEAST_ALPHA, LEAST_TRANSMITTANCE
 from rlx.splat.camera import Camera
-from rlx.splat.rasterise import LEAST_ALPHA, LEAST_TRANSMITTANCE
 from rlx.splat.rendering import render
 from rlx.transforms.reverse import vjp
 

@@ -20,7 +20,10 @@ from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Dialect, Parameter
 from rlx.backends.loops.lines import Lines
 from rlx.backends.loops.names import identifier, unused_name
+from rlx.backends.loops.printing import printed
+from rlx.backends.loops.splats import splat_loops, splat_scratch
 from rlx.backends.loops.walk import kernel_lines, kernel_parameters, runs_parallel
+from rlx.code.inlining import inlined
 from rlx.ir.kernels import (
     Branch,
     Buffer,
@@ -39,6 +42,7 @@ from rlx.ir.kernels import (
     constants_of,
     nested_plans,
 )
+from rlx.ir.splats import SPLAT_BLOCKS
 from rlx.ir.types import is_complex
 from rlx.storage import aligned
 
@@ -99,6 +103,8 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
         return dialect.spells(kernel)
     if isinstance(kernel, Sort):
         return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
+    if isinstance(kernel, Library) and kernel.routine in SPLAT_BLOCKS:
+        return True
     if isinstance(kernel, Library):
         return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
@@ -209,12 +215,15 @@ def _inner_bytes(kernel: Kernel) -> int:
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's positions, next carries."""
+    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's positions, next carries; and
+    the light in pixels of splats."""
     match kernel:
         case RowTiles():
             return kernel.local
         case Sort():
             return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
+        case Library() if kernel.routine in SPLAT_BLOCKS:
+            return splat_scratch(kernel)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -342,6 +351,8 @@ class _FunctionBody:
                 scratch = self.beside(kernel).values() if self.dialect.sort_scratch else ()
                 outputs = [*self.of(kernel.outputs), *scratch]
                 self.text(self.dialect.sort(kernel, self.of(kernel.inputs), outputs), kernel)
+            case Library() if kernel.routine in SPLAT_BLOCKS:
+                self.splats(kernel)
             case Library():
                 inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
                 self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
@@ -367,6 +378,17 @@ class _FunctionBody:
         body = kernel_lines(kernel, self.dialect)
         name = self.writer.define(identifier(kernel.label, "kernel"), parameters, body, runs_parallel(kernel))
         self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
+
+    def splats(self, kernel: Library) -> None:
+        """A call of a function that draws splats, or of their gradient."""
+        parameters, code = splat_loops(kernel, tuple(self.beside(kernel)))
+        for buffer, parameter in parameters.items():
+            parameter.apart = self.apart(buffer, [*parameters])
+        self.dialect.threads = True
+        body = printed(inlined(code), self.dialect)
+        self.dialect.threads = False
+        name = self.writer.define(kernel.routine, [*parameters.values()], body, parallel=True)
+        self.lines.add(self.dialect.call(name, self.of([*parameters])))
 
     def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
         """Whether a buffer overlaps no other buffer; temporaries may, if one is written over another."""
