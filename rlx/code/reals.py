@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlx.code.tree import Apply, Expression, Number
+from rlx.code.tree import Apply, Expression, Number, Register
 from rlx.code.writing import CodeWriter
 
 __all__ = ["Real"]
@@ -67,3 +67,8 @@ class Real:
     def declared(self, code: CodeWriter, name: str, changes: bool = False) -> Real:
         """The number in a new register."""
         return Real(code.declare(name, self.of, changes=changes))
+
+    def assign(self, code: CodeWriter, value: Real) -> None:
+        """A new value of a number in a register that changes."""
+        assert isinstance(self.of, Register)
+        code.assign(self.of, value.of)

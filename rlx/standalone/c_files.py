@@ -52,7 +52,8 @@ def export_c(
     'void loss(const float *w, const float *x, float *out);'
     """
     traced = jit(f).trace(*types)
-    alone = Context(LoweringOptions(least_row_tiles=0), Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats), "c")
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    alone = Context(LoweringOptions(least_row_tiles=0), claims, "c")
     plan = lower_to_plan(traced.closed(), context=alone)
     chosen = name or (traced.fun_name if path is None else Path(path).name)
     function = free_name(chosen, set(CDialect.reserved))

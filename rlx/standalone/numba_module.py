@@ -49,7 +49,8 @@ def export_numba(
     (3,)
     """
     traced = jit(f).trace(*types)
-    alone = Context(backend_named("numba").lowering, Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats), "numba")
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    alone = Context(backend_named("numba").lowering, claims, "numba")
     plan = lower_to_plan(traced.closed(), context=alone)
     name = free_name(name or traced.fun_name, set(PythonDialect.reserved))
     arguments, results = places(f, types, traced, {name, *PythonDialect.reserved})

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.reals import Real
-from rlx.code.tree import Apply, Array, Assign, Block, Both, Expression, Leave, Number, Register
+from rlx.code.tree import Apply, Array, Block, Both, Element, Expression, Leave, Number, Register
 from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.splats import (
@@ -23,7 +23,6 @@ from rlx.ir.splats import (
     LEAST_ALPHA,
     LEAST_TRANSMITTANCE,
     RASTERISE,
-    SplatLayout,
     moments,
     row_cotangents,
     splat_layout,
@@ -78,7 +77,7 @@ class SplatCode:
         known.written |= written
         return Array(known.name, buffer.dtype)
 
-    def element(self, name: str, place: Expression) -> Expression:
+    def element(self, name: str, place: Expression) -> Element:
         """An element of an operand."""
         operand = self.operands[name]
         return self.array(name, operand.buffer, name in self.written)[place + operand.offset]
@@ -142,25 +141,38 @@ class SplatCode:
         drawn = drawn if ahead is None else Apply(_BOOL, "and", (drawn, ahead))
         return SplatPixel(x, y, exponent, density, alpha, drawn, inverse)
 
-    def terms(self, pixel: SplatPixel, moving: Real, weight: Real, bars: Sequence[Real]) -> list[Real]:
-        """A pixel's terms of the sums of `row_cotangents`. moving: the opacity's cotangent; weight: of colours."""
+    def following(self, tile: Register) -> Register:
+        """The place where the list of the next tile begins."""
+        following = self.code.declare("following", Number(_INT32, self.capacity), changes=True)
+        with self.code.when(tile < self.tiles - 1):
+            self.code.assign(following, self.element("starts", tile + 1))
+        return following
+
+    def cotangent_terms(
+        self, numbers: Sequence[Real], found: SplatPixel, bars: Sequence[Real], light: Expression, behind: Expression
+    ) -> tuple[Real, Real, list[Real]]:
+        """A pixel's light before a splat, the light from there on as the cotangent weighs it, and the terms of the sums
+        of `row_cotangents`; light, behind: those behind the splat."""
+        code = self.code
+        alpha = found.bounded.declared(code, "bounded")
+        passed = (1.0 / (1.0 - alpha)).declared(code, "passed")
+        before, rest = (Real(light) * passed).declared(code, "before"), Real(behind).declared(code, "rest_behind")
+        first, *others = (bar * colour for bar, colour in zip(bars, self.colours(numbers), strict=True))
+        towards = sum(others, first).declared(code, "towards")
+        opacity_bar = (before * towards - rest * passed) * found.density
+        # alpha at its bound does not move
+        moving = opacity_bar.chosen(found.alpha.compared("le", LARGEST_ALPHA), 0.0).declared(code, "moving")
+        weight = (before * alpha).declared(code, "weight")
         terms = [weight * bar for bar in bars]
+        return before, rest + weight * towards, [*terms, *self._moving_terms(found, moving)]
+
+    def _moving_terms(self, pixel: SplatPixel, moving: Real) -> list[Real]:
         if pixel.inverse is None:
-            return terms + moments(moving, pixel.x, pixel.y)
+            return moments(moving, pixel.x, pixel.y)
         over = (moving * pixel.inverse).declared(self.code, "over")
         _, *rest = moments(over, pixel.x, pixel.y)
         # the first sum is for the opacity, which the divisor does not change
-        return [*terms, moving, *rest, *moments(over * pixel.exponent, pixel.x, pixel.y)]
-
-    def towards(self, numbers: Sequence[Real], bars: Sequence[Real]) -> Real:
-        """The cotangent of a splat's weight in a pixel."""
-        first, *rest = (bar * colour for bar, colour in zip(bars, self.colours(numbers), strict=True))
-        return sum(rest, first).declared(self.code, "towards")
-
-    def opacity_bar(self, pixel: SplatPixel, light: Real, towards: Real, behind: Real, passed: Real) -> Real:
-        """The cotangent of the opacity: 0 where alpha is at its bound."""
-        moving = (light * towards - behind * passed) * pixel.density
-        return moving.chosen(pixel.alpha.compared("le", LARGEST_ALPHA), 0.0).declared(self.code, "moving")
+        return [moving, *rest, *moments(over * pixel.exponent, pixel.x, pixel.y)]
 
 
 _RESULTS = {RASTERISE: ("image", "last"), "splat_rasterise_gradient": ("found",)}
@@ -237,9 +249,7 @@ class _TileLoops(SplatCode):
         """The cotangents of a tile's splats, and zeros up to the next tile's for those that no pixel has."""
         code, layout = self.code, self.layout
         start, first = code.declare("start", self.element("starts", tile)), code.declare("first", tile * layout.pixels)
-        following = code.declare("following", Number(_INT32, self.capacity), changes=True)
-        with code.when(tile < self.tiles - 1):
-            code.assign(following, self.element("starts", tile + 1))
+        following = self.following(tile)
         end = code.declare("end", start, changes=True)
         pixel, each = self.index("pixel"), layout.channels + 1
         with code.loop(pixel, 0, layout.pixels):
@@ -248,8 +258,8 @@ class _TileLoops(SplatCode):
                 code.assign(end, seen)
             at = code.declare("at", (first + pixel) * each + layout.channels)
             light = self.real("image", at).declared(code, "light")
-            self._write_plane(first, 0, pixel, light)
-            self._write_plane(first, 1, pixel, light * self.real("cotangent", at))
+            for n, value in enumerate((light, light * self.real("cotangent", at))):
+                code.write(self._plane(first, n, pixel), value.of)
         place = Register(_INT32, "place")
         with code.loop(place, start, end, backward=True):
             self._draw_splat_back(tile, first, place)
@@ -257,13 +267,10 @@ class _TileLoops(SplatCode):
         with code.loop(rest, self.cast(end) * layout.numbers, self.cast(following) * layout.numbers):
             self.write("found", rest, self.zero())
 
-    def _plane(self, first: Register, n: int, pixel: Expression) -> Real:
+    def _plane(self, first: Register, n: int, pixel: Expression) -> Element:
+        """The light in a pixel (0), or that from behind (1)."""
         (buffer,) = self.scratch
-        return Real(self.array("planes", buffer, True)[first * 2 + (pixel + n * self.layout.pixels)])
-
-    def _write_plane(self, first: Register, n: int, pixel: Expression, value: Real) -> None:
-        element = self._plane(first, n, pixel).of
-        self.code.write(element, value.of)
+        return self.array("planes", buffer, True)[first * 2 + (pixel + n * self.layout.pixels)]
 
     def _draw_splat_back(self, tile: Register, first: Register, place: Register) -> None:
         code, layout = self.code, self.layout
@@ -275,7 +282,7 @@ class _TileLoops(SplatCode):
                 found = self._pixel(numbers, corner, row, column)
                 with code.when(found.drawn):
                     for total, term in zip(sums, self._terms(numbers, found, first, pixel), strict=True):
-                        code.add(Assign(total.of, (total + term).of))
+                        total.assign(code, total + term)
         row_at = self.cast(place) * layout.numbers
         for n, number in enumerate(row_cotangents(layout, numbers, sums)):
             self.write("found", row_at + n, number)
@@ -284,17 +291,12 @@ class _TileLoops(SplatCode):
         """A pixel's terms of the sums; its light and the light from behind are updated."""
         code, layout = self.code, self.layout
         at = code.declare("at", (first + pixel) * (layout.channels + 1))
-        alpha = found.bounded.declared(code, "bounded")
-        passed = (1.0 / (1.0 - alpha)).declared(code, "passed")
-        light = (self._plane(first, 0, pixel) * passed).declared(code, "light")
         bars = [self.real("cotangent", at + n).declared(code, f"bar{n}") for n in range(layout.channels)]
-        behind = self._plane(first, 1, pixel).declared(code, "behind")
-        towards = self.towards(numbers, bars)
-        moving = self.opacity_bar(found, light, towards, behind, passed)
-        weight = (light * alpha).declared(code, "weight")
-        self._write_plane(first, 0, pixel, light)
-        self._write_plane(first, 1, pixel, behind + weight * towards)
-        return self.terms(found, moving, weight, bars)
+        planes = [self._plane(first, n, pixel) for n in range(2)]
+        *changed, terms = self.cotangent_terms(numbers, found, bars, *planes)
+        for plane, value in zip(planes, changed, strict=True):
+            code.write(plane, value.of)
+        return terms
 
     # ------------------------------------------------------------------ splats
     def _splat(self, tile: Register, place: Register) -> tuple[list[Real], tuple[Real, Real]]:
