@@ -33,7 +33,7 @@ from rlx.ir.types import TensorType
 __all__ = ["fits_groups", "splat_steps"]
 
 _MEMORY = 16 << 10  # bytes of a group's memory for splats, or for the light in pixels
-_PIPELINE = 128  # items with a splat: with more, short lists leave most of them idle
+_PIPELINE = 64  # items with a splat: with more, short lists leave most of them idle
 _WIDE = 1 << 30  # elements: with more, positions have 64 bits
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 _K = Register(_INT32, "k")  # a pixel of an item
@@ -187,13 +187,16 @@ class _Drawing(_SplatGroup):
 
 
 class _Pipeline(_SplatGroup):
-    """The gradient: in step s, the item with number i has the pixel (s - i) modulo their number."""
+    """The gradient: pixels are divided in parts, at least as many as items. In step s, the item with number i has the
+    part with number s - i, modulo the number of parts."""
 
     strategy = "pixels pass the splats of a group"
 
     def __init__(self, kernel: Library, position: np.dtype, limits: Limits) -> None:
         super().__init__(kernel, position)
         self.items = 1 << min(_PIPELINE, limits.group, self.layout.pixels).bit_length() - 1
+        self.each = self.layout.pixels // self.items  # pixels of a part
+        self.parts = ceiling(self.layout.pixels, self.each)
         self.light, self.behind = (self.memory(name, self.layout.pixels) for name in ("light", "behind"))
 
     def run(self) -> None:
@@ -203,15 +206,15 @@ class _Pipeline(_SplatGroup):
         numbers = self._registers("number", layout.numbers)
         sums = self._registers("sum", layout.sums)
         turns = (end - self.start + (self.items - 1)) // self.items
-        steps = code.declare("steps", turns * layout.pixels + (self.items - 1), _INT32)
+        steps = code.declare("steps", turns * self.parts + (self.items - 1), _INT32)
         step = Register(_INT32, "step")
         with code.loop(step, 0, steps):
             passed = code.declare("passed_steps", step - ITEM)
             with code.when(passed >= 0):
-                pixel = code.declare("pixel", passed % layout.pixels)
-                place = code.declare("place", end - 1 - ITEM - passed // layout.pixels * self.items)
+                part = code.declare("part", passed % self.parts)
+                place = code.declare("place", end - 1 - ITEM - passed // self.parts * self.items)
                 with code.when(place >= self.start):
-                    self._pass(place, pixel, numbers, sums)
+                    self._pass(place, part, numbers, sums)
             self.meet()
         self._clear(end)
 
@@ -233,21 +236,24 @@ class _Pipeline(_SplatGroup):
             code.write(self.behind[pixel], (light * self.real("cotangent", at)).of)
         return code.declare("end", self.largest(seen, ends, end))
 
-    def _pass(self, place: Register, pixel: Register, numbers: list[Real], sums: list[Real]) -> None:
-        """A pixel passes an item. Its splat is loaded for the first pixel, and its sums are written after the last."""
+    def _pass(self, place: Register, part: Register, numbers: list[Real], sums: list[Real]) -> None:
+        """A part passes an item. Its splat is loaded for the first one, and its sums are written after the last."""
         code, layout = self.code, self.layout
-        with code.when(pixel.equals(0)):
+        with code.when(part.equals(0)):
             row = self.place("row_start", self.element("order", place)) * layout.numbers
             for n, number in enumerate(numbers):
                 number.assign(code, self.real("splats", row + n))
             for total in sums:
                 total.assign(code, Real(self.zero()))
-        with code.when(place < self.element("last", self.first + pixel)):
-            found = self.pixel(numbers, *self.offsets(numbers, pixel))
-            with code.when(found.drawn):
-                for total, term in zip(sums, self._terms(numbers, found, pixel), strict=True):
-                    total.assign(code, total + term)
-        with code.when(pixel.equals(layout.pixels - 1)):
+        with code.loop(_K, 0, self.each):
+            pixel = code.declare("pixel", part + _K * self.parts)
+            drawn = place < self.element("last", self.first + pixel)
+            with code.when(Both(_BOOL, pixel < layout.pixels, drawn) if layout.pixels % self.parts else drawn):
+                found = self.pixel(numbers, *self.offsets(numbers, pixel))
+                with code.when(found.drawn):
+                    for total, term in zip(sums, self._terms(numbers, found, pixel), strict=True):
+                        total.assign(code, total + term)
+        with code.when(part.equals(self.parts - 1)):
             for n, number in enumerate(row_cotangents(layout, numbers, sums)):
                 self.write("found", self.cast(place) * layout.numbers + n, number)
 
