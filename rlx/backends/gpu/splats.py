@@ -54,7 +54,7 @@ def splat_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list
     return [
         code_step(
             kernel.routine, work.strategy, dialect, [*work.parameters.values()], [*work.parameters], work.code.block,
-            work.tiles, work.items,
+            work.tiles, work.items, roomy=1,
         )
     ]  # fmt: skip
 
