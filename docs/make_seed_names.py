@@ -269,8 +269,12 @@ SECTIONS |= {
             "exact in all inputs, of the image that is shown; gradients are clipped on request only",
         ),
         *same("rlx.splat", "unpack_gaussian_splat_packed_grads"),
-        Row("gaussian_splat_prepare", "rlx.splat.project", "footprints; render sorts them into tiles"),
-        Row("gaussian_splat_rasterize", "rlx.splat.render", "of the scene itself"),
+        Row(
+            "gaussian_splat_prepare",
+            "rlx.splat.gaussian_splat_prepare",
+            "a tree of arrays, not a packed buffer; full lists are counted",
+        ),
+        Row("gaussian_splat_rasterize", "rlx.splat.gaussian_splat_rasterize", "of the splats of every tile's list"),
         *instead(
             "gaussian_splat_render_common_ir gaussian_splat_render_decomposed gaussian_splat_render_reference",
             "rlx.splat.render",

@@ -9,11 +9,13 @@ from rlx.splat.losses import image_loss, psnr, ssim
 from rlx.splat.pictures import save_png
 from rlx.splat.ply import load_ply, save_ply
 from rlx.splat.projection import Footprints, covariances, project, rotation_matrices
-from rlx.splat.rendering import Rendered, RenderInfo, intersections, render
+from rlx.splat.rendering import PreparedSplats, Rendered, RenderInfo, intersections, render
 from rlx.splat.scene import Splats, View, init_from_points
 from rlx.splat.seeds import (
     GaussianSplatInputs,
     RenderParams,
+    gaussian_splat_prepare,
+    gaussian_splat_rasterize,
     gaussian_splat_render,
     gaussian_splat_render_backward,
     make_parity_scene,
@@ -31,6 +33,7 @@ __all__ = [
     "Fitted",
     "Footprints",
     "GaussianSplatInputs",
+    "PreparedSplats",
     "RenderInfo",
     "RenderParams",
     "Rendered",
@@ -38,6 +41,8 @@ __all__ = [
     "View",
     "covariances",
     "fit",
+    "gaussian_splat_prepare",
+    "gaussian_splat_rasterize",
     "gaussian_splat_render",
     "gaussian_splat_render_backward",
     "harmonic_basis",

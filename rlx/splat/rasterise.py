@@ -17,17 +17,12 @@ import numpy as np
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.array import Array
+from rlx.ir.splats import COLOUR, LARGEST_ALPHA, LEAST_ALPHA, LEAST_TRANSMITTANCE, PERSPECTIVE
 from rlx.ops.linear_rule import pushed_by
 from rlx.trace.replay import block
 from rlx.transforms.custom import custom_jvp
 
-__all__ = ["COLOUR", "LARGEST_ALPHA", "LEAST_ALPHA", "LEAST_TRANSMITTANCE", "rasterise"]
-
-COLOUR = 6  # the first channel in a row
-PERSPECTIVE = 5  # numbers
-LARGEST_ALPHA = 0.99
-LEAST_ALPHA = 1 / 255
-LEAST_TRANSMITTANCE = 1e-4
+__all__ = ["rasterise"]
 
 
 def _folded(names: Sequence[str], values: Sequence[Any], batched: Sequence[bool], size: int) -> list[Any]:

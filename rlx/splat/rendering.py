@@ -10,16 +10,17 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, DtypeError, InputTypeError, OptionError, ShapeError
+from rlx.ir.splats import COLOUR, LEAST_ALPHA
 from rlx.numpy.promotion import promote
 from rlx.ops.check import report
 from rlx.splat.camera import Camera, camera_arrays, check_size
 from rlx.splat.harmonics import harmonic_degree, spherical_harmonics
 from rlx.splat.projection import Footprints, project
-from rlx.splat.rasterise import LEAST_ALPHA, rasterise
-from rlx.splat.tiles import count_intersections, tile_grid, tile_lists
+from rlx.splat.rasterise import rasterise
+from rlx.splat.tiles import TileLists, count_intersections, tile_grid, tile_lists
 from rlx.trace.flat import as_array
 
-__all__ = ["Rendered", "RenderInfo", "intersections", "render"]
+__all__ = ["PreparedSplats", "RenderInfo", "Rendered", "draw", "intersections", "prepare", "render"]
 
 _MOST = np.iinfo(np.int32).max
 _METHODS = ("ewa", "ray")
@@ -122,6 +123,36 @@ def render(
     >>> image.rgb.shape, round(float(image.alpha.max()), 2)
     ((32, 32, 3), 0.99)
     """
+    prepared = prepare(
+        means, quats, log_scales, opacities, colors, camera, width, height, method=method, tile=tile, near=near,
+        far=far, eps2d=eps2d, antialiased=antialiased, depth=depth, capacity=capacity, means2d_offset=means2d_offset,
+    )  # fmt: skip
+    return draw(prepared, width, height, tile, background, gamma, depth)
+
+
+class PreparedSplats(NamedTuple):
+    """Splats in the tiles of an image: rows (N, numbers) of footprints, opacities and channels, and the tiles' lists.
+
+    seen: the footprints. dropped: splats with a NaN or an infinity.
+
+    >>> from rlx.splat import gaussian_splat_prepare, make_parity_scene
+    >>> prepared, _ = gaussian_splat_prepare(make_parity_scene(width=16, height=8))
+    >>> prepared.lists.starts.shape
+    (1,)
+    """
+
+    rows: Array
+    lists: TileLists
+    seen: Footprints
+    dropped: Array
+
+
+def prepare(
+    means: Any, quats: Any, log_scales: Any, opacities: Any, colors: Any, camera: Camera, width: int, height: int, *,
+    method: str, tile: int, near: float, far: float, eps2d: float = 0.3, antialiased: bool = False, depth: bool = False,
+    capacity: int | None = None, means2d_offset: Any = None,
+) -> PreparedSplats:  # fmt: skip
+    """The first half of `render`: splats are projected and sorted into tiles."""
     _check_options(width, height, method, tile, near, far, eps2d, antialiased, capacity)
     arrays, camera, harmonics = _checked(means, quats, log_scales, opacities, colors, camera)
     means, quats, log_scales, opacities, colors = arrays
@@ -138,10 +169,28 @@ def render(
     if antialiased:
         opacities = opacities * seen.opacity_factors
     room = _room(seen, width, height, tile) if capacity is None else capacity
-    image, total = _image(seen, opacities, colors, width, height, tile, room, depth)
+    channels = [colors, seen.depths[:, None]] if depth else [colors]
+    rows = jnp.concatenate([seen.means, seen.conics, opacities[:, None], *channels, seen.perspective], -1)
     finite = usable & jnp.all(jnp.isfinite(jnp.concatenate([means, quats, log_scales], -1)), -1)
-    info = _info(seen, total, room, len(means) - jnp.sum(finite))
-    return _composed(image, colors.shape[1], background, gamma, depth, info)
+    lists = tile_lists(seen, width, height, tile, room)
+    return PreparedSplats(rows, lists, seen, len(means) - jnp.sum(finite))
+
+
+def draw(
+    prepared: PreparedSplats, width: int, height: int, tile: int, background: Any, gamma: float | None, depth: bool
+) -> Rendered:
+    """The second half of `render`: the tiles are drawn."""
+    rows, lists, seen, dropped = prepared
+    count = rows.shape[1] - COLOUR - seen.perspective.shape[1]
+    info = _info(seen, lists.total, len(lists.order), dropped)
+    if 0 in (len(rows), len(lists.order)):
+        image = jnp.zeros((height, width, count + 1), rows.dtype).at[:, :, count].set(1.0)
+    else:
+        tiles = rasterise(rows, lists.order, lists.starts, lists.ends, lists.origins, tile=tile, channels=count)
+        columns, lines = tile_grid(width, height, tile)
+        image = lax.reshape(tiles, (lines, columns, tile, tile, count + 1))
+        image = lax.reshape(jnp.swapaxes(image, 1, 2), (lines * tile, columns * tile, count + 1))[:height, :width]
+    return _composed(image, count - depth, background, gamma, depth, info)
 
 
 def intersections(
@@ -282,24 +331,6 @@ def _room(seen: Footprints, width: int, height: int, tile: int) -> int:
     while room < total:
         room += room // 2
     return min(room, _MOST)
-
-
-def _image(
-    seen: Footprints, opacities: Array, colors: Array, width: int, height: int, tile: int, room: int, depth: bool
-) -> tuple[Array, Array]:
-    """The image of colours, depth if wanted, and the light that is left, (height, width, channels); intersections."""
-    channels = [colors, seen.depths[:, None]] if depth else [colors]
-    rows = jnp.concatenate([seen.means, seen.conics, opacities[:, None], *channels, seen.perspective], -1)
-    count = colors.shape[1] + depth
-    if len(rows) == 0 or room == 0:
-        empty = jnp.zeros((height, width, count + 1), rows.dtype).at[:, :, count].set(1.0)
-        return empty, jnp.sum(count_intersections(seen, width, height, tile).astype(np.int64))
-    lists = tile_lists(seen, width, height, tile, room)
-    tiles = rasterise(rows, lists.order, lists.starts, lists.ends, lists.origins, tile=tile, channels=count)
-    columns, lines = tile_grid(width, height, tile)
-    image = lax.reshape(tiles, (lines, columns, tile, tile, count + 1))
-    image = lax.reshape(jnp.swapaxes(image, 1, 2), (lines * tile, columns * tile, count + 1))
-    return image[:height, :width], lists.total
 
 
 def _info(seen: Footprints, total: Array, room: int, dropped: Array) -> RenderInfo:

@@ -12,14 +12,16 @@ import numpy as np
 import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.splats import LEAST_ALPHA, LEAST_TRANSMITTANCE
 from rlx.splat.camera import Camera
-from rlx.splat.rasterise import LEAST_ALPHA, LEAST_TRANSMITTANCE
-from rlx.splat.rendering import render
+from rlx.splat.rendering import PreparedSplats, draw, prepare
 from rlx.transforms.reverse import vjp
 
 __all__ = [
     "GaussianSplatInputs",
     "RenderParams",
+    "gaussian_splat_prepare",
+    "gaussian_splat_rasterize",
     "gaussian_splat_render",
     "gaussian_splat_render_backward",
     "make_parity_scene",
@@ -125,14 +127,36 @@ def gaussian_splat_render(inputs: GaussianSplatInputs) -> Array:
     >>> gaussian_splat_render(make_parity_scene(width=16, height=8)).shape
     (512,)
     """
+    return gaussian_splat_rasterize(*gaussian_splat_prepare(inputs))
+
+
+def gaussian_splat_prepare(inputs: GaussianSplatInputs) -> tuple[PreparedSplats, np.ndarray]:
+    """The first half of gaussian_splat_render: projected splats and the lists of tiles, and `meta`.
+
+    >>> from rlx.splat import gaussian_splat_prepare, make_parity_scene
+    >>> prepared, meta = gaussian_splat_prepare(make_parity_scene(width=16, height=8))
+    >>> prepared.rows.shape
+    (18, 14)
+    """
     params = RenderParams.from_meta(inputs.meta)
     scales = jnp.asarray(inputs.scales) + np.float32(np.log(params.radius_scale))
-    shown = render(
+    prepared = prepare(
         inputs.positions, inputs.rotations, scales, inputs.opacities,
         inputs.colors if inputs.sh_coeffs is None else inputs.sh_coeffs, params.camera, params.width, params.height,
-        background=params.background, method="ray", tile=params.tile_size, near=params.near, far=params.far,
-        gamma=_GAMMA, capacity=params.max_list_entries or None,
+        method="ray", tile=params.tile_size, near=params.near, far=params.far, capacity=params.max_list_entries or None,
     )  # fmt: skip
+    return prepared, params.meta
+
+
+def gaussian_splat_rasterize(prepared: PreparedSplats, meta: np.ndarray) -> Array:
+    """The second half of gaussian_splat_render: the flat image. It is differentiable in the prepared rows.
+
+    >>> from rlx.splat import gaussian_splat_prepare, gaussian_splat_rasterize, make_parity_scene
+    >>> gaussian_splat_rasterize(*gaussian_splat_prepare(make_parity_scene(width=16, height=8))).shape
+    (512,)
+    """
+    params = RenderParams.from_meta(meta)
+    shown = draw(prepared, params.width, params.height, params.tile_size, params.background, _GAMMA, False)
     return jnp.concatenate([shown.rgb, shown.alpha[:, :, None]], -1).ravel()
 
 

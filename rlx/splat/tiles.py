@@ -59,11 +59,16 @@ def tile_lists(seen: Footprints, width: int, height: int, tile: int, capacity: i
     columns, rows = tile_grid(width, height, tile)
     tiles = columns * rows
     first, spans = _spans(seen, (columns, rows), tile)
+    origins = _origins(columns, rows, tile, seen.means.dtype)
+    if 0 in (len(spans), capacity):
+        empty = jnp.zeros(tiles, np.int32)
+        total = jnp.sum((spans[:, 0] * spans[:, 1]).astype(np.int64))
+        return TileLists(jnp.zeros(capacity, np.int32), empty, empty, origins, total)
     depth = jnp.where(seen.visible, lax.stop_gradient(seen.depths), jnp.inf)
     by_depth = jnp.argsort(depth, stable=True).astype(np.int32)
     counts = (spans[:, 0] * spans[:, 1])[by_depth]
     ends = jnp.cumsum(counts.astype(np.int64))
-    total = ends[-1] if len(ends) else jnp.zeros((), np.int64)
+    total = ends[-1]
     ends = jnp.minimum(ends, capacity).astype(np.int32)
     starts = jnp.concatenate([jnp.zeros(1, np.int32), ends])[:-1]
     ranks = _ranks(starts, capacity)
@@ -76,9 +81,7 @@ def tile_lists(seen: Footprints, width: int, height: int, tile: int, capacity: i
     sorted_places = jnp.argsort(key, stable=True)
     sizes = jnp.zeros(tiles + 1, np.int32).at[key].add(1)[:tiles]
     tile_ends = jnp.cumsum(sizes).astype(np.int32)
-    return TileLists(
-        splat[sorted_places], tile_ends - sizes, tile_ends, _origins(columns, rows, tile, seen.means.dtype), total
-    )
+    return TileLists(splat[sorted_places], tile_ends - sizes, tile_ends, origins, total)
 
 
 def _ranks(starts: Array, capacity: int) -> Array:

@@ -11,6 +11,7 @@ from rlx.backends.c.files import CFiles, c_files
 from rlx.backends.claims import Claims
 from rlx.call.jit import jit
 from rlx.ir.options import LoweringOptions
+from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.standalone.leaves import free_name, places
 
@@ -51,7 +52,8 @@ def export_c(
     'void loss(const float *w, const float *x, float *out);'
     """
     traced = jit(f).trace(*types)
-    alone = Context(LoweringOptions(least_row_tiles=0), Claims(routines=frozenset()), "c")
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    alone = Context(LoweringOptions(least_row_tiles=0), claims, "c")
     plan = lower_to_plan(traced.closed(), context=alone)
     chosen = name or (traced.fun_name if path is None else Path(path).name)
     function = free_name(chosen, set(CDialect.reserved))

@@ -11,6 +11,7 @@ from rlx.backends.claims import Claims
 from rlx.backends.numba.dialect import PythonDialect
 from rlx.backends.numba.module import module_source
 from rlx.call.jit import jit
+from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.standalone.leaves import free_name, places
 
@@ -48,7 +49,8 @@ def export_numba(
     (3,)
     """
     traced = jit(f).trace(*types)
-    alone = Context(backend_named("numba").lowering, Claims(routines=frozenset()), "numba")
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    alone = Context(backend_named("numba").lowering, claims, "numba")
     plan = lower_to_plan(traced.closed(), context=alone)
     name = free_name(name or traced.fun_name, set(PythonDialect.reserved))
     arguments, results = places(f, types, traced, {name, *PythonDialect.reserved})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from primitive_cases import cases
+from splat_scenes import blocks_program
 
 import rlx
 import rlx.nn as nn
@@ -88,6 +89,9 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "gradient of wide attention": (gradient_of_attention(local_window_size=9), *[wave(2, 100, 2, 224)] * 4),
     "gradient of attention in float64": (gradient_of_attention(), *[wave(2, 100, 2, 64, dtype="float64")] * 4),
     "gradient of attention by a bias": (gradient_of_attention(), *[wave(2, 500, 4, 64)] * 4, wave(4, 500, 500)),
+    "splats, and their gradient": blocks_program(16, 3, False, "float32"),
+    "splats on exact rays, and their gradient": blocks_program(32, 4, True, "float32"),
+    "splats in float64, and their gradient": blocks_program(16, 3, True, "float64"),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip
 

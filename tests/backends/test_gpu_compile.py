@@ -105,6 +105,20 @@ def test_programs_compile(name: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("architecture", [*CUDA, *HIP])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if "splats" in name])
+def test_splats_compile_for_all_architectures(name: str, architecture: str) -> None:
+    if architecture in HIP and clang.missing():
+        pytest.skip(clang.missing())
+    dialect, compiler = (HipDialect(architecture), clang) if architecture in HIP else (CudaDialect(), nvrtc)
+    unit = Unit(dialect)
+    for steps in DeviceProgram(plan_of(*PROGRAMS[name]), dialect, Limits()).steps.values():
+        unit.steps |= {step.label: step for step in steps}
+        unit.texts |= {step.label: step.text(step.label) for step in steps}
+    check(unit, compiler.compile_program(unit.source, architecture).facts)
+
+
+@pytest.mark.thorough
 def test_special_functions_compile() -> None:
     """Each of them as a kernel of its own, without spilling; HIP's compiler takes the same text."""
     for dialect in (CudaDialect(), HipDialect()):

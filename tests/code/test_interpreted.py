@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from interpreted import InterpretedProgram
 from primitive_cases import cases
+from splat_scenes import blocks_program
 
 import rlx
 import rlx.nn as nn
@@ -101,6 +102,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         rlx.grad(lambda *x: (nn.dot_product_attention(*x, is_causal=True, softcap=2.0) ** 2).sum(), (0, 1, 2, 3)),
         numbers(2, 20, 2, 5), numbers(2, 18, 1, 5), numbers(2, 18, 1, 5), numbers(2, 20, 18),
     ),
+    "splats, and their gradient": blocks_program(7, 2, False, "float32"),
+    "splats on exact rays, and their gradient": blocks_program(8, 3, True, "float64"),
 }
 
 

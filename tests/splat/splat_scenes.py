@@ -1,4 +1,5 @@
-"""Scenes of splats, and their images by NumPy in float64: every splat at every pixel, without tiles."""
+"""Scenes of splats, and their images by NumPy in float64: every splat at every pixel, without tiles; and random lists
+for the two blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.splat import Camera, intersections, render
+from rlx.splat.rasterise import splat_rasterise, splat_rasterise_gradient
 
 
 def drawn(count: int, seed: int = 0, *, spread: float = 1.0, size: float = -1.5, dtype: Any = np.float64) -> list[Any]:
@@ -34,6 +36,42 @@ def splats_program(count: int, size: int) -> tuple[Any, ...]:
     scene, camera = drawn(count, size=-3.0, dtype=np.float32), camera_at(size, size, dtype="float32")
     capacity = intersections(*scene[:3], camera, size, size)
     return lambda *s: render(*s, camera, size, size, capacity=capacity).rgb, *scene
+
+
+def listed(tile: int, channels: int, perspective: bool, dtype: Any, seed: int = 0) -> list[np.ndarray]:
+    """splats, order, starts, ends, origins of six tiles with random lists: an empty one, and a long opaque one."""
+    rng = np.random.default_rng(seed)
+    columns, count, lengths = 3, 40, np.array([0, 9, 70, 3, 1, 25])
+    y, x = np.divmod(np.arange(6), columns)
+    middles = rng.uniform(-2, 1.2, size=(count, 2)) * tile + np.array([tile * 2, tile])
+    factors = rng.normal(size=(count, 2, 2)) / tile * 3
+    forms = np.einsum("nij,nkj->nik", factors, factors) + 0.01 * np.eye(2)
+    numbers = [
+        middles,
+        np.stack([forms[:, 0, 0], forms[:, 0, 1], forms[:, 1, 1]], -1),
+        rng.uniform(0.01, 1.2, size=(count, 1)),
+        rng.normal(size=(count, channels)),
+        *([rng.normal(size=(count, 5)) * 0.02] if perspective else []),
+    ]
+    splats = np.concatenate(numbers, -1).astype(dtype)
+    splats[:2, 5] = 0.0, 1.0
+    ends = np.cumsum(lengths).astype(np.int32)
+    order = rng.integers(0, count, size=ends[-1] + 5).astype(np.int32)
+    return [splats, order, ends - lengths.astype(np.int32), ends, (np.stack([x, y], -1) * tile).astype(dtype)]
+
+
+def both_blocks(operands: Any, tile: int, channels: int, cotangent: Any) -> Any:
+    """The results of the two blocks."""
+    image, seen = splat_rasterise(*operands, tile=tile, channels=channels)
+    moved = splat_rasterise_gradient(*operands, image, seen, cotangent, tile=tile, channels=channels)
+    return image, seen, moved
+
+
+def blocks_program(tile: int, channels: int, perspective: bool, dtype: Any) -> tuple[Any, ...]:
+    """A function that calls the two blocks, and its arguments."""
+    operands = listed(tile, channels, perspective, dtype)
+    cotangent = np.random.default_rng(1).normal(size=(6, tile * tile, channels + 1)).astype(dtype)
+    return lambda *xs: both_blocks(xs[:-1], tile, channels, xs[-1]), *operands, cotangent
 
 
 def rotations(quats: np.ndarray) -> np.ndarray:

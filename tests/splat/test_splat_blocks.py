@@ -7,64 +7,50 @@ from typing import Any
 
 import numpy as np
 import pytest
-from splat_scenes import camera_at, drawn
+from splat_scenes import blocks_program, camera_at, drawn
 
 import rlx
 import rlx.numpy as jnp
 from rlx.splat import intersections, render
-from rlx.splat.rasterise import splat_rasterise, splat_rasterise_gradient
 
 WIDTH = HEIGHT = 20
 
 
-def listed(tile: int, channels: int, perspective: bool, dtype: Any, seed: int = 0) -> list[np.ndarray]:
-    """splats, order, starts, ends, origins of six tiles with random lists: an empty one, and a long opaque one."""
-    rng = np.random.default_rng(seed)
-    columns, count, lengths = 3, 40, np.array([0, 9, 70, 3, 1, 25])
-    y, x = np.divmod(np.arange(6), columns)
-    middles = rng.uniform(-2, 1.2, size=(count, 2)) * tile + np.array([tile * 2, tile])
-    factors = rng.normal(size=(count, 2, 2)) / tile * 3
-    forms = np.einsum("nij,nkj->nik", factors, factors) + 0.01 * np.eye(2)
-    numbers = [
-        middles,
-        np.stack([forms[:, 0, 0], forms[:, 0, 1], forms[:, 1, 1]], -1),
-        rng.uniform(0.01, 1.2, size=(count, 1)),
-        rng.normal(size=(count, channels)),
-        *([rng.normal(size=(count, 5)) * 0.02] if perspective else []),
-    ]
-    splats = np.concatenate(numbers, -1).astype(dtype)
-    splats[:2, 5] = 0.0, 1.0
-    ends = np.cumsum(lengths).astype(np.int32)
-    order = rng.integers(0, count, size=ends[-1] + 5).astype(np.int32)
-    return [splats, order, ends - lengths.astype(np.int32), ends, (np.stack([x, y], -1) * tile).astype(dtype)]
-
-
-def both(operands: Any, tile: int, channels: int, cotangent: Any) -> Any:
-    """The results of the two blocks."""
-    image, seen = splat_rasterise(*operands, tile=tile, channels=channels)
-    moved = splat_rasterise_gradient(*operands, image, seen, cotangent, tile=tile, channels=channels)
-    return image, seen, moved
-
-
 LAYOUTS = [(16, 3, False, "f4"), (16, 4, True, "f8"), (7, 1, False, "f8"), (32, 3, True, "f4"), (1, 2, False, "f4")]
+NEEDS_OPENCL = pytest.mark.skipif(os.environ.get("RLX_TEST_OPENCL") != "1", reason="RLX_TEST_OPENCL is not 1")
+DEVICES = ["c", pytest.param("opencl", marks=NEEDS_OPENCL)]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("tile", "channels", "perspective", "dtype"), LAYOUTS)
-def test_native_code_equals_the_meaning(tile: int, channels: int, perspective: bool, dtype: str) -> None:
-    operands = listed(tile, channels, perspective, dtype)
-    cotangent = np.random.default_rng(1).normal(size=(6, tile * tile, channels + 1)).astype(dtype)
-    compiled = rlx.jit(lambda *xs: both(xs[:-1], tile, channels, xs[-1]))
-    plan = rlx.inspect(compiled)(*operands, cotangent).plan
-    names = [getattr(kernel, "routine", "") for kernel in plan.kernels]
+def _check_blocks(device: str, tile: int, channels: int, perspective: bool, dtype: str) -> None:
+    """A device has kernels of its own for both blocks, which compute their meaning."""
+    function, *given = blocks_program(tile, channels, perspective, dtype)
+    compiled = rlx.jit(function, device=device)
+    names = [getattr(kernel, "routine", "") for kernel in rlx.inspect(compiled)(*given).plan.kernels]
     assert {"splat_rasterise", "splat_rasterise_gradient"} <= set(names)
-    found = compiled(*operands, cotangent)
-    meant = rlx.jit(lambda *xs: both(xs[:-1], tile, channels, xs[-1]), device="reference")(*operands, cotangent)
+    found = compiled(*given)
+    meant = rlx.jit(function, device="reference")(*given)
     tolerance = 3e-5 if dtype == "f4" else 1e-11
     np.testing.assert_array_equal(found[1], meant[1])
     for a, b in zip(found, meant, strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(b).max())))
     assert np.abs(np.asarray(found[2])).max() > 0.01
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("device", ["cpu", *DEVICES])
+@pytest.mark.parametrize(("tile", "channels", "perspective", "dtype"), LAYOUTS)
+def test_kernels_equal_the_meaning(device: str, tile: int, channels: int, perspective: bool, dtype: str) -> None:
+    _check_blocks(device, tile, channels, perspective, dtype)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("tile", "channels", "perspective", "dtype"), LAYOUTS[:2])
+def test_numba_equals_the_meaning(tile: int, channels: int, perspective: bool, dtype: str) -> None:
+    _check_blocks("numba", tile, channels, perspective, dtype)
+
+
+def test_loops_equal_the_meaning() -> None:
+    _check_blocks("c", 5, 2, True, "f4")
 
 
 def _loss(camera: Any, capacity: int, method: str) -> Any:
@@ -103,13 +89,6 @@ def _same_on(device: str, method: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["ewa", "ray"])
-@pytest.mark.parametrize("device", ["reference", "c"])
+@pytest.mark.parametrize("device", ["reference", *DEVICES])
 def test_devices_agree(device: str, method: str) -> None:
     _same_on(device, method)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(os.environ.get("RLX_TEST_OPENCL") != "1", reason="RLX_TEST_OPENCL is not 1")
-@pytest.mark.parametrize("method", ["ewa", "ray"])
-def test_opencl_agrees(method: str) -> None:
-    _same_on("opencl", method)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from splat_scenes import image
 
+import rlx
 import rlx.numpy as jnp
 from rlx.errors import OptionError, ShapeError, UnsupportedError
+from rlx.ir.splats import COLOUR
 from rlx.splat import (
     GaussianSplatInputs,
     RenderParams,
     Splats,
+    gaussian_splat_prepare,
+    gaussian_splat_rasterize,
     gaussian_splat_render,
     gaussian_splat_render_backward,
     harmonic_basis,
@@ -43,6 +48,19 @@ def test_the_flat_image_is_that_of_rays() -> None:
     )  # fmt: skip
     found = np.asarray(gaussian_splat_render(scene)).reshape(HEIGHT, WIDTH, 4)
     np.testing.assert_allclose(found, np.concatenate([rgb**2.2, alpha[..., None]], -1), atol=2e-5)
+
+
+def test_the_image_is_that_of_the_two_halves() -> None:
+    scene = make_parity_scene(WIDTH, HEIGHT)
+    prepared, meta = gaussian_splat_prepare(scene)
+    np.testing.assert_array_equal(gaussian_splat_rasterize(prepared, meta), gaussian_splat_render(scene))
+
+    def brightness(rows: Any) -> Any:
+        return jnp.sum(gaussian_splat_rasterize(prepared._replace(rows=rows), meta))
+
+    slopes = np.asarray(rlx.grad(brightness)(prepared.rows))
+    brighter = brightness(prepared.rows.at[3, COLOUR].add(1e-2)) - brightness(prepared.rows)
+    np.testing.assert_allclose(1e-2 * slopes[3, COLOUR], brighter, rtol=0.05)
 
 
 def test_packed_gradients_are_exact() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from rlx.backends.c.compile import compile_unit, compiler
@@ -40,8 +41,9 @@ class CBackend(TextBackend):
 
     @property
     def claims(self) -> Claims:
-        """Routines run on the host, where they are faster than loops."""
-        return Claims(routines=Claims().routines - _NEVER_FASTER, loops_up_to=_LOOPS_UP_TO)
+        """Routines run on the host, where they are faster than loops; splats are drawn by loops."""
+        routines = Claims().routines - _NEVER_FASTER
+        return replace(super().claims, routines=routines, loops_up_to=_LOOPS_UP_TO)
 
     def compile_unit(self, unit: SourceUnit) -> CompiledUnit:
         """Compile to a shared library."""

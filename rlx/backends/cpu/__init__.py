@@ -5,13 +5,13 @@ from __future__ import annotations
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import SPARSE_PRODUCTS, Claims
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
-from rlx.backends.cpu.routines.splat_scripts import SPLAT_BLOCKS, takes_splats
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
 from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
+from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 
 __all__ = ["CpuBackend"]
 
@@ -24,8 +24,10 @@ class CpuBackend(Backend):
         kinds=Claims().kinds | {Await},
         routines=Claims().routines | SPARSE_PRODUCTS,
         blocks=SPLAT_BLOCKS | {PACKED_PRODUCT},
-        fits=lambda name, types, attributes: (takes_packed_product if name == PACKED_PRODUCT else takes_splats)(
-            types, attributes
+        fits=lambda name, types, attributes: (
+            takes_packed_product(types, attributes)
+            if name == PACKED_PRODUCT
+            else takes_splats(name, types, attributes)
         ),
     )
 

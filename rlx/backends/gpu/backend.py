@@ -79,7 +79,7 @@ class DeviceBackend(Backend):
 
     @property
     def claims(self) -> Claims:
-        """All kernels are supported, and attention as a block."""
+        """All kernels are supported; attention and splats as blocks."""
         return claims_of(self.dialect().fragments(np.dtype(np.float16)))
 
     def host_reason(self, kernel: Kernel) -> str | None:

@@ -13,10 +13,12 @@ from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.small_matrices import SMALL, small_matrix_steps
 from rlx.backends.gpu.sorting import sort_steps
+from rlx.backends.gpu.splats import splat_steps
 from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.transforms import transform_steps
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
+from rlx.ir.splats import SPLAT_BLOCKS
 
 __all__ = ["routine_steps", "steps_of"]
 
@@ -37,6 +39,8 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Lau
             return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sorts(kernel):
             return sort_steps(kernel, limits, dialect)
+        case Library() if kernel.routine in SPLAT_BLOCKS:
+            return splat_steps(kernel, limits, dialect)
         case Library() if kernel.meaning is not None:
             return attention_steps(kernel, limits, dialect)
         case Library() if dialect.why_not_routine(kernel) is not None:

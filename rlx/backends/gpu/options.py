@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, partial
+from typing import Any
 
 from rlx.backends.claims import Claims
 from rlx.backends.gpu.attention import BLOCKS, fits
 from rlx.backends.gpu.attention_fragments import most_features
 from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.splats import fits_groups
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
+from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
+from rlx.ir.types import TensorType
 
 __all__ = ["SMALL_ORDER", "claims_of", "lowering_options"]
 
@@ -27,7 +32,14 @@ _LEAST_APART = 64  # elements of sums that are not fused with scatters
 def claims_of(fragments: Fragments | None = None) -> Claims:
     """The lowering of devices with work-groups, for all dtypes. fragments: the matrix unit for 16-bit floats."""
     loops = tuple((name, SMALL_ORDER) for name in _LOOPS)
-    return Claims(blocks=BLOCKS, fits=partial(fits, most=most_features(fragments)), loops_up_to=loops)
+    return Claims(blocks=BLOCKS | SPLAT_BLOCKS, fits=partial(_fits, most=most_features(fragments)), loops_up_to=loops)
+
+
+def _fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any], most: int) -> bool:
+    """Whether a call of a block becomes kernels."""
+    if name in BLOCKS:
+        return fits(name, types, attributes, most)
+    return takes_splats(name, types, attributes) and fits_groups(types, attributes["tile"], attributes["channels"])
 
 
 def lowering_options(limits: Limits) -> LoweringOptions:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.base import Backend, Executable, PlannedExecutable
+from rlx.backends.claims import Claims
 from rlx.backends.cpu.runtime.cost import is_long
 from rlx.backends.loops.dialect import Dialect
 from rlx.backends.loops.program import SourceUnit, arena_bytes, host_reason, parts_of
@@ -21,6 +22,7 @@ from rlx.interrupts import abandonable, is_main_thread
 from rlx.ir.kernels import Kernel, Plan, constants_of
 from rlx.ir.options import LoweringOptions
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
+from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.ir.types import memory_dtype
 from rlx.storage import Storage, allocate
 
@@ -175,6 +177,11 @@ class TextBackend(Backend):
     """A backend with generated source code, in host memory. The host runs kernels that the dialect cannot write."""
 
     dialect: ClassVar[Callable[[], Dialect]]
+
+    @property
+    def claims(self) -> Claims:
+        """Splats are drawn by loops."""
+        return Claims(blocks=SPLAT_BLOCKS, fits=takes_splats)
 
     @property
     def lowering(self) -> LoweringOptions:

@@ -22,6 +22,7 @@ from rlx.backends.loops.lines import Lines
 from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.loops.printing import printed
 from rlx.backends.loops.sorting import sort_code, sort_parameters, sorted_elements
+from rlx.backends.loops.splats import splat_loops, splat_scratch
 from rlx.backends.loops.walk import kernel_lines, kernel_parameters, runs_parallel
 from rlx.code.inlining import inlined
 from rlx.ir.kernels import (
@@ -42,6 +43,7 @@ from rlx.ir.kernels import (
     constants_of,
     nested_plans,
 )
+from rlx.ir.splats import SPLAT_BLOCKS
 from rlx.ir.types import is_complex
 from rlx.storage import aligned
 
@@ -102,6 +104,8 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
         return dialect.spells(kernel)
     if isinstance(kernel, Sort):
         return dialect.sorts(kernel)
+    if isinstance(kernel, Library) and kernel.routine in SPLAT_BLOCKS:
+        return True
     if isinstance(kernel, Library):
         return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
@@ -212,12 +216,15 @@ def _inner_bytes(kernel: Kernel) -> int:
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's elements, next carries."""
+    """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's elements, next carries; and
+    the light in pixels of splats."""
     match kernel:
         case RowTiles():
             return kernel.local
         case Sort():
             return (sorted_elements(kernel),)
+        case Library() if kernel.routine in SPLAT_BLOCKS:
+            return splat_scratch(kernel)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -346,6 +353,8 @@ class _FunctionBody:
                 name = self.writer.define(identifier(kernel.label, "sort"), sort_parameters(kernel), lines)
                 arrays = (*self.of(kernel.inputs), *self.of(kernel.outputs), *self.beside(kernel).values())
                 self.lines.add(self.dialect.call(name, arrays))
+            case Library() if kernel.routine in SPLAT_BLOCKS:
+                self.splats(kernel)
             case Library():
                 inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
                 self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
@@ -371,6 +380,17 @@ class _FunctionBody:
         body = kernel_lines(kernel, self.dialect)
         name = self.writer.define(identifier(kernel.label, "kernel"), parameters, body, runs_parallel(kernel))
         self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
+
+    def splats(self, kernel: Library) -> None:
+        """A call of a function that draws splats, or of their gradient."""
+        parameters, code = splat_loops(kernel, tuple(self.beside(kernel)))
+        for buffer, parameter in parameters.items():
+            parameter.apart = self.apart(buffer, [*parameters])
+        self.dialect.threads = True
+        body = printed(inlined(code), self.dialect)
+        self.dialect.threads = False
+        name = self.writer.define(kernel.routine, [*parameters.values()], body, parallel=True)
+        self.lines.add(self.dialect.call(name, self.of([*parameters])))
 
     def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
         """Whether a buffer overlaps no other buffer; temporaries may, if one is written over another."""

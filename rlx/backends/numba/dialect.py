@@ -124,6 +124,8 @@ class PythonDialect(Dialect):
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """A range."""
+        if loop.backward:
+            return (f"for {loop.index.name} in range({stop} - 1, {start} - 1, -1):",)
         if step != "1":
             return (f"for {loop.index.name} in range({start}, {stop}, {step}):",)
         return (self.loop(loop.index.name, start, stop, loop.threads),)

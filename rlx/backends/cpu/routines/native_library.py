@@ -28,8 +28,8 @@ from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, spa
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
-from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
-from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
+from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, fill_splats
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, splat_text
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
 from rlx.backends.cpu.runtime.native import NativeFunction
 from rlx.backends.cpu.runtime.native_compiler import module_text
@@ -37,6 +37,7 @@ from rlx.backends.cpu.runtime.store import default_store, fingerprint
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Buffer, Library
+from rlx.ir.splats import SPLAT_BLOCKS, SplatLayout, splat_layout
 
 __all__ = ["host_reason", "library_rows"]
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
-from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout
+from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, state_numbers
 from rlx.backends.cpu.runtime.native import NativeSignature, Word, clear_bytes, load_int32, minimum, native
-from rlx.ir.kernels import Library
-from rlx.ir.types import TensorType
+from rlx.ir.splats import RASTERISE, splat_layout
 
-__all__ = ["SPLAT_ACTIONS", "SPLAT_BLOCKS", "fill_splats", "splat_layout", "takes_splats"]
+__all__ = ["SPLAT_ACTIONS", "fill_splats"]
 
-SPLAT_BLOCKS = frozenset({"splat_rasterise", "splat_rasterise_gradient"})
 _RUN = 32  # splats that are drawn before opaque pixels are counted
 _PIXEL_NANOSECONDS = 0.3  # of one splat
 
@@ -94,37 +89,17 @@ def draw_tile_back(state: Word, action: Word) -> int:
 SPLAT_ACTIONS = (draw_tile, draw_tile_back)
 
 
-def takes_splats(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
-    """Whether the operands are of the kinds that native code is for."""
-    given = types[: len(attributes["operands"])]  # constants of the block's equations follow
-    reals = {t.dtype for t in given if t.dtype.kind == "f"}
-    integers = {t.dtype for t in given if t.dtype.kind != "f"}
-    return (
-        reals in ({np.dtype("f4")}, {np.dtype("f8")})
-        and integers == {np.dtype("i4")}
-        and not any(0 in t.shape for t in given)
-    )
-
-
-def splat_layout(kernel: Library) -> SplatLayout:
-    """The layout of a block's splats."""
-    tile, channels = kernel.attributes["tile"], kernel.attributes["channels"]
-    splats = kernel.inputs[0]
-    real = "float" if splats.buffer.dtype.itemsize == 4 else "double"
-    return SplatLayout(real, tile, channels, splats.shape[1] != SplatLayout(real, tile, channels, False).numbers)
-
-
 def fill_splats(script: Script, functions: Mapping[str, int]) -> None:
     """One action for each tile; `functions`: addresses of SPLAT_FUNCTIONS."""
     layout = splat_layout(script.kernel)
     given = dict(zip(script.attributes["operands"], script.inputs, strict=False))
     (capacity,), (tiles,) = (script.kernel.inputs[n].shape for n in (1, 2))
     item = script.item
-    memory = script.scratch(item * layout.state)
+    memory = script.scratch(item * state_numbers(layout))
     script.turns = tiles
     script.nanoseconds = _PIXEL_NANOSECONDS * layout.pixels * capacity
     picture, seen = item * layout.pixels * (layout.channels + 1), 4 * layout.pixels
-    back = script.kernel.routine != "splat_rasterise"
+    back = script.kernel.routine != RASTERISE
 
     def at(name: str, step: int) -> MatrixAddress:
         return replace(given[name], step=step)

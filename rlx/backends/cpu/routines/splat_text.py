@@ -12,16 +12,20 @@ from typing import NamedTuple
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
 from rlx.backends.cpu.emit.polynomials import exp
+from rlx.ir.splats import (
+    COLOUR,
+    LARGEST_ALPHA,
+    LEAST_ALPHA,
+    LEAST_TRANSMITTANCE,
+    SplatLayout,
+    moments,
+    row_cotangents,
+)
 
-__all__ = ["SPLAT_FUNCTIONS", "SplatLayout", "splat_text"]
+__all__ = ["SPLAT_FUNCTIONS", "splat_text", "state_numbers"]
 
-_COLOUR = 6  # the first channel in a splat's numbers
-_PERSPECTIVE = 5  # numbers
-_LARGEST_ALPHA = 0.99
-_LEAST_ALPHA = 1 / 255
-_LEAST_TRANSMITTANCE = 1e-4
 _REACH = 2.002 * math.log(255)  # twice an exponent for which opacity 1 is below the least alpha
-_MOMENTS = 6  # 1, x, y, x^2, x y, y^2
+_SLACK = 1e-6  # a relative error of float32
 
 BEGIN = "rlx_splat_begin"
 DRAW = "rlx_splat_draw"
@@ -30,33 +34,9 @@ BEGIN_BACK = "rlx_splat_begin_back"
 DRAW_BACK = "rlx_splat_draw_back"
 
 
-class SplatLayout(NamedTuple):
-    """real: "float" or "double"; tile: its side; channels: of colours; perspective: whether splats have it."""
-
-    real: str
-    tile: int
-    channels: int
-    perspective: bool
-
-    @property
-    def numbers(self) -> int:
-        """Of a splat."""
-        return _COLOUR + self.channels + _PERSPECTIVE * self.perspective
-
-    @property
-    def pixels(self) -> int:
-        """Of a tile."""
-        return self.tile * self.tile
-
-    @property
-    def sums(self) -> int:
-        """Over the pixels of a tile, for the derivative of one splat."""
-        return self.channels + _MOMENTS * (1 + self.perspective)
-
-    @property
-    def state(self) -> int:
-        """Numbers of the state of a tile, for either direction."""
-        return (self.channels + 2) * self.pixels + self.sums * self.tile
+def state_numbers(layout: SplatLayout) -> int:
+    """Numbers of the state of a tile, for either direction."""
+    return (layout.channels + 2) * layout.pixels + layout.sums * layout.tile
 
 
 def splat_text(layout: SplatLayout) -> str:
@@ -103,7 +83,8 @@ class _PixelTile:
     """Code for the pixels of a tile."""
 
     def __init__(self, code: Code, layout: SplatLayout) -> None:
-        self.code, self.layout, self.real = code, layout, layout.real
+        self.code, self.layout = code, layout
+        self.real = "float" if layout.dtype.itemsize == 4 else "double"
 
     def word(self, number: int) -> Value:
         return self.code.constant("i64", number)
@@ -140,10 +121,11 @@ class _PixelTile:
         tile = self.layout.tile
         if self.layout.perspective:
             return self.word(0), self.word(tile)
-        _, mean, a, b, c, opacity = splat.numbers[:_COLOUR]
-        half = (a * _REACH / (a * c - b * b)).call("sqrt")
+        _, mean, a, b, c, opacity = splat.numbers[:COLOUR]
+        least = a * c * (1.0 - _SLACK) - b * b  # of thin splats, rounding leaves little of the determinant
+        half = (a * _REACH / least).call("sqrt")
         middle = mean - splat.corner[1]
-        known = (opacity <= 1.0) & (half < 1e6) & (abs(middle) < 1e6)
+        known = (opacity <= 1.0) & (least > 0.0) & (half < 1e6) & (abs(middle) < 1e6)
         low, high = (known.where(edge, other) for edge, other in ((middle - half, 0.0), (middle + half, float(tile))))
         bounds = (self.bounded(low - 1.0), self.bounded(high + 1.0))
         return bounds[0].convert("fptosi", "i64"), bounds[1].convert("fptosi", "i64")
@@ -159,29 +141,29 @@ class _PixelTile:
 
     def pixel(self, splat: _Splat, row: Value, column: Value) -> _Pixel:
         """The splat at a pixel."""
-        mean_x, mean_y, a, b, c, opacity = splat.numbers[:_COLOUR]
+        mean_x, mean_y, a, b, c, opacity = splat.numbers[:COLOUR]
         x = self.centre(splat.corner[0], column) - mean_x
         y = self.centre(splat.corner[1], row) - mean_y
         exponent = x.fma((a * 0.5) * x + b * y, (c * 0.5) * y * y)
         inverse, ahead = None, None
         if self.layout.perspective:
-            e, f, g, h, k = splat.numbers[_COLOUR + self.layout.channels :]
+            e, f, g, h, k = splat.numbers[COLOUR + self.layout.channels :]
             linear = e * x + f * y
             divisor = linear * 2.0 + 1.0 + (g * x * x + h * 2.0 * x * y + k * y * y)
             inverse, ahead = self.number(1.0) / divisor, linear > -1.0
             exponent = exponent * inverse
         density = self.code.function(exp, -exponent)
         alpha = opacity * density
-        drawn = (exponent >= 0.0) & (alpha >= _LEAST_ALPHA)
+        drawn = (exponent >= 0.0) & (alpha >= LEAST_ALPHA)
         drawn = drawn if ahead is None else drawn & ahead
         return _Pixel(x, y, exponent, density, alpha, drawn, inverse)
 
     def colours(self, splat: _Splat) -> list[Value]:
-        return splat.numbers[_COLOUR : _COLOUR + self.layout.channels]
+        return splat.numbers[COLOUR : COLOUR + self.layout.channels]
 
     def largest(self, alpha: Value) -> Value:
         """alpha with its bound."""
-        return (alpha > _LARGEST_ALPHA).where(_LARGEST_ALPHA, alpha)
+        return (alpha > LARGEST_ALPHA).where(LARGEST_ALPHA, alpha)
 
 
 # ------------------------------------------------------------- forward: planes of colours, light, and gates
@@ -191,7 +173,7 @@ def _begin(t: _PixelTile, pointers: list[str], words: list[Value]) -> None:
         for n in range(t.layout.channels):
             t.store(t.number(0.0), t.plane(state, n), pixel)
         t.store(t.number(1.0), t.plane(state, t.layout.channels), pixel)
-        t.store(t.number(_LEAST_TRANSMITTANCE), t.plane(state, t.layout.channels + 1), pixel)
+        t.store(t.number(LEAST_TRANSMITTANCE), t.plane(state, t.layout.channels + 1), pixel)
         t.store_integer(words[0], seen, pixel)
 
 
@@ -267,7 +249,7 @@ def _draw_back(t: _PixelTile, pointers: list[str], words: list[Value]) -> None:
                 at = column + n * t.layout.tile
                 t.store(t.load(sums, at) + term, sums, at)
         totals = [_total(t, sums, n) for n in range(t.layout.sums)]
-        for n, number in enumerate(_cotangents(t, splat, totals)):
+        for n, number in enumerate(row_cotangents(t.layout, splat.numbers, totals)):
             t.store(number, found, place * t.layout.numbers + n)
 
 
@@ -288,22 +270,18 @@ def _terms(
     for bar, colour in zip(bars, t.colours(splat), strict=True):
         towards = bar.fma(colour, towards)
     rest, weight = t.load(behind, at), before * alpha
-    moving = shown & (pixel.alpha <= _LARGEST_ALPHA)
+    moving = shown & (pixel.alpha <= LARGEST_ALPHA)
     opacity_bar = moving.where((before * towards - rest * passed) * pixel.density, 0.0)
     t.store(before, light, at)
     t.store(weight.fma(towards, rest), behind, at)
     terms = [weight * bar for bar in bars]
     if pixel.inverse is None:
-        return terms + _moments(pixel, opacity_bar)
+        return terms + moments(opacity_bar, pixel.x, pixel.y)
     over = moving.where(opacity_bar * pixel.inverse, 0.0)
     # the first sum is for the opacity, which the divisor does not change
-    return [*terms, opacity_bar, *_moments(pixel, over)[1:], *_moments(pixel, moving.where(over * pixel.exponent, 0.0))]
-
-
-def _moments(pixel: _Pixel, weight: Value) -> list[Value]:
-    """A weight times 1, x, y, x^2, x y, y^2."""
-    across, down = weight * pixel.x, weight * pixel.y
-    return [weight, across, down, across * pixel.x, across * pixel.y, down * pixel.y]
+    _, *rest = moments(over, pixel.x, pixel.y)
+    bent = moving.where(over * pixel.exponent, 0.0)
+    return [*terms, opacity_bar, *rest, *moments(bent, pixel.x, pixel.y)]
 
 
 def _total(t: _PixelTile, sums: str, n: int) -> Value:
@@ -313,23 +291,6 @@ def _total(t: _PixelTile, sums: str, n: int) -> Value:
     vector = t.code.load(kind, t.code.element(t.real, sums, n * t.layout.tile), f", align {nbytes}")
     name = f"llvm.vector.reduce.fadd.v{t.layout.tile}f{8 * nbytes}"
     return t.code.call(name, t.real, t.number(-0.0), vector, flags="reassoc")
-
-
-def _cotangents(t: _PixelTile, splat: _Splat, totals: list[Value]) -> list[Value]:
-    """The cotangents of a splat's numbers, from the sums."""
-    channels = t.layout.channels
-    a, b, c, opacity = splat.numbers[2:_COLOUR]
-    one, x, y, xx, xy, yy = totals[channels : channels + _MOMENTS]
-    mean_x, mean_y = opacity * (a * x + b * y), opacity * (b * x + c * y)
-    perspective: list[Value] = []
-    if t.layout.perspective:
-        e, f, g, h, k = splat.numbers[_COLOUR + channels :]
-        bent = [total * opacity for total in totals[channels + _MOMENTS :]]
-        mean_x = mean_x - (e * bent[0] + g * bent[1] + h * bent[2]) * 2.0
-        mean_y = mean_y - (f * bent[0] + h * bent[1] + k * bent[2]) * 2.0
-        perspective = [bent[1] * 2.0, bent[2] * 2.0, bent[3], bent[4] * 2.0, bent[5]]
-    conic = [opacity * xx * -0.5, -(opacity * xy), opacity * yy * -0.5]
-    return [mean_x, mean_y, *conic, one, *totals[:channels], *perspective]
 
 
 _BODIES: dict[str, tuple[Callable[[_PixelTile, list[str], list[Value]], Value | None], int, int]] = {
