@@ -24,6 +24,7 @@ from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, backend_on
 from rlx.call.default_place import program_stays_on_host
+from rlx.call.policy import AUTO, Policy, chooser
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, ShapeDtypeStruct, Traced, placed_at
 from rlx.config import config, scoped
@@ -263,14 +264,16 @@ class Jitted:
         static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (),
         donate_argnames: Sequence[str] = (),
-        device: str | None = None,
+        device: str | Policy | None = None,
         memory_limit: int | None = None,
         cache_size: int = 256,
     ) -> None:
         update_wrapper(self, fun, updated=())
         self.fun = fun
         self.name = function_name(fun)
-        self.device = device
+        # a policy, or AUTO, chooses a device for each program
+        self.policy = device if device == AUTO or isinstance(device, Policy) else None
+        self.device = None if self.policy is not None or isinstance(device, Policy) else device
         self.memory_limit = memory_limit
         self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
@@ -305,6 +308,7 @@ class Jitted:
         if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
             return name
         options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
+        options["device"] = self.policy or self.device
         return partial(Jitted, **options), (self.fun,)
 
     # ------------------------------------------------------------------ calling
@@ -367,8 +371,7 @@ class Jitted:
                 if entry.compiled is None:
                     entry.follow(operands)
                     closed = close_over(entry.program, entry.captured)
-                    backend = self.backend_for(request, entry.program, entry.captured)
-                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
+                    entry.compiled = self._compiled(request, closed, entry, operands)
         compiled = entry.compiled
         # contents of cells may lie anywhere
         brings = entry.cells is not None or (
@@ -387,6 +390,16 @@ class Jitted:
             _refuse_results(found, self.name, compiled.program, operands)
         request.donate(outs)
         return entry.out_tree.unflatten(entry.returned(outs, request.cells))
+
+    def _compiled(self, request: _Request, closed: Program, entry: _Entry, operands: list[Any]) -> CompiledProgram:
+        """The compiled program of a signature, on its device or the one that a policy chooses."""
+        backend = self.backend_for(request, entry.program, entry.captured)
+        policy = self.policy or (AUTO if config.auto_device and self.device is None else None)
+        if policy is None or request.divided or self.memory_limit is not None:
+            return CompiledProgram(closed, backend, self.memory_limit)
+        committed = request.memory is not None or any(hasattr(x, "_sharding") for x in (*entry.captured, *operands))
+        given = policy if isinstance(policy, Policy) else None
+        return chooser.compiled(closed, operands, given, backend.memory if committed else None)
 
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from rlx.call.policy import Policy
 from rlx.offered_names import offer_names
+from rlx.placement.calibration import calibrate
+from rlx.placement.choice import Decision, choose
+from rlx.placement.estimate import Estimate, EstimateTable, estimate
+from rlx.placement.rates import DeviceRates
 from rlx.placement.regions import on, place
+from rlx.placement.stored_rates import rates_of
 
-__all__ = ["on", "place"]
+__all__ = [
+    "Decision",
+    "DeviceRates",
+    "Estimate",
+    "EstimateTable",
+    "Policy",
+    "calibrate",
+    "choose",
+    "estimate",
+    "on",
+    "place",
+    "rates_of",
+]
 
 offer_names(globals())
