@@ -114,7 +114,7 @@ class CompiledProgram:
         self.executable: Executable | None = None
         if needed:
             with reports.announced(program.name, len(program.equations)):
-                self.executable = executables.get(core, backend, memory_limit, optimized, planned)
+                self.executable = self.compiled_core(core, memory_limit, optimized, planned)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -123,6 +123,12 @@ class CompiledProgram:
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
+
+    def compiled_core(
+        self, core: Program, memory_limit: int | None, optimized: bool, planned: Planned | None
+    ) -> Executable:
+        """The executable of the equations that results need."""
+        return executables.get(core, self.backend, memory_limit, optimized, planned)
 
     def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
         """A function like `run_there`, without steps that this program does not need."""

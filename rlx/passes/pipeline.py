@@ -58,6 +58,7 @@ __all__ = [
     "compile_stages",
     "executable_of",
     "executables",
+    "has_regions",
     "lower_program",
     "lower_stages",
     "lower_to_plan",
@@ -425,10 +426,10 @@ def executable_of(program: Program, backend: Backend) -> Executable:
     return backend.compile(lower_program(program, backend.lowering))
 
 
-def _has_regions(program: Program) -> bool:
+def has_regions(program: Program) -> bool:
     """Whether a program, or one inside it, has regions that the user put on devices."""
     return any(e.primitive.name == "placed_call" for e in program.equations) or any(
-        map(_has_regions, program.regions())
+        map(has_regions, program.regions())
     )
 
 
@@ -486,7 +487,7 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            if _has_regions(program):
+            if has_regions(program):
                 executable = regions.executable(program, backend, memory_limit)
             elif backend.takes_programs:
                 executable = _program_compiled(program, backend, memory_limit, optimized)

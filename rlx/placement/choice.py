@@ -7,6 +7,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ from rlx.call.policy import Policy
 from rlx.columns import aligned
 from rlx.config import config
 from rlx.device_memory import Memory
-from rlx.errors import DeviceError, OptionError, bytes_text, warn
+from rlx.errors import DeviceError, MemoryLimitError, OptionError, bytes_text, warn
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
+from rlx.passes.pipeline import has_regions
 from rlx.placement.estimate import Estimate, EstimateTable, estimate_program, usable_devices
 from rlx.placement.rates import Observation
+from rlx.placement.split import Division, SplitProgram, divide_program
 from rlx.placement.stored_rates import learn
 from rlx.placement.winners import known_winner, remember_winner
 
@@ -188,6 +191,9 @@ def chosen_program(
 ) -> CompiledProgram:
     """A closed program, compiled for the device that a policy chooses. memory: where committed arguments are."""
     policy = policy or Policy.from_env()
+    divided = _divided(program, policy) if policy.split and memory is None and not has_regions(program) else None
+    if divided is not None:
+        return SplitProgram(program, divided)
     decision = decide(program, policy, memory=memory)
     device = decision.device
     repeats = not any(e.primitive.effect(**e.params) for e in program.equations)
@@ -199,6 +205,24 @@ def chosen_program(
     return LearningProgram(program, backend_named(device), found)
 
 
+def _divided(program: Program, policy: Policy) -> Division | None:
+    """The cheapest division between the default device and another one; None if one device is about as quick."""
+    names = _candidates(policy, None)
+    home = next((n for n in (*policy.prefer, config.device) if n in names), names[0])
+    found: list[Division] = []
+    for other in names:
+        if other != home:
+            with suppress(MemoryLimitError):
+                found.append(divide_program(program, (home, other), policy.memory_limits))
+    best = min(found, key=lambda d: d.seconds, default=None)
+    if best is None or not best.places:
+        return None
+    whole = [_cost(estimate_program(program, name), policy) for name in names]
+    if config.explain:
+        warn(f"{program.name} could be divided: {best}")
+    return best if best.seconds * policy.margin < min(whole) else None
+
+
 class LearningProgram(CompiledProgram):
     """A compiled program whose first calls are timed, for the costs of its device."""
 
@@ -206,11 +230,12 @@ class LearningProgram(CompiledProgram):
         super().__init__(program, backend)
         self.expected = expected
         self.times: list[float] = []
-        self.learns = self.executable is not None and bool(expected.terms)
+        self.learns = self.executable is not None and bool(expected.terms) and not has_regions(program)
 
     def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
         """As for other programs, once enough calls are timed."""
-        return super().caller() if not self.learns else self.run_there
+        known = super().caller()
+        return lambda args: self.run_there(args) if self.learns else known(args)
 
     def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results; while it learns, it waits for them."""
@@ -269,7 +294,8 @@ def _refuse_different(first: _Contender, second: _Contender, name: str) -> None:
         x, y = np.asarray(a), np.asarray(b)
         if x.dtype.kind in "fc":
             bound = 1e-2 if x.dtype.itemsize < 4 else 1e-3
-            same = np.allclose(x, y, rtol=bound, atol=bound * max(1.0, float(np.abs(x).max(initial=0.0))), equal_nan=True)
+            largest = float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+            same = np.allclose(x, y, rtol=bound, atol=bound * max(1.0, largest), equal_nan=True)
         else:
             same = x.dtype.kind not in "biu" or bool(np.array_equal(x, y))
         if not same:
