@@ -139,7 +139,7 @@ class Signature(NamedTuple):
     token: Any  # of the switches
     static: tuple[tuple[Any, Any, Any], ...]  # position or name, key, value
     axes: Any  # mapped axes with their sizes, and over which of them the arguments vary
-    where: Any  # the memory of the arguments, or "around" in another program
+    where: Any  # the memory of the arguments, HOST if a policy may not move them from there, or "around" in another program
 
 
 class Key(NamedTuple):
@@ -271,9 +271,8 @@ class Jitted:
         update_wrapper(self, fun, updated=())
         self.fun = fun
         self.name = function_name(fun)
-        # a policy, or AUTO, chooses a device for each program
-        self.policy = device if device == AUTO or isinstance(device, Policy) else None
-        self.device = None if self.policy is not None or isinstance(device, Policy) else device
+        self.policy = Policy.from_env() if device == AUTO else device if isinstance(device, Policy) else None
+        self.device = device if isinstance(device, str) and device != AUTO else None
         self.memory_limit = memory_limit
         self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
@@ -377,7 +376,9 @@ class Jitted:
         brings = entry.cells is not None or (
             (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         )
-        if request.fast_key is not None and not watching():
+        # keys of the fast path do not say whether arrays on the host were put there
+        moves = self.automatic and not compiled.memory.host
+        if request.fast_key is not None and not watching() and not moves:
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.maker()
             caller = compiled.run if brings else compiled.caller()
             run = caller if entry.places is None else lambda args: entry.placed(caller(args))
@@ -394,12 +395,15 @@ class Jitted:
     def _compiled(self, request: _Request, closed: Program, entry: _Entry, operands: list[Any]) -> CompiledProgram:
         """The compiled program of a signature, on its device or the one that a policy chooses."""
         backend = self.backend_for(request, entry.program, entry.captured)
-        policy = self.policy or (AUTO if config.auto_device and self.device is None else None)
-        if policy is None or request.divided or self.memory_limit is not None:
+        if not self.automatic or request.divided or self.memory_limit is not None:
             return CompiledProgram(closed, backend, self.memory_limit)
-        committed = request.memory is not None or any(hasattr(x, "_sharding") for x in (*entry.captured, *operands))
-        given = policy if isinstance(policy, Policy) else None
-        return chooser.compiled(closed, operands, given, backend.memory if committed else None)
+        committed = request.committed or any(map(_is_committed, entry.captured))
+        return chooser.compiled(closed, operands, self.policy, backend.memory if committed else None)
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a policy chooses the device of each program."""
+        return self.policy is not None or (config.auto_device and self.device is None)
 
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)
@@ -599,8 +603,12 @@ class _Request:
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
             self.memory = jitted.memory_for(self.given)
+        # a policy does not move arrays that the user put somewhere
+        self.committed = jitted.automatic and any(map(_is_committed, self.given))
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
+        if self.committed and where is None:
+            where = HOST
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
@@ -747,6 +755,11 @@ class _Request:
         for x in locals_of(tree.leaves(given)):
             if type(x) in _OF_NUMBERS and id(x) not in kept:
                 x.donate()
+
+
+def _is_committed(x: Any) -> bool:
+    """Whether the user put an array on a device, the host included."""
+    return type(x) is DeviceArray or hasattr(x, "_sharding")
 
 
 def _is_flat_dict(x: Any) -> bool:
