@@ -196,7 +196,7 @@ def test_a_decision_does_not_flip_by_noise() -> None:
     with simulated("quick") as quick, simulated("twin") as twin:
         policy = Policy(only=["quick", "twin"], prefer=["quick"])
         found = []
-        for _ in range(200):
+        for _ in range(60):
             for device in (quick, twin):
                 noisy = {n: c * float(np.exp(0.1 * generator.standard_normal())) for n, c in device.secret.costs.items()}
                 keep_rates(type(device.secret)(device.name, noisy))
