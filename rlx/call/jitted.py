@@ -24,8 +24,8 @@ from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, backend_on
 from rlx.call.default_place import program_stays_on_host
-from rlx.call.policy import AUTO, Policy, chooser
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
+from rlx.call.policy import AUTO, Policy, chooser
 from rlx.call.stages import Lowered, ShapeDtypeStruct, Traced, placed_at
 from rlx.config import config, scoped
 from rlx.errors import (
@@ -139,7 +139,7 @@ class Signature(NamedTuple):
     token: Any  # of the switches
     static: tuple[tuple[Any, Any, Any], ...]  # position or name, key, value
     axes: Any  # mapped axes with their sizes, and over which of them the arguments vary
-    where: Any  # the memory of the arguments, HOST if a policy may not move them from there, or "around" in another program
+    where: Any  # the memory of the arguments, HOST if a policy may not move them, or "around" in another program
 
 
 class Key(NamedTuple):

@@ -33,7 +33,7 @@ chooser = _Chooser()
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules of an automatic choice of a device. It is a value of jit's `device`; "auto" is the environment's policy.
+    """The rules of an automatic choice of a device, a value of jit's `device`; "auto" is the environment's policy.
 
     only: the devices to consider; all usable ones if empty. deny: devices that are not considered. prefer: devices
     that are taken, in this order, unless another one is quicker by `margin`; without them the default device is.
@@ -83,7 +83,7 @@ class Policy:
         given = {name: os.environ.get(variable, "").split(",") for name, variable in lists.items()}
         named = {name: [word.strip() for word in words if word.strip()] for name, words in given.items()}
         measure = os.environ.get("RLX_BENCHMARK_PICK", "").lower() not in ("", "0", "false", "off", "no")
-        return cls(**named, measure=measure)
+        return cls(named["only"], named["deny"], named["prefer"], measure)
 
     @property
     def memory_limits(self) -> dict[str, int]:

@@ -93,7 +93,7 @@ def decide(program: Program, policy: Policy, default: str | None = None, memory:
         why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise DeviceError(
             f"No device that the policy allows can run {program.name}: {why}.",
-            "Allow another device, Policy(fallback=True), or Policy(split=True) for programs that need too much memory.",
+            "Allow another device, or Policy(fallback=True); Policy(split=True) uses the memories of two devices.",
         )
     best = allowed[0]
     key = _key(program), policy, tuple(names), default

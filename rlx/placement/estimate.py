@@ -98,9 +98,7 @@ def _shown(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def estimate(
-    fun: Callable[..., Any], *args: Any, devices: Sequence[str] | None = None, **kwargs: Any
-) -> EstimateTable:
+def estimate(fun: Callable[..., Any], *args: Any, devices: Sequence[str] | None = None, **kwargs: Any) -> EstimateTable:
     """The estimated cost of a function's program on each device, without running or compiling it.
 
     Args:

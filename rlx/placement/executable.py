@@ -79,7 +79,7 @@ class PlacedExecutable(Executable):
         """The variables that no segment reads after each one."""
         last: dict[Var, int] = {}
         for number, segment in enumerate(self.segments):
-            last.update((v, number) for v in (*segment.program.inputs, *segment.program.outputs))
+            last |= dict.fromkeys(_variables(segment.program), number)
         kept = set(self.program.outputs)
         return [[v for v, n in last.items() if n == number and v not in kept] for number in range(len(self.segments))]
 
@@ -99,7 +99,9 @@ class PlacedExecutable(Executable):
                 results = part.run(taken)
             except Exception as error:
                 raise _in_region(error, segment, number, len(self.segments), there) from None
-            held.update((v, {there.memory: s}) for v, s in zip(segment.program.outputs, results, strict=True))
+            for v, storage in zip(segment.program.outputs, results, strict=True):
+                if isinstance(v, Var):
+                    held[v] = {there.memory: storage}
             for v in self.last_use[number]:
                 held.pop(v, None)
         return [self._result(a, held) for a in self.program.outputs]
@@ -119,6 +121,11 @@ class PlacedExecutable(Executable):
             for name, text in part.texts().items():
                 found[f"{number} {segment.device}: {name}"] = text
         return found
+
+
+def _variables(program: Program) -> list[Var]:
+    """The inputs and the results of a segment."""
+    return [*program.inputs, *(a for a in program.outputs if isinstance(a, Var))]
 
 
 def _memory_name(backend: Backend) -> str:

@@ -16,7 +16,9 @@ _OUTLIER = 0.4  # of a logarithm: residuals beyond it count linearly (Huber)
 _LONGEST_STEP = 1.5  # of a logarithm
 
 
-def fitted(start: DeviceRates, observations: Sequence[Observation], prior: float, forgetting: float = 1.0) -> DeviceRates:
+def fitted(
+    start: DeviceRates, observations: Sequence[Observation], prior: float, forgetting: float = 1.0
+) -> DeviceRates:
     """The costs that explain the observations, near those of `start`.
 
     prior: the weight of the logarithm of each start cost, relative to one observation. forgetting: the weight of an

@@ -103,9 +103,7 @@ def made_in_order(equations: Iterable[Equation]) -> list[Var]:
     return [v for e in equations for v in e.outputs]
 
 
-def _groups(
-    program: Program, places: Mapping[Equation, str], home: str
-) -> list[tuple[str, list[Equation]]]:
+def _groups(program: Program, places: Mapping[Equation, str], home: str) -> list[tuple[str, list[Equation]]]:
     """The equations, grouped by device, in an order that their operands and effects allow."""
     waiting = _dependences(program)
     readers: dict[Equation, list[Equation]] = {e: [] for e in program.equations}

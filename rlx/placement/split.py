@@ -162,7 +162,9 @@ def _graph(program: Program, units: Sequence[Sequence[Equation]], backends: tupl
         outside = {r for r in readers if r != maker.get(v)}
         if outside:
             seconds = there(v.type.nbytes)
-            values.append(CutValue(maker.get(v), tuple(sorted(outside, key=lambda r: -1 if r is None else r)), seconds, seconds))
+            values.append(
+                CutValue(maker.get(v), tuple(sorted(outside, key=lambda r: -1 if r is None else r)), seconds, seconds)
+            )
     return CutGraph(tuple((a, b) for a, b in costs), tuple(values))
 
 

@@ -72,7 +72,9 @@ def test_steps_of_unknown_number_are_not_exact_and_known_steps_count() -> None:
 
     once, often = (estimate(lambda x, n=n: looped(x, n), X, devices=["cpu"])[0] for n in (1000, 4000))
     assert often.seconds > 2 * once.seconds and often.exact
-    assert not estimate(lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), X, devices=["cpu"])[0].exact
+    assert not estimate(lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), X, devices=["cpu"])[
+        0
+    ].exact
 
 
 def test_unsupported_dtypes_routines_on_the_host_and_memory_are_blockers() -> None:
@@ -198,7 +200,9 @@ def test_a_decision_does_not_flip_by_noise() -> None:
         found = []
         for _ in range(60):
             for device in (quick, twin):
-                noisy = {n: c * float(np.exp(0.1 * generator.standard_normal())) for n, c in device.secret.costs.items()}
+                noisy = {
+                    n: c * float(np.exp(0.1 * generator.standard_normal())) for n, c in device.secret.costs.items()
+                }
                 keep_rates(type(device.secret)(device.name, noisy))
             found.append(decide(program, policy).device)
         assert sum(a != b for a, b in zip(found, found[1:], strict=False)) <= 1

