@@ -82,7 +82,7 @@ class DeviceRates:
         return unit if unit in self.costs else unit.partition(".")[0]
 
     def shares(self, terms: Sequence[Term]) -> dict[str, float]:
-        """The seconds of each class in one call: a kernel's memory and arithmetic overlap, and the longer one counts."""
+        """The seconds of each class in one call. A kernel's memory and arithmetic overlap: the longer one counts."""
         found = {"call": self.costs["call"]}
 
         def add(name: str, seconds: float) -> None:

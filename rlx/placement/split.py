@@ -161,10 +161,9 @@ def _graph(program: Program, units: Sequence[Sequence[Equation]], backends: tupl
     for v, readers in _readers(program, units).items():
         outside = {r for r in readers if r != maker.get(v)}
         if outside:
+            ordered = tuple(sorted(outside, key=lambda r: -1 if r is None else r))
             seconds = there(v.type.nbytes)
-            values.append(
-                CutValue(maker.get(v), tuple(sorted(outside, key=lambda r: -1 if r is None else r)), seconds, seconds)
-            )
+            values.append(CutValue(maker.get(v), ordered, seconds, seconds))
     return CutGraph(tuple((a, b) for a, b in costs), tuple(values))
 
 
