@@ -81,6 +81,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.opt as opt
     import rlx.optim as optim
     import rlx.parallel as parallel
+    import rlx.placement as placement
     import rlx.precision as precision
     import rlx.profiler as profiler
     import rlx.profiling as profiling
@@ -159,6 +160,8 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.lax.ref import freeze as freeze
     from rlx.lax.ref import new_ref as new_ref
     from rlx.numpy.indexing import ds as ds
+    from rlx.placement.regions import on as on
+    from rlx.placement.regions import place as place
     from rlx.precision import PrecisionPolicy as PrecisionPolicy
     from rlx.precision import mixed_precision as mixed_precision
     from rlx.profiling import profile as profile
@@ -224,6 +227,7 @@ _SUBMODULES = (
     "opt",
     "optim",
     "parallel",
+    "placement",
     "precision",
     "profiler",
     "profiling",
@@ -266,6 +270,7 @@ _SHARDING = "NamedSharding P auto_pcast make_mesh reshard set_mesh shard_map sma
 _SHARDING += " make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
 _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
 _ELSEWHERE |= {"pmap": "rlx.call.parallel"}
+_ELSEWHERE |= {"on": "rlx.placement.regions", "place": "rlx.placement.regions"}
 _ELSEWHERE |= {"custom_gradient": "rlx.jaxnames.custom_derivatives", "fwd_and_bwd": "rlx.call.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _SPARSE = "Coloring Pattern assume_pattern color hessian_sparsity jacobian sparse_hessian sparsity"

@@ -39,7 +39,7 @@ def initial_device() -> str:
     True
     """
     named = os.environ.get("RLX_DEVICE")
-    if named:
+    if named and named != "auto":
         return named
     apple = sys.platform == "darwin" and platform.machine() == "arm64"
     return ChosenDevice("mlx") if apple and importlib.util.find_spec("mlx") is not None else "cpu"
@@ -85,6 +85,7 @@ class Config(threading.local):
     debug_infs: raise if an operation makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE; else "mlx" on a Mac where MLX is installed, "cpu" elsewhere).
+    auto_device: choose a device for each jitted program (RLX_DEVICE=auto, or "auto" as the default device).
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
@@ -131,6 +132,7 @@ class Config(threading.local):
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: Aside[str] = os.environ.get("RLX_DUMP", "")
     device: str = initial_device()
+    auto_device: bool = os.environ.get("RLX_DEVICE") == "auto"
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     deterministic: bool = _flag("RLX_DETERMINISTIC")
     numpy_rank_promotion: str = "allow"
@@ -324,7 +326,9 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
     if name in ("default_float", "default_int"):
         value = np.dtype(value)
     if name == "device":
-        value = initial_device() if value is None else getattr(value, "name", value)
+        automatic = value == "auto"
+        value = initial_device() if value is None or automatic else getattr(value, "name", value)
+        return [("device", value), ("auto_device", automatic)]
     return [(name, value)]
 
 

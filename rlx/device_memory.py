@@ -58,6 +58,10 @@ class Memory(ABC):
         """Bytes that are kept for reuse or in use, if the memory counts them."""
         return 0
 
+    def capacity(self) -> int | None:
+        """The bytes that programs can use; None if unknown."""
+        return None
+
     def limits(self) -> str:
         """The memory in use and its limits, for rlx.print_environment_info; "" if unknown."""
         return ""

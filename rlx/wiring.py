@@ -10,12 +10,13 @@ from rlx import numpy, ops
 from rlx.call.compiled import adopted, borrowed, prepare_program, reports, run_program
 from rlx.call.default_place import default_memory
 from rlx.call.jitted import places_of
+from rlx.call.policy import chooser
 from rlx.habits import missing_name
 from rlx.ir.program import Program
 from rlx.ir.show import show_functions, show_program
 from rlx.jaxnames import install_paths
 from rlx.numpy.methods import install as install_methods
-from rlx.passes.pipeline import observer
+from rlx.passes.pipeline import observer, regions
 from rlx.trace.places import execution
 from rlx.trace.spanning import operations
 from rlx.tracebacks import install as install_tracebacks
@@ -73,5 +74,7 @@ operations.on_parts = _late("rlx.sharding.partition", "operation_on_parts")
 operations.divided_as = _late("rlx.sharding.trees", "divided_as")
 
 observer.compiled = _late("rlx.explain.dump", "dump")
+chooser.compiled = _late("rlx.placement.choice", "chosen_program")
+regions.executable = _late("rlx.placement.executable", "executable_with_regions")
 reports.announced = _late("rlx.explain.progress", "announced")
 reports.memory_exhausted = _late("rlx.explain.exhausted", "memory_exhausted")

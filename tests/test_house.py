@@ -78,6 +78,9 @@ LAYERS: dict[str, set[str]] = {
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     # shows what the compiler did; only fronts read it
     "explain": ARRAYS | {"backends", "code", "lowering", "planning", "passes", "call"},
+    # chooses devices for programs, and runs one on two
+    "placement": ARRAYS | {"ops", "numpy", "lax", "code", "backends", "lowering", "planning", "passes", "call"}
+    | {"profiling"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call", "distributed", "scipy", "sparse", "sparse_derivatives"},
     # what processes exchange, over the primitives for it

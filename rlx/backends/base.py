@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -107,6 +108,20 @@ class Backend(ABC):
     def memory(self) -> Memory:
         """The memory of its programs' inputs and results: by default, the host's."""
         return host_memory
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a device; without one, programs can only be compiled and shown."""
+        return True
+
+    @property
+    def hardware(self) -> str:
+        """The names of the device's hardware and driver; "" for the processor. Measured rates belong to them."""
+        return ""
+
+    def clock(self) -> float:
+        """The seconds of a monotonic clock by which runs on this device are timed."""
+        return time.perf_counter()
 
     @property
     def lowering(self) -> LoweringOptions:

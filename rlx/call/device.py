@@ -138,13 +138,16 @@ def default_device(new_val: str | Device | None) -> AbstractContextManager[None]
     """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
 
     Programs and operations on NumPy arrays and numbers run on it; others run on the device of their
-    arrays. None is the device that is the default when rlx is imported.
+    arrays. None is the device that is the default when rlx is imported. "auto" chooses a device for each jitted
+    program whose arguments are not on a device (see rlx.placement); arrays are made on the device of None.
 
     >>> import rlx
     >>> with rlx.default_device("reference"):
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
+    if new_val == "auto":
+        return scoped(device="auto")
     name = initial_device() if new_val is None else device_named(new_val).name
     backend_named(name)
     return scoped(device=name)

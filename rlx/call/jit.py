@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from rlx.array import Device
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
 from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
+from rlx.call.policy import Policy
 from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.ir.program import Program
@@ -76,7 +77,7 @@ def jit(
     static_argnames: str | Sequence[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
     donate_argnames: str | Sequence[str] | None = ...,
-    device: str | Device | None = ...,
+    device: str | Device | Policy | None = ...,
     backend: str | None = ...,
     keep_unused: bool = ...,
     inline: bool = ...,
@@ -93,7 +94,7 @@ def jit(
     static_argnames: str | Sequence[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
     donate_argnames: str | Sequence[str] | None = ...,
-    device: str | Device | None = ...,
+    device: str | Device | Policy | None = ...,
     backend: str | None = ...,
     keep_unused: bool = ...,
     inline: bool = ...,
@@ -109,7 +110,7 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
-    device: str | Device | None = None,
+    device: str | Device | Policy | None = None,
     backend: str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
@@ -129,6 +130,7 @@ def jit(
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
       device, backend: the device to run on, or its name: arguments are copied there. If omitted, programs run
         on the device of their arguments, which must all be on one; on the default device if none is an rlx array.
+        "auto" or an rlx.placement.Policy chooses a device for each program, unless an argument is on a device.
       memory_limit: bytes that temporaries may take. Values beyond the limit are computed a second time instead
         of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
         applies to the outermost jit; arguments, results and constants do not count.
@@ -156,7 +158,7 @@ def jit(
         static_argnames=names_of(static_argnames),
         donate_argnums=numbers_of(donate_argnums),
         donate_argnames=names_of(donate_argnames),
-        device=device.name if isinstance(device, Device) else device or backend,
+        device=_named_device(device, backend),
         memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:
@@ -184,6 +186,11 @@ def jit(
         return sharded(function, in_shardings, out_shardings, **options)
 
     return jitted if fun is None else jitted(fun)
+
+
+def _named_device(device: str | Device | Policy | None, backend: str | None) -> str | Policy | None:
+    """The name of a device, or a policy."""
+    return device.name if isinstance(device, Device) else device or backend
 
 
 def clear_caches() -> None:

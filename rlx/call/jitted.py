@@ -25,6 +25,7 @@ from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, backend_on
 from rlx.call.default_place import program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
+from rlx.call.policy import AUTO, Policy, chooser
 from rlx.call.stages import Lowered, ShapeDtypeStruct, Traced, placed_at
 from rlx.config import config, scoped
 from rlx.errors import (
@@ -138,7 +139,7 @@ class Signature(NamedTuple):
     token: Any  # of the switches
     static: tuple[tuple[Any, Any, Any], ...]  # position or name, key, value
     axes: Any  # mapped axes with their sizes, and over which of them the arguments vary
-    where: Any  # the memory of the arguments, or "around" in another program
+    where: Any  # the memory of the arguments, HOST if a policy may not move them, or "around" in another program
 
 
 class Key(NamedTuple):
@@ -263,14 +264,15 @@ class Jitted:
         static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (),
         donate_argnames: Sequence[str] = (),
-        device: str | None = None,
+        device: str | Policy | None = None,
         memory_limit: int | None = None,
         cache_size: int = 256,
     ) -> None:
         update_wrapper(self, fun, updated=())
         self.fun = fun
         self.name = function_name(fun)
-        self.device = device
+        self.policy = Policy.from_env() if device == AUTO else device if isinstance(device, Policy) else None
+        self.device = device if isinstance(device, str) and device != AUTO else None
         self.memory_limit = memory_limit
         self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
@@ -305,6 +307,7 @@ class Jitted:
         if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
             return name
         options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
+        options["device"] = self.policy or self.device
         return partial(Jitted, **options), (self.fun,)
 
     # ------------------------------------------------------------------ calling
@@ -367,15 +370,15 @@ class Jitted:
                 if entry.compiled is None:
                     entry.follow(operands)
                     closed = close_over(entry.program, entry.captured)
-                    backend = self.backend_for(request, entry.program, entry.captured)
-                    given = request.donated(operands)
-                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit, given=given)
+                    entry.compiled = self._compiled(request, closed, entry, operands)
         compiled = entry.compiled
         # contents of cells may lie anywhere
         brings = entry.cells is not None or (
             (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         )
-        if request.fast_key is not None and not watching():
+        # keys of the fast path do not say whether arrays on the host were put there
+        moves = self.automatic and not compiled.memory.host
+        if request.fast_key is not None and not watching() and not moves:
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.maker()
             caller = compiled.run if brings else compiled.caller()
             run = caller if entry.places is None else lambda args: entry.placed(caller(args))
@@ -388,6 +391,19 @@ class Jitted:
             _refuse_results(found, self.name, compiled.program, operands)
         request.donate(outs)
         return entry.out_tree.unflatten(entry.returned(outs, request.cells))
+
+    def _compiled(self, request: _Request, closed: Program, entry: _Entry, operands: list[Any]) -> CompiledProgram:
+        """The compiled program of a signature, on its device or the one that a policy chooses."""
+        backend = self.backend_for(request, entry.program, entry.captured)
+        if not self.automatic or request.divided or self.memory_limit is not None:
+            return CompiledProgram(closed, backend, self.memory_limit, given=request.donated(operands))
+        committed = request.committed or any(map(_is_committed, entry.captured))
+        return chooser.compiled(closed, operands, self.policy, backend.memory if committed else None)
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a policy chooses the device of each program."""
+        return self.policy is not None or (config.auto_device and self.device is None)
 
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)
@@ -587,8 +603,12 @@ class _Request:
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
             self.memory = jitted.memory_for(self.given)
+        # a policy does not move arrays that the user put somewhere
+        self.committed = jitted.automatic and any(map(_is_committed, self.given))
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
+        if self.committed and where is None:
+            where = HOST
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
@@ -738,6 +758,11 @@ class _Request:
         for x in locals_of(tree.leaves(given)):
             if type(x) in _OF_NUMBERS and id(x) not in kept:
                 x.donate()
+
+
+def _is_committed(x: Any) -> bool:
+    """Whether the user put an array on a device, the host included."""
+    return type(x) is DeviceArray or hasattr(x, "_sharding")
 
 
 def _is_flat_dict(x: Any) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "custom_jvp_call",
     "custom_vjp_call",
     "optimization_barrier",
+    "placed_call",
 ]
 
 
@@ -90,9 +91,8 @@ class TransformedCall(CallLike):
         return outs, [0 if b else None for b in out_batched]
 
 
-@primitive
-class call(TransformedCall):
-    """A call of a named program, as of a jitted function. params: program, name."""
+class NamedCall(TransformedCall):
+    """A call whose halves and whose transpose are calls of the same kind, with its parameters."""
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """Two calls; the first passes its residuals to the second."""
@@ -101,20 +101,30 @@ class call(TransformedCall):
         slots = [Var(r) for r in halves.residuals]
         known_out = drop(equation.outputs, halves.unknown_out)
         params = {**equation.params, "program": halves.known}
-        first = Equation(call, tuple(known_in), params, (*known_out, *slots), equation.origin)
+        first = Equation(self, tuple(known_in), params, (*known_out, *slots), equation.origin)
         forwarded = [known_in[i] for i in halves.forwarded]
         params = {**equation.params, "program": halves.linear}
         unknown_out = tuple(keep(equation.outputs, halves.unknown_out))
-        second = Equation(call, (*slots, *forwarded, *unknown_in), params, unknown_out, equation.origin)
+        second = Equation(self, (*slots, *forwarded, *unknown_in), params, unknown_out, equation.origin)
         return [first], [second] if unknown_out else []
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, name: str) -> list[Any]:
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
         """The call of the transposed program."""
         linear = [isinstance(x, Linear) for x in inputs]
         used = [not is_zero(c) for c in cotangents]
         backward = t.transpose(program, linear, used)
-        outs = iter(call(*drop(inputs, linear), *keep(cotangents, used), program=backward, name=name))
+        outs = iter(self.bind(*drop(inputs, linear), *keep(cotangents, used), program=backward, **params))
         return [next(outs) if m else None for m in linear]
+
+
+@primitive
+class call(NamedCall):
+    """A call of a named program, as of a jitted function. params: program, name."""
+
+
+@primitive
+class placed_call(NamedCall):
+    """A region that runs on a device of its own (rlx.place). params: program, device."""
 
 
 class Deferred:

@@ -58,6 +58,7 @@ __all__ = [
     "compile_stages",
     "executable_of",
     "executables",
+    "has_regions",
     "lower_program",
     "lower_stages",
     "lower_to_plan",
@@ -65,6 +66,7 @@ __all__ = [
     "optimize",
     "passes",
     "program_pass",
+    "regions",
     "stages",
     "steps",
     "take",
@@ -80,7 +82,14 @@ class _Observer:
     compiled: Callable[[Sequence[Stage], str], Any]
 
 
+class _Regions:
+    """`executable(program, backend, memory_limit)` compiles a program with regions on devices of their own."""
+
+    executable: Callable[[Program, Backend, int | None], Executable]
+
+
 observer = _Observer()
+regions = _Regions()
 Pass = Callable[[Program], Program]
 Form = Program | Nests | Plan
 
@@ -417,6 +426,13 @@ def executable_of(program: Program, backend: Backend) -> Executable:
     return backend.compile(lower_program(program, backend.lowering))
 
 
+def has_regions(program: Program) -> bool:
+    """Whether a program, or one inside it, has regions that the user put on devices."""
+    return any(e.primitive.name == "placed_call" for e in program.equations) or any(
+        map(has_regions, program.regions())
+    )
+
+
 def _program_compiled(
     program: Program, backend: Backend, memory_limit: int | None, optimized: bool, given: tuple[bool, ...]
 ) -> Executable:
@@ -475,7 +491,9 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            if backend.takes_programs:
+            if has_regions(program):
+                executable = regions.executable(program, backend, memory_limit)
+            elif backend.takes_programs:
                 executable = _program_compiled(program, backend, memory_limit, optimized, given)
             else:
                 plan = planned(program, context) if planned is not None and memory_limit is None else None

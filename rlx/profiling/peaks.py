@@ -97,7 +97,8 @@ def _file(device: str, threads: int) -> _UserFile | None:
     folder = user_folder()
     if folder is None:
         return None
-    told = (_processor(), platform.machine(), str(os.cpu_count()), np.__version__, __version__, device, str(threads))
+    machine = (processor_name(), platform.machine(), str(os.cpu_count()))
+    told = (*machine, np.__version__, __version__, device, str(threads))
     name = f"peaks-{hashlib.blake2b(repr(told).encode(), digest_size=12).hexdigest()}.json"
     try:
         return _UserFile(Folder(folder.parent), name)
@@ -105,7 +106,8 @@ def _file(device: str, threads: int) -> _UserFile | None:
         return None
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """The processor's model, if the system reports it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

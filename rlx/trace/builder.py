@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -286,6 +286,31 @@ class Builder:
     def append(self, equation: Equation) -> None:
         """Append an equation to the program; all equations are appended here."""
         self.equations.append(equation)
+
+    def enclose(self, start: int, primitive: Any, params: Mapping[str, Any]) -> None:
+        """Replace the equations from number `start` on by one call of them, whose results are all of theirs."""
+        body = self.equations[start:]
+        if not body:
+            return
+        results = [v for e in body for v in e.outputs]
+        made = set(results)
+        taken = dict.fromkeys(a for e in body for a in e.inputs if isinstance(a, Var) and a not in made)
+        inner = {v: Var(v.type) for v in (*taken, *results)}
+        equations = [
+            Equation(
+                e.primitive,
+                tuple([inner[a] if isinstance(a, Var) else a for a in e.inputs]),
+                e.params,
+                tuple([inner[v] for v in e.outputs]),
+                e.origin,
+            )
+            for e in body
+        ]
+        program = Program([inner[v] for v in taken], equations, [inner[v] for v in results], (), self.name)
+        del self.equations[start:]
+        self._producers.clear()
+        self._indexed = 0
+        self.append(Equation(primitive, tuple(taken), {**params, "program": program}, tuple(results), body[0].origin))
 
     def inline(self, program: Program, args: Sequence[Any]) -> list[Tracer]:
         """Append a program's equations on `args`, of the types that it was traced for, as of the caller's line."""

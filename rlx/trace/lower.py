@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 
-__all__ = ["inline_blocks", "inline_calls", "map_regions"]
+__all__ = ["copied_body", "inline_blocks", "inline_calls", "map_regions"]
 
 
 def map_regions(equation: Equation, function: Callable[[Program], Program]) -> Equation:
@@ -56,7 +56,7 @@ def inline_calls(program: Program, stays: Callable[[Equation], bool] | None = No
         if getattr(e.primitive, "inlined", False) and not (stays is not None and stays(e)):
             changed = True
             body = lowered(e.primitive.meaning(e))
-            outputs, copied, kept = _copy(body, inputs, e.origin)
+            outputs, copied, kept = copied_body(body, inputs, e.origin)
             equations += copied
             constants += kept
             replaced.update(zip(e.outputs, outputs, strict=True))
@@ -70,7 +70,7 @@ def inline_calls(program: Program, stays: Callable[[Equation], bool] | None = No
     return program.replace(equations=equations, outputs=tuple(map(read, program.outputs)), constants=constants)
 
 
-def _copy(
+def copied_body(
     body: Program, inputs: tuple[Atom, ...], origin: Origin | None
 ) -> tuple[list[Atom], list[Equation], list[tuple[Var, Any]]]:
     """The body's equations on `inputs` with fresh variables; its constants too. `origin`: for those without."""

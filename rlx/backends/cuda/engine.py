@@ -125,6 +125,16 @@ class CupyEngine(Engine):
         return self._checked(self._cupy.cuda.runtime.getDeviceProperties, self.number)
 
     @property
+    def hardware(self) -> str:
+        """The name of the device; "" if the library does not report it."""
+        name = self._properties.get("name", b"") if self.present else b""
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def capacity(self) -> int | None:
+        """The bytes of the device's memory."""
+        return int(self._properties.get("totalGlobalMem", 0)) or None if self.present else None
+
+    @property
     def _multiprocessors(self) -> int:
         return int(self._properties["multiProcessorCount"])
 

@@ -41,6 +41,16 @@ class DeviceBackend(Backend):
         self._memory = DeviceMemory(Device(self.name, number, str(number) if number else ""), engine)
 
     @property
+    def present(self) -> bool:
+        """Whether there is a device."""
+        return self.engine.present
+
+    @property
+    def hardware(self) -> str:
+        """The names of the device and its driver."""
+        return self.engine.hardware
+
+    @property
     def units(self) -> tuple[str, ...]:
         """The numbers of the devices of this kind; empty if there is none."""
         return tuple(map(str, range(self.engine.count())))

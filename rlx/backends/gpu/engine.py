@@ -59,6 +59,15 @@ class Engine(ABC):
         """Whether there is a device: without one, programs can only be shown."""
         return True
 
+    @property
+    def hardware(self) -> str:
+        """The names of the device and its driver; "" if unknown."""
+        return ""
+
+    def capacity(self) -> int | None:
+        """The bytes of the device's memory; None if unknown."""
+        return None
+
     @abstractmethod
     def count(self) -> int:
         """The number of devices of this kind."""

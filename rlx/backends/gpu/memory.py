@@ -292,6 +292,10 @@ class DeviceMemory(Memory):
             with self.engine.lock:
                 self.engine.finish()
 
+    def capacity(self) -> int | None:
+        """The bytes of the device's memory."""
+        return self.engine.capacity()
+
     def pool_bytes(self) -> int:
         """The size of all blocks in bytes."""
         return self.pool.nbytes

@@ -98,6 +98,15 @@ class OpenCLEngine(Engine):
         self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
         self._clblast = Clblast(self._clear)
 
+    @property
+    def hardware(self) -> str:
+        """The names of the device and its driver."""
+        return f"{self.device.name} {self.device.driver_version}"
+
+    def capacity(self) -> int | None:
+        """The bytes of the device's memory."""
+        return int(self.device.global_mem_size)
+
     def count(self) -> int:
         """The number of devices of all platforms."""
         return len(devices())
