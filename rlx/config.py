@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import DeviceError, MissingNameError, OptionError, did_you_mean
+from rlx.errors import DeviceError, DtypeError, MissingNameError, OptionError, did_you_mean
 from rlx.statics import static_key
 
 __all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "initial_device", "scoped", "seconds_of"]
@@ -300,6 +300,17 @@ def _shown(value: Any) -> str:
     return value.name if isinstance(value, np.dtype) else repr(value)
 
 
+def _dtype(name: str, value: Any) -> np.dtype:
+    try:
+        return np.dtype(value)
+    except TypeError:
+        known = ("int32", "int64") if name == "default_int" else ("float16", "bfloat16", "float32", "float64")
+        near = did_you_mean(value, known, repr) if isinstance(value, str) else ""
+        raise DtypeError(
+            f"config.{name} got {value!r}, which is not a dtype.", near or f"Pass one of {', '.join(known)}."
+        ) from None
+
+
 def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
     """The settings that a switch, by rlx's name or JAX's, and its value mean. AttributeError, ValueError if invalid."""
     name = name.removeprefix("jax_")
@@ -324,7 +335,7 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
     if name == "default_matmul_precision":
         check_precision(value)
     if name in ("default_float", "default_int"):
-        value = np.dtype(value)
+        value = _dtype(name, value)
     if name == "device":
         automatic = value == "auto"
         value = initial_device() if value is None or automatic else getattr(value, "name", value)

@@ -80,6 +80,7 @@ def __dir__() -> list[str]:
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_VMAP = os.path.join(_PACKAGE, "transforms", "vmap.py")
 # the outermost frames of threads and processes that rlx starts: no user's code is in front of them
 _STARTERS = tuple(
     os.path.join(os.path.dirname(os.__file__), *path)
@@ -273,6 +274,21 @@ class RlxError(Exception):
         return "\n".join(part for part in (self.what, self.line, self.instead, _more(type(self))) if part)
 
 
+_PER_EXAMPLE = "Inside of vmap, shapes are without the mapped axis."
+
+
+def _is_mapped() -> bool:
+    """Whether rlx.vmap calls the user's function that the error is raised in."""
+    frame = user_frame(2)
+    while frame is not None and not is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _VMAP:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _read(error: type[RlxError], args: tuple[Any, ...], fields: dict[str, Any]) -> RlxError:
     found = error.__new__(error, *args)
     found.args = args
@@ -297,6 +313,9 @@ class ShapeError(RlxError, ValueError, TypeError):
         ...
     rlx.errors.ShapeError: add got operands whose shapes do not broadcast: float32[2] and float32[3]...
     """
+
+    def __init__(self, what: str, instead: str = "", line: str | None = None) -> None:
+        super().__init__(what, f"{instead} {_PER_EXAMPLE}" if _is_mapped() else instead, line)
 
 
 class AxisError(ShapeError, IndexError):

@@ -9,12 +9,15 @@ from pkgutil import resolve_name
 
 from rlx.errors import MissingNameError, did_you_mean, similar
 
-__all__ = ["ARRAY_NAMES", "missing_attribute", "missing_name"]
+__all__ = ["ARRAY_NAMES", "missing_attribute", "missing_name", "remedy_for"]
 
 _DERIVATIVE = "Derivatives are of functions: rlx.grad(f)(x)."
 _IN_PLACE = "Arrays are immutable: x = x.at[index].set(value), or .add, .multiply, ...; rlx.numpy makes new ones."
 _CAST = "Write x.astype(rlx.numpy.{})."
 _NO_STATE = "Random numbers are functions of a key, without state: key = rlx.random.key(seed)."
+
+_SPARSE = "Write rlx.sparse.{}, or rlx.sparse.fromscipy(matrix)."
+_ASSEMBLY = "Collect rows, columns and values, and write rlx.sparse.COO(data, row, col, shape)."
 
 # methods of other libraries' arrays and tensors that are functions in rlx
 _CROSS_ENTROPY = (
@@ -95,7 +98,23 @@ ARRAY_NAMES: dict[str, str] = {
     "ctypes": "Write np.asarray(x).ctypes.",
     "base": "Arrays are values: none is a view of another.",
 }
+# methods of SciPy's sparse matrices
+_DENSE = "Write A.todense(), and use the array."
+_SPARSE_METHODS = {
+    **dict.fromkeys(("toarray", "A", "to_dense"), "Write A.todense()."),
+    **dict.fromkeys(("dot", "matmul", "mv", "spmv"), "Write A @ x."),
+    "multiply": "Write A * B for the product of elements.",
+    "transpose": "Write A.T.",
+    "H": "Write A.T.conj().",
+    "copy": "Leave it out: matrices are immutable.",
+    **dict.fromkeys(("setdiag", "eliminate_zeros", "sum_duplicates", "sort_indices"), "Matrices are immutable."),
+    **dict.fromkeys("tolil todok tobsr todia".split(), "Write rlx.sparse.fromscipy(A.toscipy().todia())."),
+    **dict.fromkeys("sum mean max min nonzero getrow getcol argmax count_nonzero".split(), _DENSE),
+    "size": "Write A.nnz for the stored elements, A.shape for the sizes.",
+}
 _MODULE_NAMES: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("rlx.sparse.CSR", "rlx.sparse.CSC", "rlx.sparse.COO", "rlx.sparse.BSR"), _SPARSE_METHODS),
+    "rlx.sparse.DIA": _SPARSE_METHODS,
     "rlx.numpy": {
         "cat": "Write rlx.numpy.concatenate(arrays, axis).",
         "clamp": "Write rlx.numpy.clip(x, low, high).",
@@ -130,7 +149,26 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
         "cross_entropy": _CROSS_ENTROPY,
         "step": "Write updates, state = optimizer.update(grads, state), and rlx.optim.apply_updates(params, updates).",
     },
+    "rlx.sparse": {
+        **dict.fromkeys(("csr_matrix", "csr_array", "BCSR"), _SPARSE.format("CSR(data, indices, indptr, shape)")),
+        **dict.fromkeys(("csc_matrix", "csc_array"), _SPARSE.format("CSC(data, indices, indptr, shape)")),
+        **dict.fromkeys(("coo_matrix", "coo_array", "BCOO"), _SPARSE.format("COO(data, row, col, shape)")),
+        **dict.fromkeys(("bsr_matrix", "bsr_array"), _SPARSE.format("BSR(data, indices, indptr, shape)")),
+        **dict.fromkeys(("dia_matrix", "dia_array"), _SPARSE.format("DIA(data, offsets, shape)")),
+        **dict.fromkeys(("lil_matrix", "lil_array", "dok_matrix", "dok_array"), _ASSEMBLY),
+        "linalg": "The solvers are functions of rlx.sparse: rlx.sparse.spsolve(A, b), rlx.sparse.cg(A, b).",
+        "identity": "Write rlx.sparse.eye(n).",
+        "sparsify": "Leave it out: jit, grad and vmap take the matrices of rlx.sparse.",
+        **dict.fromkeys(("issparse", "isspmatrix"), "Write isinstance(A, rlx.sparse.SparseMatrix)."),
+        **dict.fromkeys(("load_npz", "random", "rand"), "Make it with SciPy, and write rlx.sparse.fromscipy(matrix)."),
+        "save_npz": "Write scipy.sparse.save_npz(file, A.toscipy()).",
+    },
+    "rlx.gguf": dict.fromkeys(
+        ("load", "open", "read"), "Write rlx.gguf.GGUFFile(path), or rlx.lm.load(path) for a language model."
+    ),
     "rlx": {
+        "dlpack": "Write rlx.numpy.from_dlpack(x); arrays of rlx are passed to from_dlpack of other libraries.",
+        "interpreters": "rlx.make_program(f)(*args) shows the traced program, rlx.core has its classes.",
         "xla_computation": "Write rlx.jit(f).lower(*args).as_text().",
         "tree_map": "Write rlx.tree.map(function, tree).",
     },
@@ -139,7 +177,7 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
 _NAMESPACES = """rlx rlx.numpy rlx.lax rlx.nn rlx.random rlx.numpy.linalg rlx.numpy.fft rlx.tree rlx.optim rlx.data
     rlx.image rlx.sharding rlx.distributed rlx.testing rlx.scipy.special rlx.scipy.linalg rlx.scipy.stats
     rlx.scipy.signal rlx.scipy.optimize rlx.scipy.integrate rlx.scipy.interpolate rlx.scipy.ndimage
-    rlx.tree_util""".split()
+    rlx.tree_util rlx.experimental rlx.sparse""".split()
 _LAYERS = (
     "Layers are functions of arrays, and parameters are trees: docs/layers.md shows layers, losses and a training step."
     " rlx.nn has the functions."
@@ -205,6 +243,16 @@ def missing_name(module: str, name: str, known: Iterable[str]) -> AttributeError
         return AttributeError(f"module {module!r} has no attribute {name!r}")
     find = partial(_find, module)
     return MissingNameError(f"{module} has no {name}.", name=name, known=known, find=find)
+
+
+def remedy_for(module: str, name: str) -> str:
+    """The equivalent of a name that was to be imported from a module, or of a module that rlx does not have.
+
+    >>> from rlx.habits import remedy_for
+    >>> remedy_for("rlx.numpy", "cat")
+    'Write rlx.numpy.concatenate(arrays, axis).'
+    """
+    return _find(module, name, _names(module))
 
 
 def _find(module: str, name: str, known: Iterable[str]) -> str:

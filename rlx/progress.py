@@ -13,7 +13,7 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import UnsupportedError
+from rlx.errors import OptionError, UnsupportedError
 from rlx.forks import reopen_after_fork
 from rlx.installation import install_command
 from rlx.ir.types import is_integer
@@ -155,6 +155,10 @@ class _Bar:
 
     def __init__(self, label: str, total: int | None, options: dict[str, Any]) -> None:
         self._tqdm = _tqdm()
+        renamed = sorted({"desc", "description"} & options.keys())
+        if renamed:
+            name = renamed[0]
+            raise OptionError(f"A progress bar got {name}={options[name]!r}.", f"Write label= instead of {name}=.")
         self._options = {"desc": label, "total": total, **options}
         self._every = None if total is None else max(-(-total // _UPDATES), 1)
         self._bar: Any = None

@@ -15,6 +15,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
+from rlx.refused_uses import explain_use
 
 __all__ = ["advise"]
 
@@ -29,8 +30,8 @@ _DEEP = 3  # attributes in a row: rlx.numpy.linalg.norm
 _NAMES: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes", "dimension", "axis1"),
     "dims": ("axis", "axes", "shape", "dimensions"),
-    "axis": ("axes", "dimension", "dimensions", "axis_name"),
-    "axes": ("axis", "dimensions"),
+    "axis": ("axes", "dimension", "dimensions", "in_axes", "axis_name"),
+    "axes": ("axis", "dimensions", "in_axes"),
     "dimension": ("axis", "axes"),
     "keepdim": ("keepdims",),
     "keep_dims": ("keepdims",),
@@ -56,6 +57,13 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "in_dims": ("in_axes",),
     "out_dims": ("out_axes",),
     "descending": ("reverse",),
+    "reverse": ("descending",),
+    "tolerance": ("tol", "rtol"),
+    "rtol": ("tol",),
+    "max_iter": ("maxiter",),
+    "iterations": ("maxiter",),
+    "keep": ("max_to_keep",),
+    "batch_size": ("size",),
     "repeat": ("repeats",),
     "target": ("labels", "targets"),
     "n": ("num_classes", "N", "shape"),
@@ -109,9 +117,9 @@ _REVERSE_RULES = (
 
 
 def advise(error: BaseException) -> None:
-    """Add the user's line and the remedy to a TypeError of a call with wrong arguments.
+    """Add the user's line and the remedy to an error of Python about a use of rlx. Other errors are left alone.
 
-    The call is one of rlx's functions by the user, or one of the user's functions by rlx. Other errors are left alone.
+    A call with wrong arguments is one of rlx's functions by the user, or one of the user's functions by rlx.
 
     >>> import rlx, rlx.numpy as jnp
     >>> from rlx.refused_calls import advise
@@ -122,16 +130,21 @@ def advise(error: BaseException) -> None:
     ...     print(str(error).splitlines()[-1])
     Write axis= instead of dim=.
     """
+    if type(error) in (AttributeError, ImportError, ModuleNotFoundError):
+        explain_use(error)
+        return
     said = str(error) if type(error) is TypeError else ""
     found, fraction = _REFUSED.fullmatch(said), _FRACTION.fullmatch(said)
     frames = list(_frames(error.__traceback__)) if found or fraction else []
     if not frames:
+        if said:
+            explain_use(error)
         return
     if found is None:
         if is_ours(frames[-1][0].f_code.co_filename):
             error.args = ("\n".join([said, _shown(frames), "Sizes and counts are integers: use // or int(...)."]),)
         return
-    name = found[1].removesuffix(".__init__")
+    name = found[1].removesuffix(".__init__").removesuffix(".__new__")
     function = _function(frames[-1][0], name)
     if function is not None:
         instead = _instead(function, name, found[0])
@@ -187,6 +200,18 @@ def _function(caller: FrameType, name: str) -> Callable[..., Any] | None:
         if found:
             return found[0] if all(map(_is_ours, found)) else None
         level = [part for value in level for part in _attributes(value, code.co_names)]
+    return _method(name, caller)
+
+
+def _method(name: str, caller: FrameType) -> Callable[..., Any] | None:
+    """A method of a class of rlx by its qualified name, for a result that has no name in the caller's code."""
+    owner, _, method = name.partition(".")
+    if not method or owner in caller.f_globals:
+        return None
+    for place, module in list(sys.modules.items()):
+        found = vars(module).get(owner) if place.startswith("rlx.") else None
+        if isinstance(found, type) and _is_ours(found):
+            return getattr(found, method, None)
     return None
 
 
@@ -223,5 +248,6 @@ def _instead(function: Callable[..., Any], name: str, message: str) -> str:
         if near or keyword in _ADVICE:
             return near or _ADVICE[keyword]
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    plain = [p.replace(default=p.empty if repr(p.default).startswith("<") else p.default) for p in plain]
     shown = f"{name.rpartition('.')[2]}{signature.replace(parameters=plain, return_annotation=signature.empty)}"
     return f"Its arguments are {shown if len(shown) <= _LONGEST else ', '.join(has)}."

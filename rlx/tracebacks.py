@@ -99,6 +99,8 @@ def _shorten_formatted() -> None:
 
     @functools.wraps(whole)
     def shorter(self: Any, kind: Any, error: Any, traceback: Any, **options: Any) -> None:
+        if isinstance(error, BaseException):
+            advise(error)
         whole(self, kind, error, without_ours(traceback) if _ours_hidden() else traceback, **options)
 
     setattr(tracebacks.TracebackException, "__init__", shorter)  # noqa: B010

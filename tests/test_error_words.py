@@ -501,7 +501,7 @@ def a_misspelt_dtype_of_astype() -> None:
 @case(
     errors.DtypeError,
     "'text' is not a dtype that rlx has.",
-    "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
+    "The dtype is the argument in this place: pass one such as rlx.numpy.float32.",
 )
 def a_dtype_like_no_other() -> None:
     jnp.zeros(3, dtype="text")  # here
@@ -643,7 +643,7 @@ def the_line_of_a_body_of_while_loop() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.fori_loop: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
+    "lax.fori_loop: the body returns a carry of another structure than it takes: a tuple of 2 for float32[].",
     "The body must return a carry with the structure of the initial one: the same nesting of tuples, lists and dicts,"
     " with the same keys.",
     inside="body",

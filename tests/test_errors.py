@@ -13,6 +13,7 @@ from mistakes import Mistakes, line_of
 import rlx
 import rlx.numpy as jnp
 from rlx import errors, lax
+from rlx.backends import device_names
 from rlx.errors import did_you_mean
 
 CASES = Mistakes()
@@ -558,7 +559,7 @@ def grad_of_a_vector() -> None:
 
 @case(
     errors.ScalarOutputError,
-    "grad takes a function that returns one scalar; lambda returned a tree PyTreeDef((*, *)) with 2 leaves.",
+    "grad takes a function that returns one scalar; lambda returned a tuple of 2.",
     "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
 )
 def grad_of_a_tree() -> None:
@@ -686,16 +687,16 @@ _DEVICES = (
 
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    f"There is no device 'abacus'; rlx has backends for: {', '.join(device_names())}.",
     _DEVICES,
 )
 def an_unknown_device() -> None:
-    rlx.devices("tpu")  # here
+    rlx.devices("abacus")  # here
 
 
 @case(
     errors.DeviceError,
-    "There is no device 'quantum'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    f"There is no device 'quantum'; rlx has backends for: {', '.join(device_names())}.",
     _DEVICES,
 )
 def an_unknown_default_device() -> None:
@@ -705,11 +706,11 @@ def an_unknown_default_device() -> None:
 
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; rlx has backends for: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
+    f"There is no device 'abacus'; rlx has backends for: {', '.join(device_names())}.",
     _DEVICES,
 )
 def an_unknown_device_of_jit() -> None:
-    rlx.jit(lambda x: x, device="tpu")(1.0)  # here
+    rlx.jit(lambda x: x, device="abacus")(1.0)  # here
 
 
 # --------------------------------------------------------------------- control flow
@@ -735,7 +736,7 @@ def a_carry_that_changes_its_shape() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.scan: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
+    "lax.scan: the body returns a carry of another structure than it takes: a tuple of 2 for float32[].",
     "The body must return a carry with the structure of the initial one: the same nesting of tuples, "
     "lists and dicts, with the same keys.",
     inside="<lambda>",

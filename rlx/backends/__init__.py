@@ -43,6 +43,8 @@ _PACKAGES = {"mlx": "mlx"}
 # module that arrays of another library are defined in -> the device of their memory
 _FOREIGN = {"mlx.core": "mlx"}
 _OF_DLPACK = {2: "cuda", 4: "opencl", 10: "rocm", 13: "cuda"}  # by DLPack's device type; 13: CUDA's managed memory
+_DEVICE_OPTIONS = "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE."
+_GPUS = "A GPU is named by its library: 'cuda' (NVIDIA), 'rocm' (AMD), 'mlx' (Apple) or 'opencl'."
 _MORE_DEVICES = "Set RLX_NUM_CPU_DEVICES, or use one of rlx.devices()."
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
@@ -84,8 +86,8 @@ def backend_named(name: str | None) -> Backend:
     if platform not in _BACKENDS:
         raise DeviceError(
             f"There is no device {name!r}; rlx has backends for: {', '.join(device_names())}.",
-            "Use one of these in jit(device=...), rlx.default_device(...) or RLX_DEVICE. The command rlx info says"
-            " which are usable on this machine.",
+            (_GPUS if platform == "gpu" else _DEVICE_OPTIONS)
+            + " The command rlx info says which are usable on this machine.",
         )
     backend = _load(name)
     if backend.memory.host:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 from rlx.call.device import device_put
-from rlx.errors import OptionError, RlxError, user_line
+from rlx.errors import InputTypeError, OptionError, RlxError, describe, user_line
 
 __all__ = ["at_the_loop", "prefetch"]
 
@@ -28,7 +28,8 @@ def prefetch(items: Iterable[Item], ahead: int = 2, device: Any = None) -> Gener
       device: a device or sharding; the thread copies the items, trees of arrays, there.
 
     Yields the items; an exception in the iterable is raised in place of its item. The thread ends with the items, or
-    when the iterator is closed or garbage-collected. Raises OptionError for ahead below 1.
+    when the iterator is closed or garbage-collected. Raises OptionError for ahead below 1,
+    InputTypeError for an object that is not iterable.
 
     >>> from rlx.data import prefetch
     >>> list(prefetch(range(4)))
@@ -36,6 +37,10 @@ def prefetch(items: Iterable[Item], ahead: int = 2, device: Any = None) -> Gener
     """
     if ahead < 1:
         raise OptionError(f"prefetch prepares at least one item, got ahead={ahead}.")
+    if not isinstance(items, Iterable):
+        raise InputTypeError(
+            f"prefetch takes an iterable, but got {describe(items)}.", "Pass batches: prefetch(rlx.data.batches(...))."
+        )
     return _read_ahead(items if device is None else (device_put(item, device) for item in items), ahead)
 
 

@@ -31,6 +31,7 @@ from rlx.lowering.nest import Nests
 from rlx.passes.pipeline import Context, Stage, compile_stages, steps
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
+from rlx.trace.flat import check_function
 
 __all__ = ["Dispatch", "DispatchReport", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 
@@ -479,6 +480,7 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     >>> found.statistics.kernels
     {'Loops': 1}
     """
+    check_function(fun)
     jitted = fun if isinstance(fun, Jitted) and device is None else Jitted(fun, device=device)
 
     def inspected(*args: Any, **kwargs: Any) -> Inspection:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
-from rlx.errors import PrintFormatError, user_line
+from rlx.errors import InputTypeError, PrintFormatError, describe, user_line
 from rlx.host.callback import host_function
 from rlx.offered_names import offer_names
 from rlx.ops.callback import debug_callback
@@ -146,9 +146,16 @@ def print(
     return _formatted_print(fmt, args, kwargs, ordered, skip_format_check)
 
 
+def _no_format(name: str, given: Any) -> InputTypeError:
+    return InputTypeError(
+        f"debug.{name} takes a format string first, but got {describe(given)}.",
+        f'Write rlx.debug.{name}("x = {{}}", x).',
+    )
+
+
 def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_format_check: bool) -> None:
     if not isinstance(fmt, str):
-        raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
+        raise _no_format("print", fmt)
     if not skip_format_check:
         _CheckedFormatter(user_line()).vformat(_without_specifications(fmt), args, kwargs)
     _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
@@ -173,7 +180,7 @@ def log(
     >>> rlx.debug.log("step {}", rlx.numpy.ones(()))
     """
     if not isinstance(fmt, str):
-        raise TypeError(f"debug.log takes a format string first, got a {type(fmt).__name__}")
+        raise _no_format("log", fmt)
     _deliver(partial(_log, level, fmt), args, kwargs, ordered)
 
 

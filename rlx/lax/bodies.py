@@ -240,8 +240,8 @@ def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) ->
     """
     if tree.structure(after) != tree.structure(before):
         raise ControlFlowTypeError(
-            f"lax.{name}: the body takes a carry of structure {tree.structure(before)}, but returns"
-            f" one of structure {tree.structure(after)}.",
+            f"lax.{name}: the body returns a carry of another structure than it takes"
+            f"{tree.first_difference(after, before) or tree.first_difference(before, after)}.",
             "The body must return a carry with the structure of the initial one: the same nesting of"
             " tuples, lists and dicts, with the same keys.",
             line_of_result(after, body),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlx.array import Array, Span
-from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
+from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, InputTypeError, ShapeError, describe
 from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result, runs_in_python, trace_carry
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
@@ -182,6 +182,15 @@ def _check_pair(out: Any, f: Callable[..., Any]) -> None:
         )
 
 
+def _whole(length: Any) -> int:
+    try:
+        return operator.index(length)
+    except TypeError:
+        raise InputTypeError(
+            f"lax.scan got length={describe(length)}.", "The number of steps is an integer: use // or int(...)."
+        ) from None
+
+
 def _length(slices: Sequence[Array], length: int | None) -> int:
     for x in slices:
         if x.ndim == 0:
@@ -196,7 +205,7 @@ def _length(slices: Sequence[Array], length: int | None) -> int:
             "All arrays in xs must have one leading size.",
         )
     if length is not None:
-        count = int(length)
+        count = _whole(length)
         if count < 0:
             raise ShapeError(f"lax.scan got length={count}.", "A loop runs 0 times or more: use max(length, 0).")
         if sizes and sizes[0] != count:

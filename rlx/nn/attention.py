@@ -178,8 +178,9 @@ def _prepared(
     sinks: Any,
 ) -> tuple[Array, Array, Array, _Rules]:
     """The arguments, checked: queries (B, T, K, G, H), keys and values, and rules."""
-    q, k, v = (_with_batch(x) for x in (query, key, value))
-    _check(q, k, v)
+    given = tuple(map(as_array, (query, key, value)))
+    q, k, v = map(_with_batch, given)
+    _check(q, k, v, given)
     b, t, n, h = q.shape
     heads = k.shape[2]
     groups = n // heads
@@ -336,7 +337,8 @@ def _with_batch(x: Any) -> Array:
     return lax.expand_dims(array, (0,)) if array.ndim == 3 else array
 
 
-def _check(q: Array, k: Array, v: Array) -> None:
+def _check(q: Array, k: Array, v: Array, given: tuple[Array, ...]) -> None:
+    """Raise ShapeError or DtypeError unless the operands fit; the message has the shapes as they were given."""
     fits = (
         q.ndim == k.ndim == 4
         and k.shape == v.shape
@@ -346,9 +348,10 @@ def _check(q: Array, k: Array, v: Array) -> None:
         and q.shape[2] % k.shape[2] == 0
     )
     if not fits:
+        query, key, value = given
         raise ShapeError(
-            f"nn.dot_product_attention got query {q.shape}, key {k.shape} and value {v.shape}.",
-            "Shapes are (B, T, N, H), (B, S, K, H) and (B, S, K, H), with N a multiple of K.",
+            f"nn.dot_product_attention got query {query.shape}, key {key.shape} and value {value.shape}.",
+            "Shapes are (B, T, N, H), (B, S, K, H) and (B, S, K, H), with or without B, and N a multiple of K.",
         )
     if not q.dtype == k.dtype == v.dtype:
         raise DtypeError(

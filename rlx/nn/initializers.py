@@ -12,7 +12,7 @@ from rlx import lax, random
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import ShapeError, UnsupportedError
+from rlx.errors import InputTypeError, ShapeError, UnsupportedError, describe, entered
 from rlx.ir.types import is_complex
 from rlx.lax.operands import as_dtype
 from rlx.numpy.promotion import canonical_axes, canonical_axis, canonical_shape
@@ -200,6 +200,11 @@ def variance_scaling(
     >>> init(rlx.random.key(0), (4, 8)).shape
     (4, 8)
     """
+    if isinstance(in_axis, (Array, np.ndarray)):
+        raise InputTypeError(
+            f"An initialiser's in_axis is an axis number or several, got {describe(in_axis)}.",
+            f"Make the initialiser first: rlx.nn.initializers.{entered()}()(key, shape).",
+        )
     if mode not in _DENOMINATORS:
         raise UnsupportedError(f"variance_scaling has no mode {mode!r}.", f"Use one of {tuple(_DENOMINATORS)}.")
     if distribution not in ("truncated_normal", "normal", "uniform"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_integer
 from rlx.numpy.cumulative import diff
 from rlx.numpy.elementwise import divide
@@ -88,7 +88,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     Array([0., 2., 4.], dtype=float32)
     """
     if isinstance(bins, str):
-        raise NotImplementedError("histogram: bins must be a number or the edges.")
+        raise UnsupportedError(
+            f"histogram got bins={bins!r}.",
+            "Pass a number, or the edges: np.histogram_bin_edges(x, bins) computes them.",
+        )
     edges = as_array(np.asarray(bins) if isinstance(bins, (list, tuple)) else operand(bins))
     x = inexact(a, "histogram")
     if edges.ndim == 1:

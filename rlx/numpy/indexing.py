@@ -138,7 +138,7 @@ def _classify(item: Any) -> Any:
         raise InputTypeError(
             f"An array was indexed with the string {item!r}.",
             "Indices are integers, slices and masks. If this should be a dict, look at the order of the arguments:"
-            " fori_loop calls body_fun(i, value), scan calls f(carry, x).",
+            " fori_loop calls body_fun(i, value), scan calls f(carry, x), odeint calls func(y, t).",
         )
     positions: Any = as_array(item, "an index")
     if dtype_kind(positions.dtype) not in "biu":

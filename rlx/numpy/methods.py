@@ -187,7 +187,10 @@ def _shards(self: Any) -> Any:
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
     """The same bytes read as another dtype."""
     if type is not None:
-        raise errors.UnsupportedError(f"view got type={type!r}.", "Arrays have one class: leave type out.")
+        raise errors.UnsupportedError(
+            f"view got type={type!r}.",
+            "Arrays have one class: leave type out. x.reshape(shape) changes the shape.",
+        )
     return self if dtype is None else conversion.view(self, to_dtype(dtype))
 
 

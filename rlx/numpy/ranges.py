@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, wrap
-from rlx.errors import ConcretizationTypeError, DtypeError, ShapeError
+from rlx.errors import ConcretizationTypeError, DtypeError, OptionError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_inexact
 from rlx.numpy.creation import count_along
 from rlx.numpy.placement import check_placement, placed
@@ -44,7 +44,7 @@ def arange(
 
     Args: start, stop, step: numbers known while tracing; one argument is the stop.
     dtype: of the result. Returns: a 1-d array.
-    Raises: ConcretizationTypeError if a bound is traced.
+    Raises: ConcretizationTypeError if a bound is traced; OptionError for the step 0.
 
     >>> import rlx.numpy as jnp
     >>> jnp.arange(1, 7, 2)
@@ -56,6 +56,8 @@ def arange(
     wanted = result_of(*given)[0] if dtype is None else to_dtype(dtype)
     if any(is_complex(v.dtype) if isinstance(v, Array) else isinstance(v, complex) for v in given):
         raise DtypeError("arange got a complex number.", "Complex numbers have no order: use linspace, or parts.")
+    if step is not None and not bounds[-1]:
+        raise OptionError("arange got step=0.", "Pass a positive or negative step, or linspace(start, stop, num).")
     if stop is None and step is not None:
         bounds, stop = [0, bounds[0], bounds[1]], 0
     simple = len(bounds) == 1 and stop is None and wanted.kind != "b"

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, OptionError
 from rlx.optim.states import as_before, chosen, incremented, new_count, zeros_of
 from rlx.optim.transformation import (
     GradientTransformation,
@@ -131,6 +131,11 @@ class MultiSteps:
         should_skip_update_fn: ShouldSkip | None = None,
         accumulator_dtype: Any = np.float32,
     ) -> None:
+        if not callable(every_k_schedule) and not isinstance(every_k_schedule, (int, np.integer, Array)):
+            raise OptionError(
+                f"optim.MultiSteps got every_k_schedule={every_k_schedule!r}.",
+                "Pass an integer, or a function from the number of the update to an integer.",
+            )
         self.inner_opt = with_extra_args_support(opt)
         self._every = every_k_schedule if callable(every_k_schedule) else lambda step: every_k_schedule
         self._is_mean = use_grad_mean

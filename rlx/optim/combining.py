@@ -89,9 +89,9 @@ def partition(
         unknown = set(tree.leaves(labels)) - set(transforms)
         if unknown:
             raise TreeMismatchError(
-                f"optim.partition got parameters with the labels {sorted(map(repr, unknown))}, which have no"
+                f"optim.partition got parameters with the labels {', '.join(sorted(map(repr, unknown)))}, which have no"
                 " transformation.",
-                f"The labels of the transformations are {sorted(map(repr, transforms))}.",
+                f"The labels of the transformations are {', '.join(sorted(map(repr, transforms)))}.",
             )
 
         def of(group: Hashable, transform: GradientTransformation) -> GradientTransformationExtraArgs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import TreeMismatchError
+from rlx.errors import InputTypeError, TreeMismatchError, describe
 from rlx.habits import missing_name
 from rlx.trace.flat import as_array
 from rlx.trees import tree
@@ -92,6 +92,12 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
     """
     if isinstance(tx, GradientTransformationExtraArgs):
         return tx
+    if not (hasattr(tx, "init") and hasattr(tx, "update")):
+        name = getattr(tx, "__name__", "")
+        raise InputTypeError(
+            f"{name or describe(tx)} is not a gradient transformation.",
+            f"Call it: rlx.optim.{name}(...) returns one." if name else "Pass one such as rlx.optim.adam(1e-3).",
+        )
 
     def update(updates: Tree, state: Any, params: Tree = None, **extra_args: Any) -> tuple[Tree, Any]:
         return tx.update(updates, state, params)

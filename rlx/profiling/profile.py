@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlx.backends.timing import StepTime, TimedStep
 from rlx.config import scoped
-from rlx.errors import RlxError
+from rlx.errors import OptionError, RlxError, describe
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, RowTiles
 from rlx.ir.program import Origin
 from rlx.ir.work import Work, certain_work, kernel_work
@@ -22,6 +24,7 @@ from rlx.profiling.roofline import Evidence, Peaks
 from rlx.profiling.steady import steady_sample
 from rlx.profiling.timed_call import TimedCall
 from rlx.profiling.trace_file import write_trace
+from rlx.trace.flat import check_function
 
 __all__ = ["KernelProfile", "Profile", "profile"]
 
@@ -93,14 +96,19 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
     Returns: a function of arrays that returns the time of each kernel, the bytes and floating-point operations that it
       needs, its fraction of the machine's measured peak, and the user's line. Profiling does not slow other calls down:
       it runs the same kernels from a separate table.
-    Raises: RlxError if runs < 1; InputTypeError for arguments without values; UnsupportedError on a
-      device whose kernels cannot be timed.
+    Raises: RlxError if runs < 1; OptionError if it is not an integer; InputTypeError for arguments without values;
+      UnsupportedError on a device whose kernels cannot be timed.
 
     >>> import rlx, rlx.numpy as jnp
     >>> found = rlx.profile(lambda x: jnp.tanh(x @ x).sum())(jnp.ones((64, 64)))
     >>> [kernel.kind for kernel in found.kernels], found.kernels[0].work.flops
     (['Contract', 'Loops'], 524288.0)
     """
+    check_function(fun)
+    if not isinstance(runs, (int, np.integer)):
+        raise OptionError(
+            f"profile got runs={describe(runs)}.", "Pass the arguments to the result: rlx.profile(f)(*args)."
+        )
     if runs < 1:
         raise RlxError(f"profile got runs={runs}.", "At least one run is needed.")
 

@@ -229,7 +229,7 @@ def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Array:
 def fold_in(key: Any, data: Any) -> Array:
     """A new key from a key and an integer of 32 bits, such as a step's number.
 
-    Raises DtypeOverflowError for a Python integer that does not fit uint32.
+    Raises DtypeOverflowError for a Python integer that does not fit uint32, DtypeError for other numbers.
 
     >>> import rlx
     >>> a, b = (rlx.random.fold_in(rlx.random.key(0), i) for i in (1, 2))
@@ -241,6 +241,8 @@ def fold_in(key: Any, data: Any) -> Array:
         number: Any = number_array(data, UINT32)
     else:
         value = as_array(data, "the number for random.fold_in")
+        if not is_integer(value.dtype) and value.dtype.kind != "b":
+            raise DtypeError(f"random.fold_in takes an integer, but got {value.type!r}.", "Convert it with int(...).")
         if value.shape != ():
             raise InputTypeError(
                 f"random.fold_in takes one integer, but got {value.type!r}.", "Use rlx.vmap for several."

@@ -11,7 +11,7 @@ import numpy as np
 from rlx import lax
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError, OptionError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_float, is_integer
 from rlx.lax.operands import as_dtype
 from rlx.numpy.promotion import canonical_shape
@@ -196,6 +196,10 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
     """
     found = integer_dtype("randint", dtype)
     typed = single_key("randint", key)
+    if isinstance(maxval, (tuple, list)):
+        raise InputTypeError(
+            f"random.randint got the shape {maxval!r} as its maxval.", "Write randint(key, shape, minval, maxval)."
+        )
     low, high = (_bound(v) for v in (minval, maxval))
     sizes = sample_shape("randint", shape, low, high)
     working = found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 import rlx.numpy as jnp
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import InputTypeError, ShapeError, UnsupportedError
+from rlx.habits import missing_name
 from rlx.numpy.promotion import promote
 from rlx.trace.flat import as_array
 
@@ -164,6 +165,22 @@ class SparseMatrix:
 
     def __sub__(self, other: Any) -> Any:
         return self + (-other) if isinstance(other, SparseMatrix) else NotImplemented
+
+    def __getitem__(self, index: Any) -> Any:
+        raise UnsupportedError(
+            f"A {type(self).__name__} matrix was indexed.", "Write A.todense()[index]; A.data has the stored elements."
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise InputTypeError(
+            f"A function of arrays got a sparse matrix: {self!r}.",
+            "Write A @ x for a product, and A.todense() for an array.",
+        )
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_name(f"rlx.sparse.{type(self).__name__}", name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dtype.name}{list(self.shape)}, nnz={self.nnz})"

@@ -164,7 +164,7 @@ class custom_jvp(CustomRule[Parameters, Result]):
             pair = rule(*held, primals, tangents)
             if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
                 raise CustomRuleError(
-                    f"The custom_jvp rule of {name} must return a pair (result, tangent), got {type(pair).__name__}.",
+                    f"The custom_jvp rule of {name} must return a pair (result, tangent), got {tree.kind_of(pair)}.",
                     "Return (f(*primals), tangent) from the rule.",
                 )
             return _checked_pair(name, flat, pair)

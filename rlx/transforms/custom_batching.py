@@ -84,7 +84,7 @@ class _UserRule:
         pair = self.rule(size, list(marks), *args)
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
             raise CustomRuleError(
-                f"The vmap rule of {self.name} must return a pair (result, out_batched), got {type(pair).__name__}.",
+                f"The vmap rule of {self.name} must return a pair (result, out_batched), got {tree.kind_of(pair)}.",
                 "Return the result, and which of its leaves are batched.",
             )
         outs, out_tree = tree.flatten(pair[0])

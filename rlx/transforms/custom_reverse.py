@@ -204,7 +204,7 @@ class _CustomVjpRules:
             pair = fwd(*self.join(args))
             if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
                 raise CustomRuleError(
-                    f"The fwd rule of {name} must return a pair (result, residuals), got {type(pair).__name__}.",
+                    f"The fwd rule of {name} must return a pair (result, residuals), got {tree.kind_of(pair)}.",
                     "Return (f(*args), residuals) from fwd.",
                 )
             outs, out_tree = flatten_local(divided_like(pair[0], flat.out_tree))
@@ -305,8 +305,7 @@ class _CustomVjpRules:
         if not isinstance(cts, tuple) or len(cts) != len(arguments):
             raise CustomRuleError(
                 f"The bwd rule of {name} must return a tuple with one cotangent for each of its"
-                f" {len(arguments)} arguments, got {type(cts).__name__}"
-                + (f" of length {len(cts)}." if isinstance(cts, tuple) else "."),
+                f" {len(arguments)} arguments, got {tree.kind_of(cts)}.",
                 "Return (ct,), a tuple of one: with a comma."
                 if len(arguments) == 1
                 else "Return (ct_x, ct_y, ...), with None for an argument without one.",

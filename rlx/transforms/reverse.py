@@ -296,8 +296,8 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
         )
     if len(point.values) != 1 or not tree.is_leaf_type(point.result):
         raise ScalarOutputError(
-            f"grad takes a function that returns one scalar; {name} returned a tree"
-            f" {point.out_tree} with {len(point.values)} leaves.",
+            f"grad takes a function that returns one scalar; {name} returned"
+            f" {tree.kind_of(point.result)}.",
             "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
         )
     out = point.result

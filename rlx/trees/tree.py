@@ -69,6 +69,11 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     >>> rlx.tree.unflatten(treedef, [x * 10 for x in leaves])
     [10, (20, 30)]
     """
+    if not isinstance(treedef, TreeDef):
+        raise InputTypeError(
+            f"tree.unflatten takes a structure first, but got {kind_of(treedef)}.",
+            "Write rlx.tree.unflatten(treedef, leaves); rlx.tree.structure(tree) is the structure of a tree.",
+        )
     return treedef.unflatten(leaves)
 
 
@@ -103,7 +108,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     """
     if not callable(f):
         raise InputTypeError(
-            f"tree.map takes a function as its first argument, but got {_kind(f)}.",
+            f"tree.map takes a function as its first argument, but got {kind_of(f)}.",
             "Write rlx.tree.map(function, tree).",
         )
     found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
@@ -123,8 +128,8 @@ def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = 
     path, one, two = found
     place = f" at {path}" if path else ""
     raise TreeMismatchError(
-        f"tree.map got trees of different structures: the first tree{place} is {_kind(one)},"
-        f" tree {number + 2}{place} is {_kind(two)}.",
+        f"tree.map got trees of different structures: the first tree{place} is {kind_of(one)},"
+        f" tree {number + 2}{place} is {kind_of(two)}.",
         _SAME_TREES,
     )
 
@@ -145,7 +150,7 @@ def first_difference(prefix: Any, full: Any, is_leaf: IsLeaf = None) -> str:
     if found is None:
         return ""
     path, one, two = found
-    return f"{f' at {path}' if path else ''}: {_kind(one)} for {_kind(two)}"
+    return f"{f' at {path}' if path else ''}: {kind_of(one)} for {kind_of(two)}"
 
 
 def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, Any, Any] | None:
@@ -169,8 +174,13 @@ def _children(node: Any) -> dict[str, Any]:
     return {path_text(path): child for path, child in flatten_with_path(node, lambda x: x is not node)[0]}
 
 
-def _kind(part: Any) -> str:
-    """A short description of a part of a tree."""
+def kind_of(part: Any) -> str:
+    """A short description of a part of a tree, for messages.
+
+    >>> from rlx.trees import tree
+    >>> tree.kind_of((1, 2)), tree.kind_of({"w": 1})
+    ('a tuple of 2', "a dict with the keys 'w'")
+    """
     if isinstance(part, dict):
         return f"a dict with the keys {', '.join(builtins.map(repr, part))}" if part else "an empty dict"
     if type(part) in (list, tuple):

@@ -90,6 +90,16 @@ def test_iterations_are_as_many_as_scipys(name: str) -> None:
     assert abs(int(info.iterations) - len(steps)) <= 0.1 * len(steps)
 
 
+@pytest.mark.parametrize("name", ["cg", "minres"])
+@pytest.mark.parametrize("dtypes", [("f8", "f4"), ("f4", "f8"), ("f8", "i4")])
+def test_matrices_and_right_sides_of_two_dtypes(name: str, dtypes: tuple[str, str]) -> None:
+    """The system is solved in the wider one."""
+    matrix = sparse.diags([np.array([4.0, 2.0, 1.0], dtypes[0])], [0])
+    x, _ = getattr(sparse, name)(matrix, np.array([4, 4, 4], dtypes[1]), tol=1e-6)
+    assert x.dtype == np.float64
+    np.testing.assert_allclose(x, [1.0, 2.0, 4.0], rtol=1e-5)
+
+
 def test_minres_solves_indefinite_systems() -> None:
     matrix = saddle(12, 30)
     b = RNG.normal(size=matrix.shape[0])

@@ -68,6 +68,7 @@ def least_squares(
 
     check_function(fun)
     refuse_keywords("least_squares", {k: v for k, v in options.items() if k not in _OPTIONS})
+    _check_method("least_squares", method)
     host = Host("least_squares", _IN_PROGRAMS)
     parameters, start = Parameters.of(host, x0)
     given = dict(kwargs or {})
@@ -90,6 +91,11 @@ def least_squares(
 
 
 _OPTIONS = ("callback", "f_scale", "ftol", "gtol", "max_nfev", "tr_options", "verbose", "x_scale", "xtol")
+
+
+def _check_method(name: str, method: str) -> None:
+    if method not in ("trf", "dogbox", "lm"):
+        raise OptionError(f"{name} got method={method!r}.", "Pass 'trf', 'dogbox' or 'lm'.")
 
 
 def _sparse_form(sparse: bool | None, method: str, tr_solver: str | None) -> bool | None:
@@ -166,6 +172,8 @@ def curve_fit(
 
     check_function(f)
     refuse_keywords("curve_fit", {k: v for k, v in options.items() if k in ("jac", "jac_sparsity", "diff_step")})
+    if method is not None:
+        _check_method("curve_fit", method)
     host = Host("curve_fit", _IN_PROGRAMS)
     host.refuse_traced("an argument", (xdata, ydata, p0, sigma))
     if p0 is not None and np.ndim(p0) > 1:
@@ -178,7 +186,13 @@ def curve_fit(
         )
 
     def curve(x: Any, *parameters: Any) -> Array:
-        return raveled(host, "values", f(x, *parameters))
+        found = raveled(host, "values", f(x, *parameters))
+        if nan_policy != "omit" and found.size != data.size:  # SciPy then leaves out rows of both
+            raise ShapeError(
+                f"curve_fit got a function with {found.size} values for ydata of {data.size}.",
+                "f(xdata, *parameters) returns one value for each element of ydata.",
+            )
+        return found
 
     run, data = functools.wraps(f)(host.compiled(curve)), np.asarray(ydata)
     return optimize.curve_fit(

@@ -110,8 +110,8 @@ class LinearSystem(NamedTuple):
         """The checked arguments of a solver; integers become floats."""
         multiply = _operator(name, "A", A)
         precondition = None if M is None else _operator(name, "M", M)
-        if isinstance(A, (Array, np.ndarray)) and isinstance(b, (Array, np.ndarray)):
-            b = promote(name, b, jnp.zeros((), as_array(A).dtype))[0]
+        if hasattr(A, "dtype") and isinstance(b, (Array, np.ndarray)):  # an array or a sparse matrix
+            b = promote(name, b, jnp.zeros((), A.dtype))[0]
         right = tree.map(lambda v: promote_inexact(name, v)[0], b)
         if x0 is None:
             start = tree.map(jnp.zeros_like, right)
