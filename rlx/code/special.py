@@ -15,7 +15,14 @@ from types import FunctionType
 import numpy as np
 
 from rlx.code.functions import CodeValue, Function, FunctionWriter, Variable, operation, where
-from rlx.code.tables import ERF_COMPLEMENT, INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR, TEMME
+from rlx.code.tables import (
+    ERF_CENTRAL,
+    ERF_COMPLEMENT,
+    ERF_FARTHEST,
+    INVERSE_ERF_CENTRAL,
+    INVERSE_ERF_FAR,
+    TEMME,
+)
 
 __all__ = ["FUNCTIONS"]
 
@@ -334,6 +341,30 @@ def positive_gamma(f: FunctionWriter, x: Variable) -> CodeValue:
 
 
 @_function
+def log_gamma(f: FunctionWriter, x: CodeValue) -> CodeValue:
+    """ln |gamma(x)|; languages have it."""
+    f.give(_absolute(x), x.differs(x) | _absolute(x).equals(_INFINITY))
+    f.give(_INFINITY, _is_pole(x))
+    f.give(right_log_gamma(x), x >= 0.5)
+    turn = f.let("turn", _absolute(_sin(_PI * (x - _floor(x + 0.5)))))
+    return math.log(_PI) - _log(turn) - right_log_gamma(1 - x)
+
+
+@_function
+def right_log_gamma(f: FunctionWriter, x: Variable) -> CodeValue:
+    """ln gamma(x) for x >= 1/2."""
+    near = f.let("near", where(x < 1.5, x - 1, x - 2))
+    with f.when(_absolute(near) < 0.2):  # near its zeros 1 and 2
+        series = near * _polynomial(near, [-_EULER, *_LOG_GAMMA_ONE])
+        f.give(series + where(x < 1.5, 0, _log1p(near)))
+    less = f.variable("less", 1)
+    with f.loop(x < 10):
+        less *= x
+        x += 1
+    return (x - 0.5) * _log(x) - x + 0.5 * math.log(2 * _PI) + stirling(x) - _log(less)
+
+
+@_function
 def gamma_sign(f: FunctionWriter, x: CodeValue) -> CodeValue:
     """The sign of gamma(x)."""
     return where((x < 0) & (_floor(x / 2) * 2).differs(_floor(x)), -1, 1)
@@ -646,6 +677,38 @@ def bessel_i1(f: FunctionWriter, x: CodeValue) -> CodeValue:
 
 
 # ------------------------------------------------------------------ the normal distribution
+@_function
+def error_central(f: FunctionWriter, x: CodeValue) -> CodeValue:
+    """erf(x) for |x| <= 1."""
+    return x + x * _polynomial(f.let("square", x * x), ERF_CENTRAL["double"])
+
+
+@_function
+def error_far(f: FunctionWriter, x: CodeValue) -> CodeValue:
+    """erfc(x) for x >= 0.45: the square's leading bits are exact, so its exponential is."""
+    f.give(0, x > ERF_FARTHEST["double"])
+    lead = f.let("lead", _floor(x * 65536) / 65536)
+    t = f.let("t", (x - 4) / (x + 4))
+    bell = _exp(-lead * lead) * _exp((lead - x) * (lead + x))
+    return bell * (_polynomial(t, ERF_COMPLEMENT["double"]) / (1 + 2 * x))
+
+
+@_function
+def error(f: FunctionWriter, x: CodeValue) -> CodeValue:
+    """erf(x); languages have it."""
+    a = f.let("a", _absolute(x))
+    f.give(_copysign(1 - error_far(a), x), a > 1)
+    return error_central(x)
+
+
+@_function
+def error_complement(f: FunctionWriter, x: CodeValue) -> CodeValue:
+    """erfc(x); languages have it."""
+    f.give(error_far(x), x >= 0.5)
+    f.give(2 - error_far(-x), x < -0.5)
+    return 1 - error_central(x)
+
+
 @partial(_function, inline=True)
 def inverse_erf(f: FunctionWriter, x: CodeValue) -> CodeValue:
     a = f.let("a", _absolute(x))

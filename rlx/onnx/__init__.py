@@ -56,11 +56,11 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = 21
       opset: the version of ONNX's operator set, from 17 to the newest that the package onnx knows.
 
     Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the
-      leaves of the result (y0, y1, ...); values captured by f are included.
+      leaves of the result (y0, y1, ...); a complex leaf is two, x0_real and x0_imag. Values captured by f are included.
 
-    Raises: UnsupportedError, by name, for operations without ONNX operators in this version (callbacks, special
-      functions, complex arguments and results, ...), or if the package onnx is not installed; ShapeError if no single
-      model serves all values of the sizes; OptionError for an opset out of range.
+    Raises: UnsupportedError, by name, for operations without ONNX operators in this version (callbacks, eig, ...), or
+      if the package onnx is not installed; ShapeError if no single model serves all values of the sizes; OptionError
+      for an opset out of range.
 
     >>> import rlx, rlx.numpy as jnp, numpy as np
     >>> model = rlx.onnx.export(lambda x: jnp.tanh(x).sum(axis=1), np.ones((2, 3), np.float32))

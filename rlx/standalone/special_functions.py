@@ -61,27 +61,34 @@ from rlx.trace.tracing import trace_program
 __all__ = ["has_special_program", "special_program"]
 
 _FLOAT64 = np.dtype(np.float64)
+# functions that a format may lack, with the names of their code
+_PLAIN = {"lgamma": "log_gamma", "erf": "error", "erfc": "error_complement", "erf_inv": "inverse_erf"}
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "abs": absolute, "add": add, "atan2": atan2, "copysign": copysign, "cos": cos, "cosh": cosh, "div": divide,
     "eq": equal, "erf_inv": erf_inv, "erfc": erfc, "exp": exp, "expm1": expm1, "floor": floor, "ge": greater_equal,
-    "gt": greater, "le": less_equal, "log": log, "log1p": log1p, "lt": less, "mul": multiply, "ne": not_equal,
-    "neg": negative, "pow": power, "sin": sin, "sinh": sinh, "sqrt": sqrt, "sub": subtract, "tan": tan, "trunc": trunc,
+    "gt": greater, "le": less_equal, "lgamma": lgamma, "log": log, "log1p": log1p, "lt": less, "mul": multiply,
+    "ne": not_equal, "neg": negative, "pow": power, "sin": sin, "sinh": sinh, "sqrt": sqrt, "sub": subtract, "tan": tan,
+    "trunc": trunc,
 }  # fmt: skip
 
 
-def has_special_program(name: str) -> bool:
-    """Whether a function of `ir.scalar.SPECIAL` has code to convert to a program."""
-    return name in SPECIAL and name in FUNCTIONS
+def has_special_program(name: str, plain: bool = False) -> bool:
+    """Whether a function of `ir.scalar.SPECIAL` has code to convert to a program; `plain` as in `special_program`."""
+    return (name in SPECIAL and name in FUNCTIONS) or (plain and name in _PLAIN)
 
 
 @lru_cache(maxsize=256)
-def special_program(name: str, shape: tuple[int, ...]) -> Program:
-    """A function of `ir.scalar.SPECIAL` as a program of float64 arrays of one shape."""
+def special_program(name: str, shape: tuple[int, ...], plain: bool = False) -> Program:
+    """A function of `ir.scalar.SPECIAL` as a program of float64 arrays of one shape.
+
+    plain: the program uses neither error functions nor lgamma, and these have programs, too.
+    """
+    function = FUNCTIONS[_PLAIN[name] if plain and name in _PLAIN else name]
 
     def run(*xs: Any) -> list[Any]:
-        return [broadcast_to(_array(_Call(FUNCTIONS[name], xs, True, shape).value()), shape)]
+        return [broadcast_to(_array(_Call(function, xs, True, shape, plain).value()), shape)]
 
-    program, _ = trace_program(run, [TensorType(shape, _FLOAT64)] * SPECIAL[name].arity, name=name)
+    program, _ = trace_program(run, [TensorType(shape, _FLOAT64)] * len(function.parameters), name=name)
     return program
 
 
@@ -126,13 +133,16 @@ def _of_one_shape(*xs: Any) -> list[Any]:
 class _Call:
     """A call of a function: its variables, the elements active at the current statement, and its results.
 
-    born: the elements active when a variable was declared; the others never read it.
+    born: the elements active when a variable was declared; the others never read it. plain: see `special_program`.
     """
 
-    def __init__(self, function: Function, arguments: Sequence[Any], live: Any, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, function: Function, arguments: Sequence[Any], live: Any, shape: tuple[int, ...], plain: bool
+    ) -> None:
         names = [register.name for register in function.parameters]
         self.function = function
         self.shape = shape
+        self.plain = plain
         self.live = live
         self.values = dict(zip(names, arguments, strict=True))
         self.born = dict.fromkeys(names, live)
@@ -244,17 +254,17 @@ class _Call:
                 return self.chosen(test, first, second)
         assert isinstance(expression, Apply)
         operands = [self.evaluate(argument) for argument in expression.arguments]
-        match expression.op:
-            case "special" if expression.attribute in FUNCTIONS:
-                return _Call(FUNCTIONS[expression.attribute], operands, self.live, self.shape).value()
-            case "special":
-                return lgamma(*map(_array, operands))
-            case "not":
-                return _opposite(*operands)
+        called = expression.attribute if expression.op == "special" else expression.op
+        if self.plain:
+            called = _PLAIN.get(called, called)
+        if called in FUNCTIONS:
+            return _Call(FUNCTIONS[called], operands, self.live, self.shape, self.plain).value()
+        if called == "not":
+            return _opposite(*operands)
         if all(map(_is_known, operands)):
             found = apply(Instruction(expression.op, (), expression.dtype), list(map(np.asarray, operands)))[()]
             return bool(found) if isinstance(found, np.bool_) else found
-        return _OPERATIONS[expression.op](*map(_array, operands))
+        return _OPERATIONS[called](*map(_array, operands))
 
     def chosen(self, test: Expression, first: Expression, second: Expression) -> Any:
         mask, before = self.evaluate(test), self.live

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx.reference
 import pytest
-from onnx_models.test_exporting import check
+from onnx_models.test_exporting import check, run
 
 import rlx
 import rlx.numpy as jnp
@@ -133,9 +133,27 @@ def test_complex_numbers() -> None:
         return [*map(parts, found), jnp.abs(c), jnp.angle(c), c == c.T]
 
     check(function, (A, SPD))
-    for refused in (lambda x: lax.complex(x, x), lambda x: jnp.sort(lax.complex(x, x)).real):
-        with pytest.raises(UnsupportedError, match="complex numbers"):
-            rlx.onnx.export(refused, A)
+    with pytest.raises(UnsupportedError, match="complex numbers"):
+        rlx.onnx.export(lambda x: jnp.sort(lax.complex(x, x)).real, A)
+
+
+def test_complex_arguments_and_results() -> None:
+    """A complex array is two inputs, or two outputs: its real and its imaginary part. Also of any size."""
+
+    def function(a: Any, b: Any) -> Any:
+        return {"product": a @ a.T * b, "size": jnp.abs(a), "same": a, "spectrum": jnp.fft.fft(a, axis=1)}
+
+    for dtype in (np.complex64, np.complex128):
+        z = (BATCH + 1j * BATCH[::-1]).astype(dtype)[0]
+        model = check(function, (z, np.float32(2)))
+        assert [i.name for i in model.graph.input] == ["x0_real", "x0_imag", "x1"]
+        assert [o.name for o in model.graph.output][:3] == ["y0_real", "y0_imag", "y1_real"]
+    rows = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("rows, 3"), "complex64")
+    model = rlx.onnx.export(lambda z: (z * z.shape[0]).sum(0), rows)
+    for size in (1, 2, 5):
+        z = (BATCH[0] * 1j + BATCH[1]).astype(np.complex64)[:size]
+        real, imaginary = run(model, [z])
+        np.testing.assert_allclose(real + 1j * imaginary, z.sum(0) * size, rtol=1e-5)
 
 
 RUNNING = {"cumsum": lax.cumsum, "cumprod": lax.cumprod, "cummax": lax.cummax, "cummin": lax.cummin}
@@ -168,3 +186,90 @@ def test_running_in_few_bits(name: str) -> None:
     expected = np.asarray(rlx.jit(RUNNING[name])(x))
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=2**-7)
+
+
+# ------------------------------------------------------------------ special functions
+_special: Any = rlx.scipy.special
+_ONE = "gammaln digamma erfinv gamma i0 i0e i1 i1e erfcx log_ndtr ndtri dawsn spence exp1 expi erf erfc"
+_TWO = "zeta gammainc gammaincc beta betaln poch owens_t"
+_WITH_ORDER = "polygamma expn"
+SPECIAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(_special, name) for name in _ONE.split()},
+    **{name: lambda x, name=name: getattr(_special, name)(x[0], x[1]) for name in _TWO.split()},
+    **{name: lambda x, name=name: getattr(_special, name)(x[0].astype(int), x[1]) for name in _WITH_ORDER.split()},
+}
+HAVE_LIMITS = "gammaln erf erfc erfinv gamma digamma i0e i1e erfcx log_ndtr ndtri dawsn exp1 expi owens_t".split()
+
+
+@pytest.mark.parametrize("name", SPECIAL_FUNCTIONS)
+@pytest.mark.thorough
+def test_special_functions(name: str) -> None:
+    """They are computed in float64, so that both dtypes have all their digits; at infinity and NaN, too."""
+    function = SPECIAL_FUNCTIONS[name]
+    x = np.concatenate([RNG.uniform(0.05, 0.95, 30), [0.5, 1.0]]).reshape(2, 16)
+    if name in ("zeta", "polygamma", "expn"):
+        x = np.stack([np.round(3 * x[0] + 2), 9 * x[1]])
+    check(function, (x.astype(np.float32),), 1e-6)
+    check(function, (x,), 1e-13)
+    if name in HAVE_LIMITS:
+        edges = np.array([[0.0, 1.0, np.inf, np.nan, 30.0], [1.0, 0.25, np.inf, 1.0, 30.0]])
+        check(function, (edges,), 1e-12)
+
+
+def test_special_functions_of_any_size() -> None:
+    """One model for all batch sizes, read back by rlx."""
+    rows = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("rows, 3"), "float32")
+    model = rlx.onnx.export(lambda x: (lax.lgamma(x) / x.shape[0], rlx.scipy.special.erfinv(x - 1)), rows)
+    loaded, parameters = rlx.onnx.load(model)
+    for size in (1, 4):
+        x = RNG.uniform(0.1, 1.9, (size, 3)).astype(np.float32)
+        for found in (run(model, [x]), loaded(parameters, x)):
+            np.testing.assert_allclose(found[0], rlx.scipy.special.gammaln(x) / size, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(found[1], rlx.scipy.special.erfinv(x - 1), rtol=1e-5)
+
+
+DOUBLES = "tan arctan arcsin arccos sinh cosh arcsinh arccosh arctanh".split()
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+@pytest.mark.thorough
+def test_functions_that_runtimes_lack_in_double_precision(name: str) -> None:
+    """All digits, over all magnitudes of the domain, at its ends and outside."""
+    sizes = 10.0 ** RNG.uniform(-12, 2.8 if name in ("tan", "sinh", "cosh") else 300, 400)
+    x = np.concatenate([sizes, -sizes, [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, np.inf, -np.inf, np.nan]])
+    if name in ("arcsin", "arccos", "arctanh"):
+        x = np.concatenate([x, RNG.uniform(-1, 1, 400), [1 - 1e-16]])
+    (found,) = run(rlx.onnx.export(getattr(jnp, name), x), [x])
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(x)
+    # onnxruntime's own sines and cosines of large numbers lose two digits
+    np.testing.assert_allclose(found, expected, rtol=1e-13 if name == "tan" else 2e-15, atol=0)
+
+
+@pytest.mark.parametrize("dtype", "i1 i2 i4 i8 u1 u2 u4 u8".split())
+@pytest.mark.thorough
+def test_bits(dtype: str) -> None:
+    """Counts and shifts of bits, and reductions of them, along an empty axis, too."""
+    limits = np.iinfo(dtype)
+    x = np.array([[0, 1, 2, limits.max, limits.min, 77]], dtype)
+    shifts = np.array([0, 1, 3, 7, 8 * x.itemsize, 2], dtype)
+
+    def function(x: Any, by: Any) -> Any:
+        reduced = [f(x.T, axes=axes) for f in (lax.reduce_and, lax.reduce_or, lax.reduce_xor) for axes in ((0,), (1,))]
+        return (
+            lax.population_count(x), lax.clz(x), lax.shift_right_arithmetic(x, by), lax.shift_right_logical(x, by),
+            lax.shift_left(x, by), reduced, lax.reduce_and(x[:0], axes=(0,)), lax.reduce_xor(x > 0, axes=(1,)),
+        )  # fmt: skip
+
+    check(lambda x, by: function(x, jnp.broadcast_to(by, x.shape)), (x, shifts))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_of_floats(dtype: Any) -> None:
+    """nextafter needs BitCast, which opset 26 has."""
+    x = np.array([0.0, -0.0, 1.0, -1.0, 1e-45, np.inf, -np.inf, np.nan, 3.0, 0.0], dtype)
+    y = np.array([1.0, -1.0, 2.0, 2.0, -1.0, 0.0, -np.inf, 1.0, np.nan, -0.0], dtype)
+    (found,) = run(rlx.onnx.export(jnp.nextafter, x, y, opset=26), [x, y])
+    np.testing.assert_array_equal(found, np.nextafter(x, y))
+    with pytest.raises(UnsupportedError, match="needs BitCast, which opset 21 lacks; write opset=26"):
+        rlx.onnx.export(jnp.nextafter, x, y)

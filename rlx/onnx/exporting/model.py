@@ -15,12 +15,12 @@ import rlx
 from rlx.errors import OptionError, UnsupportedError
 from rlx.export.exported import Exported
 from rlx.ir.program import Equation, Program
-from rlx.ir.types import is_complex, is_key
+from rlx.ir.types import is_key
 from rlx.onnx.exporting import control, indexing, products, reductions, shapes
 from rlx.onnx.exporting.complex_numbers import has_complex, write_complex
 from rlx.onnx.exporting.elementwise import elementwise
 from rlx.onnx.exporting.sizes import graph_for_sizes
-from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, infos_of
+from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, flat, infos_of, named
 from rlx.standalone.spelling import is_elementwise, program_for_writing, refused
 
 __all__ = ["export"]
@@ -50,25 +50,15 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None, opset: int = OP
 
 def _graph(exported: Exported, opset: int, program: Program) -> Any:
     program_for_writing(program, FORMAT)
-    _refuse_complex(program)
     writer = Writer(_rule_of, opset, bool(exported.unknowns.names), itertools.count())
-    inputs = [f"x{n}" for n in range(len(program.inputs))]
-    outputs = writer.program(program, inputs)
-    results = [f"y{n}" for n in range(len(outputs))]
-    for source, result in zip(outputs, results, strict=True):
+    inputs, results = named("x", program.input_types), named("y", program.output_types)
+    outputs = flat(writer.program(program, inputs))
+    for source, result in zip(outputs, flat(results), strict=True):
         writer.nodes.append(helper.make_node("Identity", [source], [result]))
     return helper.make_graph(
-        _without_detours(writer.nodes, results), exported.fun_name,
+        _without_detours(writer.nodes, flat(results)), exported.fun_name,
         infos_of(inputs, program.input_types), infos_of(results, program.output_types), list(writer.tensors.values()),
     )  # fmt: skip
-
-
-def _refuse_complex(program: Program) -> None:
-    if any(is_complex(t.dtype) for t in (*program.input_types, *program.output_types)):
-        raise UnsupportedError(
-            f"{program.name} takes or returns complex numbers, on which ONNX has no operations.",
-            "Take and return real and imaginary parts: lax.complex(a, b) makes complex numbers of parts.",
-        )
 
 
 def _check(model: Any, name: str, opset: int) -> None:

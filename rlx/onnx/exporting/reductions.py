@@ -31,21 +31,34 @@ PRODUCTS = (*WIDE, np.dtype(np.float32), np.dtype(np.float64))  # dtypes of CumP
 _LEAST = np.iinfo(np.int64).min
 _REDUCTIONS = {
     "reduce_sum": "ReduceSum", "reduce_prod": "ReduceProd", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
-    "reduce_and": "ReduceMin", "reduce_or": "ReduceMax",
+    "reduce_and": "ReduceMin", "reduce_or": "ReduceMax", "reduce_xor": "ReduceSum",
 }  # fmt: skip
+_BITWISE = ("reduce_and", "reduce_or", "reduce_xor")
 
 
 @rule(*_REDUCTIONS)
 def _reduce(w: Writer, e: Equation, xs: Names) -> Names:
     dtype = e.inputs[0].type.dtype
-    if e.primitive.name in ("reduce_and", "reduce_or") and dtype.kind != "b":
-        raise refused(e, FORMAT, "it combines bits")
     if not e.params["axes"]:
         return xs
     kind = _REDUCTIONS[e.primitive.name]
+    if dtype.kind != "b" and e.primitive.name in _BITWISE:
+        return [w.packed(_combined(w, w.unpacked(xs[0], dtype), e), dtype)]
+    if e.primitive.name == "reduce_xor":
+        return [w.cast(_combined(w, w.cast(xs[0], np.int64), e), dtype)]
     arithmetic = kind in ("ReduceSum", "ReduceProd")
     before, after = (Writer.widened, Writer.narrowed) if arithmetic else (_ordered, _disordered)
     return [after(w, w.reduction(kind, before(w, xs[0], dtype), e.params["axes"]), dtype)]
+
+
+def _combined(w: Writer, bits: str, e: Equation) -> str:
+    """Bits as int64, combined along axes that may be empty."""
+    if e.primitive.name == "reduce_and":
+        return w.reduction("ReduceProd", bits, e.params["axes"])
+    total = w.reduction("ReduceSum", bits, e.params["axes"])
+    if e.primitive.name == "reduce_xor":
+        return w.node("Mod", total, w.constant(2, np.int64))
+    return w.cast(w.cast(total, np.bool_), np.int64)
 
 
 def _ordered(w: Writer, x: str, dtype: np.dtype) -> str:

@@ -22,6 +22,7 @@ from rlx.export.functions import has_keys, refuse_host
 from rlx.export.sizes import Size, Unknowns, unknowns_in
 from rlx.export.templates import expression_of, points_of
 from rlx.ir.program import Program
+from rlx.onnx.exporting.writer import flat, named
 from rlx.passes.pipeline import passes, walk
 from rlx.trace.read import evaluate_number
 
@@ -234,9 +235,10 @@ class _Computed:
         self.known: dict[str, str] = {}  # names of expressions and numbers
         self.floats: set[str] = set()
         self.bound: dict[str, str] = {}  # names of sizes
+        types = exported.in_avals
         dims = [
-            (dim, f"x{n}", axis)
-            for n, t in enumerate(exported.in_avals)
+            (dim, flat([name])[0], axis)
+            for name, t in zip(named("x", types), types, strict=True)
             for axis, dim in enumerate(t.shape)
             if isinstance(dim, Size)
         ]

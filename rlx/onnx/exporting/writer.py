@@ -30,6 +30,7 @@ __all__ = [
     "flat",
     "has_operator",
     "infos_of",
+    "named",
     "paired",
     "working_dtype",
 ]
@@ -84,6 +85,16 @@ def working_dtype(dtype: np.dtype) -> np.dtype:
     if is_float(dtype):
         return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
     return dtype if dtype in WIDE else np.dtype(np.int64)
+
+
+def named(letter: str, types: Iterable[Any]) -> Names:
+    """Names of arguments or results by number: `x0`, or `x0_real` and `x0_imag` of a complex array."""
+
+    def name(number: int, type: Any) -> Name:
+        whole = f"{letter}{number}"
+        return Parts(f"{whole}_real", f"{whole}_imag") if is_complex(type.dtype) else whole
+
+    return [name(number, type) for number, type in enumerate(types)]
 
 
 def infos_of(names: Iterable[Name], types: Iterable[TensorType]) -> list[Any]:
@@ -156,6 +167,10 @@ class Writer:
         """A list of integers as an operator's input."""
         return self.constant(np.asarray(list(values), np.int64))
 
+    def spread(self, x: str, shape: Sequence[int]) -> str:
+        """An array, broadcast to a shape."""
+        return self.node("Expand", x, self.integers(shape))
+
     def empty(self, type: TensorType) -> Name:
         """An array without elements."""
         if not self.any_size:
@@ -188,6 +203,35 @@ class Writer:
         bounds = [self.constant(n, np.int64) for n in (0, size, 1)]
         shape = self.integers([-1 if a == axis else 1 for a in range(rank)])
         return self.node("Reshape", self.node("Range", *bounds), shape)
+
+    def bits(self, x: str, dtype: np.dtype) -> str:
+        """The bits of numbers, read in another dtype of the same width."""
+        return self.node("BitCast", x, to=number_of(dtype))
+
+    def shifted(self, x: str, dtype: np.dtype) -> str:
+        """Integers shifted right by 0, 1, ... to their width, along a new last axis, without sign."""
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+        column = self.node("Unsqueeze", x if dtype == unsigned else self.cast(x, unsigned), self.integers([-1]))
+        places = self.constant(np.arange(8 * dtype.itemsize, dtype=unsigned))
+        return self.node("BitShift", column, places, direction="RIGHT")
+
+    def unpacked(self, x: str, dtype: np.dtype) -> str:
+        """The bits of integers, the lowest first, along a new last axis, as int64."""
+        one = self.constant(1, np.dtype(f"u{dtype.itemsize}"))
+        return self.cast(self.node("BitwiseAnd", self.shifted(x, dtype), one), np.int64)
+
+    def packed(self, bits: str, dtype: np.dtype) -> str:
+        """The inverse of `unpacked`, in halves of 32 bits: onnxruntime's sums of int64 lose digits beyond 2^53."""
+        places = np.arange(8 * dtype.itemsize)
+
+        def half(first: int) -> str:
+            weights = np.where(places // 32 == first // 32, np.int64(1) << places % 32, 0)
+            return self.reduction("ReduceSum", self.node("Mul", bits, self.constant(weights)), [-1])
+
+        found = half(0)
+        if dtype.itemsize == 8:
+            found = self.node("Add", found, self.node("Mul", half(32), self.constant(1 << 32, np.int64)))
+        return self.cast(found, dtype)
 
     def program(self, program: Program, inputs: Sequence[Name]) -> Names:
         """The names of a program's results."""
