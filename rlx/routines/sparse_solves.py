@@ -1,4 +1,6 @@
-"""Direct solutions of sparse linear systems on the host, by SciPy's SuperLU (Li, Demmel and others).
+"""Direct solutions of sparse linear systems on the host.
+
+Factors are SciPy's SuperLU's (Li, Demmel and others), or the Cholesky factors that a backend offers.
 
 Factors are found by the contents of the matrix: the solves of a gradient use those of the function. The ordering of a
 pattern is found by the contents of the pattern, so that a matrix with new values is only factored.
@@ -27,6 +29,7 @@ __all__ = [
     "csr_lstsq",
     "csr_solve",
     "factor_of",
+    "offer_cholesky",
 ]
 
 Found = TypeVar("Found")
@@ -34,6 +37,17 @@ _ORDERINGS = {"colamd": "COLAMD", "minimum degree": "MMD_AT_PLUS_A", "natural": 
 _PIVOTS = {"general": 1.0, "symmetric": 0.1, "positive definite": 0.0}  # the least pivot, relative to its column
 _BLOCK = 64  # columns that are solved for together
 _SINGLE_STEPS = 3  # of refinement, for factors in single precision
+_LEAST_CHOLESKY = 500  # columns of a matrix that a backend's Cholesky factors; smaller ones take SuperLU no time
+
+# (indices, indptr, order of elimination) to an object with `nbytes` and factors(elements), or None. The factors have
+# nnz, solve, slogdet and inverse_entries, and are None for a matrix that is not positive definite.
+CholeskyOffer = Callable[[np.ndarray, np.ndarray, np.ndarray], Any]
+_cholesky_offers: list[CholeskyOffer] = []
+
+
+def offer_cholesky(offer: CholeskyOffer) -> None:
+    """Use a backend's Cholesky factors for large positive definite matrices."""
+    _cholesky_offers[:] = [offer]
 
 
 class _RecentValues:
@@ -74,12 +88,36 @@ class _Analysis:
             self.indices = (keys % self.order).astype(np.int32)
             self.indptr = np.searchsorted(keys // self.order, np.arange(self.order + 1)).astype(np.int32)
         self.permuted: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.cholesky: dict[str, Any] = {}
 
     @property
     def nbytes(self) -> int:
         """The bytes of its arrays."""
         extra = sum(a.nbytes for kept in self.permuted.values() for a in kept)
+        extra += sum(pattern.nbytes for pattern in self.cholesky.values() if pattern is not None)
         return self.indices.nbytes + self.indptr.nbytes + extra
+
+    def cholesky_factors(self, elements: np.ndarray, ordering: str) -> Any:
+        """A backend's Cholesky factors of the matrix; None if there are none."""
+        if self.order < _LEAST_CHOLESKY or not _cholesky_offers or ordering == "colamd":
+            return None
+        if ordering not in self.cholesky:
+            order = np.arange(self.order) if ordering == "natural" else self._minimum_degree()
+            self.cholesky[ordering] = _cholesky_offers[0](self.indices, self.indptr, order)
+        pattern = self.cholesky[ordering]
+        return None if pattern is None else pattern.factors(elements)
+
+    def _minimum_degree(self) -> np.ndarray:
+        """SuperLU's ordering, from incomplete factors without any element beside the diagonal."""
+        from scipy.sparse import csc_array, eye_array
+        from scipy.sparse.linalg import spilu
+
+        ones = csc_array((np.ones(len(self.indices)), self.indices, self.indptr), shape=(self.order, self.order))
+        factors = spilu(
+            ones + 2 * eye_array(self.order), drop_tol=1e30, fill_factor=1,
+            permc_spec=_ORDERINGS["minimum degree"], diag_pivot_thresh=0, options={"SymmetricMode": True},
+        )  # fmt: skip
+        return np.argsort(factors.perm_c)
 
     def summed(self, data: np.ndarray) -> np.ndarray:
         """The elements at the sorted places."""
@@ -101,27 +139,38 @@ class _Analysis:
 
 
 class SparseFactor:
-    """The LU factors of a sparse matrix, for solves with it and with its transpose.
+    """The factors of a sparse matrix, for solves with it and with its transpose.
 
-    The arrays of a matrix by rows are those of the transposed matrix by columns, which SuperLU factors.
+    The arrays of a matrix by rows are also the arrays of the transposed matrix by columns, which is factored.
     """
 
     def __init__(self, analysis: _Analysis, data: np.ndarray, attributes: Attributes) -> None:
         assume, ordering = attributes.get("assume", "general"), attributes.get("ordering")
-        symmetric = assume != "general"
         wide = np.result_type(data.dtype, np.float64)
         values = analysis.summed(data.astype(wide))  # a copy: the memory of operands is used again
         self.single = attributes.get("factor_dtype") == "float32"
         self.narrow = np.dtype("c8" if wide.kind == "c" else "f4") if self.single else wide
         self.analysis, self.values = analysis, values
-        ordering = ordering or ("minimum degree" if symmetric else "colamd")
-        key = (ordering, symmetric)
         self.order: np.ndarray | None = None
         self.row_order: np.ndarray | None = None
-        indices, indptr, elements, spec = analysis.indices, analysis.indptr, values, _ORDERINGS[ordering]
+        self.factor: Any = None
+        self.is_cholesky = False
+        if np.isfinite(values).all():
+            self._set_factor(assume, ordering or ("minimum degree" if assume != "general" else "colamd"))
+
+    def _set_factor(self, assume: str, ordering: str) -> None:
+        """Cholesky's factors of a positive definite matrix, or else LU factors, in an order that is known or found."""
+        analysis, symmetric = self.analysis, assume != "general"
+        if assume == "positive definite":
+            self.factor = analysis.cholesky_factors(self.values.astype(self.narrow, copy=False), ordering)
+            self.is_cholesky = self.factor is not None
+            if self.is_cholesky:
+                return
+        key = (ordering, symmetric)
+        indices, indptr, elements, spec = analysis.indices, analysis.indptr, self.values, _ORDERINGS[ordering]
         if key in analysis.permuted and ordering != "natural":
             self.order, numbers, indices, indptr = analysis.permuted[key]
-            elements, spec = values[numbers], "NATURAL"
+            elements, spec = self.values[numbers], "NATURAL"
             self.row_order = self.order if symmetric else None
         self.factor = _factored(elements.astype(self.narrow, copy=False), indices, indptr, spec, assume)
         if self.factor is not None and self.order is None and ordering != "natural":
@@ -167,6 +216,8 @@ class SparseFactor:
         """The sign of the determinant, and the logarithm of its absolute value."""
         if self.factor is None:
             return self.values.dtype.type(0), np.float64(-np.inf)
+        if self.is_cholesky:
+            return self.factor.slogdet()
         diagonal = self.factor.U.diagonal()
         sizes = np.abs(diagonal)
         orders = [self.factor.perm_r, self.factor.perm_c, self.order, self.row_order]
@@ -176,12 +227,10 @@ class SparseFactor:
 
 
 def _factored(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, ordering: str, assume: str) -> Any:
-    """SuperLU's factors; None for a singular matrix, or one that is not finite."""
+    """SuperLU's factors; None for a singular matrix."""
     from scipy.sparse import csc_array
     from scipy.sparse.linalg import splu
 
-    if not np.isfinite(data).all():
-        return None
     order = len(indptr) - 1
     matrix = csc_array((data, indices, indptr), shape=(order, order))
     matrix.has_sorted_indices = matrix.has_canonical_format = True
@@ -288,6 +337,9 @@ def _inverse_entries(factor: SparseFactor) -> np.ndarray:
     count = len(kept.indices) if kept.places is None else len(kept.places)
     if factor.factor is None:
         return np.full(count, np.nan, factor.values.dtype)
+    if factor.is_cholesky:
+        found = factor.factor.inverse_entries()
+        return found if kept.places is None else found[kept.places]
     lower, upper = factor.factor.L.tocsc(), factor.factor.U.tocsr()
     lower.sort_indices()
     upper.sort_indices()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import SPARSE_PRODUCTS, Claims
+from rlx.backends.cpu.routines.cholesky_factors import cholesky_pattern
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
@@ -12,6 +13,7 @@ from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
+from rlx.routines.sparse_solves import offer_cholesky
 
 __all__ = ["CpuBackend"]
 
@@ -33,6 +35,7 @@ class CpuBackend(Backend):
 
     def __init__(self) -> None:
         start_loading()
+        offer_cholesky(cholesky_pattern)
 
     @property
     def lowering(self) -> LoweringOptions:

@@ -23,6 +23,7 @@ from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
 from rlx.backends.cpu.routines.packed_products import PACKED_ACTIONS, PACKED_PRODUCT, fill_packed_product
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
+from rlx.backends.cpu.routines.sparse_cholesky import ANALYSIS, numeric_functions
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
@@ -39,7 +40,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Buffer, Library
 from rlx.ir.splats import SPLAT_BLOCKS, SplatLayout, splat_layout
 
-__all__ = ["host_reason", "library_rows"]
+__all__ = ["host_reason", "library_rows", "native_addresses"]
 
 ROUTINES = FACTORISATIONS | SPECTRA
 SCRIPT_NANOSECONDS = 200.0
@@ -60,7 +61,7 @@ def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 
 @cache
-def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
+def native_addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
     """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
     functions = _FAMILIES[family](dtype)
     names = [function.name for function in functions]
@@ -114,6 +115,15 @@ def _splats(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
     return SPLAT_ACTIONS
 
 
+def _cholesky(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return ANALYSIS
+
+
+def _fronts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    assert dtype is not None
+    return numeric_functions(dtype)
+
+
 _FAMILIES = {
     "scripts": _scripts,
     "lanes": lane_functions,
@@ -121,6 +131,8 @@ _FAMILIES = {
     "packed": _packed,
     "sparse": _sparse,
     "splats": _splats,
+    "cholesky": _cholesky,
+    "fronts": _fronts,
 }
 
 
@@ -136,11 +148,11 @@ def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     except UnsupportedError as error:
         raise MissingRoutine(str(error)) from error
     fill, core = ROUTINES[kernel.routine]
-    script = Script(kernel, slot_of, _addresses("scripts"), blas.fortran, core)
+    script = Script(kernel, slot_of, native_addresses("scripts"), blas.fortran, core)
     script.nanoseconds = script.batch * _matrix_cost(kernel)
     if kernel.routine in LANE_ROUTINES and suits_lanes(script):
         lanes = lane_count(script.dtype)
-        script.use(_addresses("lanes", script.dtype))
+        script.use(native_addresses("lanes", script.dtype))
         script.turns = -(-script.batch // lanes)
         fill = LANE_ROUTINES[kernel.routine]
     fill(script)
@@ -154,7 +166,7 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     lengths = tuple(kernel.attributes["lengths"])
 
     def new_script() -> Script:
-        return Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(lengths))
+        return Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0, len(lengths))
 
     model = new_script()
     item = 2 * model.real_item
@@ -165,7 +177,7 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     scripts = []
     for work in passes:
         script = new_script()
-        script.use(_addresses("spectrum", np.dtype(f"f{model.real_item}")))
+        script.use(native_addresses("spectrum", np.dtype(f"f{model.real_item}")))
         script.turns = work.blocks(VECTOR_BYTES // item)
         script.nanoseconds = script.turns * work.length * (2.0 + log2(work.length))
         write_pass(script, work)
@@ -175,8 +187,8 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
 
 def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     """The script of a product with a packed matrix."""
-    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
-    script.use(_addresses("packed"))
+    script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0)
+    script.use(native_addresses("packed"))
     fill_packed_product(script, _packed_functions(kernel.attributes["scheme"]))
     return [script]
 
@@ -186,8 +198,8 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
     index = kernel.inputs[SPARSE_ROUTINES[kernel.routine][1]].buffer.dtype
 
     def new_script() -> Script:
-        script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(kernel.inputs[0].shape))
-        script.use(_addresses("sparse"))
+        script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0, len(kernel.inputs[0].shape))
+        script.use(native_addresses("sparse"))
         return script
 
     functions = _sparse_functions(kernel.inputs[0].buffer.dtype, index)
@@ -196,8 +208,8 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
 
 def _splat_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     """The script that draws splats, or of its gradient."""
-    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
-    script.use(_addresses("splats"))
+    script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0)
+    script.use(native_addresses("splats"))
     fill_splats(script, _splat_functions(splat_layout(kernel)))
     return [script]
 
@@ -260,7 +272,7 @@ def library_rows(
         scripts = _kernel_scripts(kernel, slot_of, between)
     except MissingRoutine:
         return None
-    step = _addresses("scripts")["script_step"]
+    step = native_addresses("scripts")["script_step"]
     rows: list[int] = []
     for script in scripts:
         parts = max(1, int(script.nanoseconds / THREAD_NANOSECONDS))
