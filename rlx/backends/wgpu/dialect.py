@@ -80,7 +80,7 @@ class WgslDialect(DeviceDialect):
         del roomy
         shared = [line for line in body if line.startswith(self.words.group_space)]
         places = [
-            f"let {p.name}_at = launch[{n // 4}].{COMPONENTS[n % 4]} / {element_dtype(p.dtype).itemsize}u;"
+            f"let {p.name}_start = launch[{n // 4}].{COMPONENTS[n % 4]} / {element_dtype(p.dtype).itemsize}u;"
             for n, p in enumerate(parameters, 1)
         ]
         head = ["let group = grid_place.x + grid_place.y * grid_size.x;", "if (group >= launch[0].x) { return; }"]
@@ -103,10 +103,8 @@ class WgslDialect(DeviceDialect):
     # ------------------------------------------------------------------ blocks
     def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
         """A function of registers."""
-        end = "" if function.inline else "_given"  # other functions change their parameters
-        parameters = ", ".join(f"{p.name}{end}: {self.type(p.dtype)}" for p in function.parameters)
-        changing = [f"{self.extent}var {p.name} = {p.name}{end};" for p in function.parameters if end]
-        return (f"fn {name}({parameters}) -> {self.type(function.result)} {{", *changing)
+        parameters = ", ".join(f"{p.name}: {self.type(p.dtype)}" for p in function.parameters)
+        return (f"fn {name}({parameters}) -> {self.type(function.result)} {{",)
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for."""
@@ -135,7 +133,7 @@ class WgslDialect(DeviceDialect):
 
     def fitted(self, value: str, source: np.dtype, target: np.dtype) -> str:
         """A conversion of integers."""
-        if dtype_kind(source) == "b" != dtype_kind(target) or self.type(source) == self.type(target):
+        if self.type(source) == self.type(target):
             return value
         return f"{self.type(target)}({bare(value)})"
 
@@ -152,7 +150,7 @@ class WgslDialect(DeviceDialect):
     # ------------------------------------------------------------------ memory
     def _place(self, array: Array, position: str) -> tuple[str, str]:
         """The parameter that an array belongs to, and the number of an element in it."""
-        start = f"{array.name}_at"
+        start = f"{array.name}_start"
         return self._roots.get(array.name, array.name), start if position == "0" else f"{start} + u32({bare(position)})"
 
     def read(self, array: Array, name: str, position: str, dtype: np.dtype) -> str:
@@ -209,8 +207,8 @@ class WgslDialect(DeviceDialect):
         """The number of the element at which the view begins."""
         self._roots[array.name] = self._roots.get(source.name, source.name)
         scale = "" if source.dtype.itemsize == 1 else f" * {source.dtype.itemsize}u"
-        start = f"{source.name}_at{scale}" + ("" if offset == "0" else f" + u32({bare(offset)})")
-        return f"let {array.name}_at = ({start}) / {array.dtype.itemsize}u;"
+        start = f"{source.name}_start{scale}" + ("" if offset == "0" else f" + u32({bare(offset)})")
+        return f"let {array.name}_start = ({start}) / {array.dtype.itemsize}u;"
 
     def atomic(self, reducer: str, array: Array, position: str, value: str) -> str:
         """A function of the array, which tries until no other item writes in between."""
@@ -224,9 +222,21 @@ class WgslDialect(DeviceDialect):
         return self._as_word(dtype, self._call("encode", [dtype], result) if is_narrow(dtype) else result)
 
     # ------------------------------------------------------------------ values
+    def has_function(self, name: str) -> bool:
+        """None: special functions need float64, and drivers take minutes to compile them."""
+        return False
+
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
         """A literal, or the bits of a number that has none."""
         return literal(number, self.type(FLOAT_FORMATS and _FLOAT32 if dtype in FLOAT_FORMATS else dtype))
+
+    def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
+        """A sum of products, without negative factors: they are no numbers of unsigned types."""
+        signed = sorted([*terms, *([(offset, "")] if offset or not terms else [])], key=lambda term: term[0] < 0)
+        texts = [f"{abs(factor)} * {name}" if name and abs(factor) != 1 else name or str(abs(factor)) for factor, name in signed]
+        signs = [" - " if factor < 0 else " + " for factor, _ in signed]
+        first = "0 - " if signs[0] == " - " else ""
+        return first + texts[0] + "".join(sign + text for sign, text in zip(signs[1:], texts[1:], strict=True))
 
     def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """Division of non-negative numbers."""

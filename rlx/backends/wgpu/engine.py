@@ -30,12 +30,12 @@ LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wid
 _MOST_GROUPS = 65535  # along a dimension
 _BATCH = 64  # launches that are submitted at once
 _MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
-_LONGS, _DOUBLES, _STAMPS = "shader-int64", "shader-f64", "timestamp-query"
+_LONGS, _DOUBLES, _STAMPS = ("shader-int64", "shader-int64-atomic-all-ops"), "shader-f64", "timestamp-query"
 _SIZES = (
     "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
     "max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
 )  # fmt: skip
-_PROBE = """@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+_PROBE = """@group(0) @binding(1) var<storage, read_write> memory: array<u32>;
 @compute @workgroup_size(1) fn probe() {
     let x = bitcast<f32>(memory[0]);
     memory[1] = bitcast<u32>(fma(x, x, -1.0f));
@@ -93,6 +93,7 @@ class WgpuEngine(Engine):
         self._waiting: threading.Thread | None = None
         self._copied = _Compiled(Module.read(_COPY))
         self._launch_buffers: dict[bytes, Any] = {}
+        self._layouts: dict[int, Any] = {}
 
     # ------------------------------------------------------------------ the device
     @cached_property
@@ -110,7 +111,7 @@ class WgpuEngine(Engine):
 
     @cached_property
     def _device(self) -> Any:
-        features = [f for f in (_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
+        features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
         limits = {name: self._adapter.limits[name] for name in _SIZES}
         device = self._adapter.request_device_sync(required_features=features, required_limits=limits)
         finish_at_exit(self, WgpuEngine.finish)
@@ -138,15 +139,16 @@ class WgpuEngine(Engine):
         if not self.present:
             return Features()
         known = self._adapter.features
-        return Features(_LONGS in known, _LONGS in known and _DOUBLES in known, self._is_fused())
+        longs = all(name in known for name in _LONGS)
+        return Features(longs, longs and _DOUBLES in known, self._is_fused())
 
     def _is_fused(self) -> bool:
         """Whether (1 + 2^-12)^2 - 1 keeps its last part."""
-        pipeline = self._pipeline(_PROBE, "probe")
+        pipeline = self._pipeline(_PROBE, "probe", 1)
         x = np.array([1 + 2.0**-12, 0], np.float32)
         view = self.allocate(x.nbytes)
         self.write(view, x.view(np.uint8))
-        group = self._group(pipeline, [view.memory], first=0)
+        group = self._group([view.memory], self._launch_buffer(bytes(16)))
         self._dispatch(pipeline, group, (1, 1))
         self.read(view.part(0, x.nbytes), x.view(np.uint8))
         return float(x[1]) == 2.0**-11 + 2.0**-24
@@ -175,22 +177,32 @@ class WgpuEngine(Engine):
     def _pipeline_of(self, kernel: _Compiled, sharing: tuple[int, ...]) -> Any:
         if sharing not in kernel.pipelines:
             text = WgslDialect(self.features).declared(kernel.module, sharing)
-            kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name)
+            memories = len(set(sharing))
+            kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, memories)
         return kernel.pipelines[sharing]
 
-    def _pipeline(self, text: str, name: str) -> Any:
+    def _pipeline(self, text: str, name: str, memories: int) -> Any:
         def make() -> Any:
             module = self._device.create_shader_module(label=name, code=text)
+            layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout(memories)])
             return self._device.create_compute_pipeline(
-                label=name, layout="auto", compute={"module": module, "entry_point": name}
+                label=name, layout=layout, compute={"module": module, "entry_point": name}
             )
 
         return self._checked(make, f"the kernel {name!r}")
 
-    def _group(self, pipeline: Any, buffers: Sequence[Any], first: int = 1, launch: Any = None) -> Any:
-        entries = [{"binding": 0, "resource": {"buffer": launch}}] if launch is not None else []
-        entries += [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate(buffers, first)]
-        return self._device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+    def _layout(self, memories: int) -> Any:
+        """The layout of a launch's sizes and of as many buffers."""
+        if memories not in self._layouts:
+            kinds = ["uniform", *["storage"] * memories]
+            visible = _module().ShaderStage.COMPUTE
+            entries = [{"binding": n, "visibility": visible, "buffer": {"type": kind}} for n, kind in enumerate(kinds)]
+            self._layouts[memories] = self._device.create_bind_group_layout(entries=entries)
+        return self._layouts[memories]
+
+    def _group(self, buffers: Sequence[Any], launch: Any) -> Any:
+        entries = [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate([launch, *buffers])]
+        return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Encode a dispatch; groups beyond 65535 continue along a second dimension, the last row in excess."""
@@ -210,7 +222,7 @@ class WgpuEngine(Engine):
             pipeline = self._pipeline_of(kernel, sharing)
             buffers = list({id(view.memory): view.memory for view in views}.values())
             group = self._checked(
-                lambda: self._group(pipeline, buffers, launch=self._launch_buffer(words)), f"arrays of {kernel.module.name!r}"
+                lambda: self._group(buffers, self._launch_buffer(words)), f"arrays of {kernel.module.name!r}"
             )
             kernel.bound[key] = pipeline, group, buffers
         pipeline, group, _ = kernel.bound[key]

@@ -14,7 +14,6 @@ from rlx.backends.c.types import helper_name
 from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import CONVERSIONS, WITHOUT_LIBRARY, straight_line
 from rlx.backends.wgpu.types import literal, memory_bits, wrapped
-from rlx.code.special import FUNCTIONS
 from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
 
@@ -26,6 +25,7 @@ __all__ = ["Features", "helpers_of"]
 _DTYPES = {d.name: d for d in supported_dtypes}
 _NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
 _CALL = re.compile(r"\brlx_\w+(?=\()")
+_SUM = re.compile(r"let (v\d+): f(\d+) = (\S+ [-+] \S+);")
 _KNOWN: dict[tuple[str, Features], str] = {}
 
 
@@ -63,12 +63,25 @@ def _text(name: str, dialect: WgslDialect) -> str:
     assert match, name
     operation, rest = match.groups()
     dtypes = [_DTYPES[d] for d in re.findall("|".join(sorted(_DTYPES, key=len, reverse=True)), rest)]
-    own, printer = name.removeprefix("rlx_"), Printer(dialect)
-    if operation in FUNCTIONS:
-        return printer.function(FUNCTIONS[operation], name)
+    own = name.removeprefix("rlx_")
     if operation in WITHOUT_LIBRARY or own in CONVERSIONS:
-        return printer.function(straight_line(own, dialect.features.doubles), name)
+        return _kept_sums(Printer(dialect).function(straight_line(own, dialect.features.doubles), name))
     return _HELPERS[operation](dialect, *dtypes)
+
+
+def _kept_sums(text: str) -> str:
+    """A function in which no sum becomes a part of another one: compilers may reorder them, and lose exact parts."""
+    sums = {match[1]: match for match in _SUM.finditer(text)}
+    terms = {name for match in sums.values() for name in re.findall(r"\bv\d+\b", match[3])}
+    kept = {name: match for name, match in sums.items() if name in terms}
+    return _SUM.sub(lambda m: m[0] if m[1] not in kept else m[0].replace(m[3], f"rlx_kept_float{m[2]}({m[3]})"), text)
+
+
+def _kept(dialect: WgslDialect, dtype: np.dtype) -> str:
+    """A float as it is, of which compilers know nothing: a launch has fewer than 2^31 groups."""
+    word = "u32" if dtype.itemsize == 4 else "u64"
+    body = f"bitcast<T>(bitcast<{word}>(x) | {word}(launch[0].x >> 31u))"
+    return _same("kept", 1, f"return {body};")(dialect, dtype)
 
 
 Helper = Callable[..., str]
@@ -139,13 +152,13 @@ def _copysign(dialect: WgslDialect, dtype: np.dtype) -> str:
 def _decode(dialect: WgslDialect, dtype: np.dtype) -> str:
     form = INTEGER_FORMATS[dtype]
     kind, mask, sign = dialect.type(compute_dtype(dtype)), (1 << form.bits) - 1, 1 << (form.bits - 1)
-    value = f"i32((x & {mask}u) ^ {sign}u) - {sign}i" if form.signed else f"x & {mask}u"
-    return f"fn {helper_name('decode', dtype)}(x: u32) -> {kind} {{ return {value}; }}"
+    value = f"((x & {mask}) ^ {sign}) - {sign}" if form.signed else f"x & {mask}"
+    return f"fn {helper_name('decode', dtype)}(x: {kind}) -> {kind} {{ return {value}; }}"
 
 
 def _encode(dialect: WgslDialect, dtype: np.dtype) -> str:
     kind, mask = dialect.type(compute_dtype(dtype)), (1 << INTEGER_FORMATS[dtype].bits) - 1
-    return f"fn {helper_name('encode', dtype)}(x: {kind}) -> u32 {{ return u32(x) & {mask}u; }}"
+    return f"fn {helper_name('encode', dtype)}(x: {kind}) -> {kind} {{ return x & {mask}; }}"
 
 
 def _cast(dialect: WgslDialect, source: np.dtype, target: np.dtype) -> str:
@@ -170,12 +183,15 @@ def _fma(dialect: WgslDialect, dtype: np.dtype) -> str:
         "fma", 3,
         f"let splitter = N({4097.0 if dtype.itemsize == 4 else 134217729.0});",
         "let product = x * y;",
-        "let left = splitter * x; let x_high = left - (left - x); let x_low = x - x_high;",
-        "let right = splitter * y; let y_high = right - (right - y); let y_low = y - y_high;",
-        "let lost = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low);",
-        "let total = product + z;",
-        "let virtual_z = total - product;",
-        "let error = (product - (total - virtual_z)) + (z - virtual_z) + lost;",
+        "let left = splitter * x; let x_high = rlx_kept_D(left - rlx_kept_D(left - x));",
+        "let right = splitter * y; let y_high = rlx_kept_D(right - rlx_kept_D(right - y));",
+        "let x_low = rlx_kept_D(x - x_high); let y_low = rlx_kept_D(y - y_high);",
+        "var lost = rlx_kept_D(product - x_high * y_high);",
+        "lost = rlx_kept_D(rlx_kept_D(lost - x_low * y_high) - x_high * y_low);",
+        "let total = rlx_kept_D(product + z);",
+        "let virtual_z = rlx_kept_D(total - product);",
+        "let missed = rlx_kept_D(product - rlx_kept_D(total - virtual_z)) + rlx_kept_D(z - virtual_z);",
+        "let error = rlx_kept_D(missed) + rlx_kept_D(x_low * y_low - lost);",
         "if (!rlx_is_finite_D(error)) { return total; }",
         "return total + error;",
     )(dialect, dtype)  # fmt: skip
@@ -239,6 +255,7 @@ _HELPERS: dict[str, Helper] = {
     ),
     "population_count": _counted("population_count", "countOneBits"),
     "count_leading_zeros": _counted("count_leading_zeros", "countLeadingZeros"),
+    "kept": _kept,
     "is_nan": _is_nan,
     "is_finite": _is_finite,
     "copysign": _copysign,

@@ -60,28 +60,43 @@ def memory_text(module: Module, sharing: Sequence[int] | None, dialect: WgslDial
         name: dict.fromkeys(re.findall(rf"\b{name}_((?:get|put|update)\d+\w*)\(", module.code))
         for name in module.arrays
     }
+    kinds: dict[int, str] = {}
+    for name, number in zip(module.arrays, numbers, strict=True):
+        needed = max(map(_word, calls[name]), key=_WORDS.index, default="u32")
+        kinds[number] = max(kinds.get(number, "u32"), needed, key=_WORDS.index)
     functions: list[str] = []
-    atomic = set()
     for name, number in zip(module.arrays, numbers, strict=True):
-        if any(call.startswith("update") or call in ("put8", "put16") for call in calls[name]):
-            atomic.add(number)
-    for name, number in zip(module.arrays, numbers, strict=True):
-        called = calls[name]
-        memory = f"memory_{number}"
-        functions += [_basic(name, memory, number in atomic)] if called else []
-        functions += [_made(name, memory, call, dialect) for call in called if call not in ("get32", "put32")]
-    words = {n: "atomic<u32>" if n in atomic else "u32" for n in sorted(set(numbers))}
+        if calls[name]:
+            basic = _BASIC[kinds[number]].replace("NAME", name).replace("MEMORY", f"memory_{number}")
+            functions.append(basic)
+            functions += [_made(name, f"memory_{number}", c, dialect) for c in calls[name] if c[3:] != "32"]
     memory = [
-        f"@group(0) @binding({n + 1}) var<storage, read_write> memory_{n}: array<{word}>;" for n, word in words.items()
+        f"@group(0) @binding({n + 1}) var<storage, read_write> memory_{n}: array<{kinds[n]}>;" for n in sorted(kinds)
     ]
     launch = f"@group(0) @binding(0) var<uniform> launch: array<vec4<u32>, {len(module.arrays) // 4 + 1}>;"
     return "\n".join([launch, *memory, *functions])
 
 
-def _basic(name: str, memory: str, atomic: bool) -> str:
-    """The functions of whole words."""
-    got, put = (f"atomicLoad(&{memory}[i])", f"atomicStore(&{memory}[i], word)") if atomic else (f"{memory}[i]", f"{memory}[i] = word")
-    return f"fn {name}_get32(i: u32) -> u32 {{ return {got}; }}\nfn {name}_put32(i: u32, word: u32) {{ {put}; }}"
+def _word(call: str) -> str:
+    """The type of the words in memory that a function of an array needs: atomic ones, if it changes a part."""
+    if call.startswith("update64"):
+        return "atomic<u64>"
+    return "atomic<u32>" if call.startswith("update") or call in ("put8", "put16") else "u32"
+
+
+_WORDS = ("u32", "atomic<u32>", "atomic<u64>")
+# functions of whole words
+_BASIC = {
+    "u32": """fn NAME_get32(i: u32) -> u32 { return MEMORY[i]; }
+fn NAME_put32(i: u32, word: u32) { MEMORY[i] = word; }""",
+    "atomic<u32>": """fn NAME_get32(i: u32) -> u32 { return atomicLoad(&MEMORY[i]); }
+fn NAME_put32(i: u32, word: u32) { atomicStore(&MEMORY[i], word); }""",
+    "atomic<u64>": """fn NAME_get32(i: u32) -> u32 { return u32((atomicLoad(&MEMORY[i / 2u]) >> (32u * (i % 2u))) & 0xfffffffflu); }
+fn NAME_put32(i: u32, word: u32) {
+    atomicAnd(&MEMORY[i / 2u], 0xffffffff00000000lu >> (32u * (i % 2u)));
+    atomicOr(&MEMORY[i / 2u], u64(word) << (32u * (i % 2u)));
+}""",
+}
 
 
 def _made(name: str, memory: str, call: str, dialect: WgslDialect) -> str:
@@ -89,14 +104,14 @@ def _made(name: str, memory: str, call: str, dialect: WgslDialect) -> str:
     match = re.fullmatch(r"(get|put|update)(\d+)(?:_([a-z]+)_(\w+))?", call)
     assert match, call
     way, bits, reducer, dtype = match.groups()
+    if way == "update":
+        return _update(name, memory, int(bits), reducer, _DTYPES[dtype], dialect)
     if bits == "64":
         return _PAIRS[way].replace("NAME", name)
     part = _PART.replace("SHARE", str(32 // int(bits))).replace("BITS", bits)
+    text = _PARTS[way].replace("NAME", name).replace("MEMORY", memory).replace("PART", part)
     mask = f"{(1 << int(bits)) - 1:#x}u"
-    if way == "update":
-        return _update(name, memory, int(bits), reducer, _DTYPES[dtype], dialect)
-    text = _PARTS[way].replace("NAME", name).replace("MEMORY", memory)
-    return text.replace("PART", part).replace("MASK", mask).replace("BITS", bits).replace("SHARE", str(32 // int(bits)))
+    return text.replace("MASK", mask).replace("BITS", bits).replace("SHARE", str(32 // int(bits)))
 
 
 _PART = "(i % SHAREu) * BITSu"
@@ -118,8 +133,9 @@ _PAIRS = {
 
 
 def _update(name: str, memory: str, bits: int, reducer: str, dtype: np.dtype, dialect: WgslDialect) -> str:
-    share, mask = 32 // bits, (1 << bits) - 1
-    after = dialect.updated(reducer, dtype, "before" if bits == 32 else f"((before >> shift) & {mask:#x}u)")
+    """Compute what follows from a word until no other item has changed it since."""
+    share, mask = max(1, 32 // bits), (1 << bits) - 1
+    after = dialect.updated(reducer, dtype, "before" if bits >= 32 else f"((before >> shift) & {mask:#x}u)")
     if bits < 32:
         after = f"(before & ~({mask:#x}u << shift)) | (({after} & {mask:#x}u) << shift)"
     return f"""fn {name}_update{bits}_{reducer}_{dtype.name}(i: u32, value: {dialect.type(compute_dtype(dtype))}) {{
