@@ -132,10 +132,11 @@ class WgslDialect(DeviceDialect):
         return f"var {name}: {self.type(dtype)} = {bare(expression)};"
 
     def fitted(self, value: str, source: np.dtype, target: np.dtype) -> str:
-        """A conversion of integers."""
-        if self.type(source) == self.type(target):
+        """A conversion."""
+        kinds = self.type(source), self.type(target)
+        if kinds[0] == kinds[1]:
             return value
-        return f"{self.type(target)}({bare(value)})"
+        return f"{'rlx_wide' if kinds == ('i32', 'i64') else kinds[1]}({bare(value)})"
 
     def operands(self, instruction: Instruction, dtypes: Sequence[np.dtype]) -> Sequence[np.dtype]:
         """Operands of a comparison have the widest of their types; of arithmetic, the result's."""
@@ -328,8 +329,8 @@ class WgslDialect(DeviceDialect):
             return self._call("cast", [source, target], value)
         if target.name == "float16" and source.name == "float64":
             value = self._call("round_to_odd", [source], value)
-        elif self.type(source) != self.type(wide) or source.kind == "b":
-            value = f"{self.type(wide)}({bare(value)})"
+        else:
+            value = self.fitted(value, source, wide)
         if dtype_kind(target) != "f" and not is_narrow(target):
             return wrapped(value, target)
         if target in FLOAT_FORMATS:

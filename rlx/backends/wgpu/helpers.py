@@ -26,6 +26,11 @@ _DTYPES = {d.name: d for d in supported_dtypes}
 _NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
 _CALL = re.compile(r"\brlx_\w+(?=\()")
 _SUM = re.compile(r"let (v\d+): f(\d+) = (\S+ [-+] \S+);")
+_PLAIN = {
+    "rlx_bits": "fn rlx_bits(code: u32) -> u32 { return code; }",
+    # Mesa 22.3 compares numbers that it sees being sign-extended wrongly with constants
+    "rlx_wide": "fn rlx_wide(x: i32) -> i64 { return i64(x) | i64(launch[0].x >> 31u); }",
+}
 _KNOWN: dict[tuple[str, Features], str] = {}
 
 
@@ -57,8 +62,8 @@ def helpers_of(text: str, dialect: WgslDialect) -> list[str]:
 
 
 def _text(name: str, dialect: WgslDialect) -> str:
-    if name == "rlx_bits":
-        return "fn rlx_bits(code: u32) -> u32 { return code; }"
+    if name in _PLAIN:
+        return _PLAIN[name]
     match = _NAME.fullmatch(name)
     assert match, name
     operation, rest = match.groups()
