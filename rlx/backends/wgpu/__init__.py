@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from rlx.backends.claims import Claims
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.wgpu.dialect import WgslDialect
+from rlx.backends.wgpu.dialect import DOUBLES, LONGS, WgslDialect
 from rlx.backends.wgpu.engine import WgpuEngine
 from rlx.ir.types import supported_dtypes
 
 __all__ = ["WgpuBackend"]
-
-_DOUBLES = frozenset(np.dtype(name) for name in ("float64", "complex128"))
-_LONGS = frozenset(np.dtype(name) for name in ("int64", "uint64"))
 
 
 class WgpuBackend(DeviceBackend):
@@ -36,7 +31,7 @@ class WgpuBackend(DeviceBackend):
     def claims(self) -> Claims:
         """Dtypes of 32 bits and less, and those of 64 bits that the adapter has."""
         features = self.engine.features
-        missing = (frozenset() if features.doubles else _DOUBLES) | (frozenset() if features.longs else _LONGS)
+        missing = (frozenset() if features.doubles else DOUBLES) | (frozenset() if features.longs else LONGS)
         return replace(super().claims, dtypes=supported_dtypes - missing)
 
     def dialect(self) -> DeviceDialect:

@@ -19,10 +19,13 @@ from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, w
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Instruction
+from rlx.ir.kernels import Instruction, Loops
 from rlx.ir.types import compute_dtype, dtype_kind, element_dtype, is_narrow
 
-__all__ = ["WgslDialect"]
+__all__ = ["DOUBLES", "LONGS", "WgslDialect"]
+
+DOUBLES = frozenset(np.dtype(name) for name in ("float64", "complex128"))
+LONGS = frozenset(np.dtype(name) for name in ("int64", "uint64"))
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _OF_ORDERED_BOOLS = {"lt": "(!{} && {})", "le": "(!{} || {})", "gt": "({} && !{})", "ge": "({} || !{})"}
@@ -226,6 +229,12 @@ class WgslDialect(DeviceDialect):
     def has_function(self, name: str) -> bool:
         """None: special functions need float64, and drivers take minutes to compile them."""
         return False
+
+    def spells(self, kernel: Loops) -> bool:
+        """No values of 64 bits that the device lacks; indices of 64 bits may be computed."""
+        lacking = (frozenset() if self.features.longs else LONGS) | (frozenset() if self.features.doubles else DOUBLES)
+        dtypes = {b.dtype for b in kernel.operands} | {i.dtype for i in kernel.instructions} - {np.dtype(np.int64)}
+        return super().spells(kernel) and not dtypes & lacking
 
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
         """A literal, or the bits of a number that has none."""
