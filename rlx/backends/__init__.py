@@ -36,6 +36,7 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "reference": "rlx.backends.reference:ReferenceBackend",
     "rocm": "rlx.backends.rocm:RocmBackend",
     "tpu": "rlx.xla:tpu_backend",
+    "wgpu": "rlx.backends.wgpu:WgpuBackend",
     "xla": "rlx.xla:XlaBackend",
 }
 # device name -> the package that it needs in addition to those installed with rlx

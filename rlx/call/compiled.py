@@ -127,7 +127,7 @@ class CompiledProgram:
         self.whole = len(self.used) == len(program.inputs)
 
     def _donated(self, given: Sequence[bool]) -> tuple[bool, ...]:
-        """Whether calls donate each input of the executable: none that is passed through; () if no code depends on it."""
+        """Whether calls donate each input of the executable, which none passes through; () if no code depends on it."""
         if not (self.backend.takes_programs and any(given)):
             return ()
         through = {value for _, value in self.results if type(value) is int}

@@ -35,6 +35,7 @@ class DeviceDialect(CDialect):
     """
 
     device: ClassVar[str]  # the device that compiles it
+    has_pointers: ClassVar[bool] = True  # whether two arrays can exchange their places in memory
     words: DeviceWords
     launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
@@ -198,7 +199,7 @@ class DeviceDialect(CDialect):
             self.barrier(),
             self.condition(f"{self.words.item} == 0"),
             f"    {self.words.fence}",
-            f"    {self.atomic('add', np.dtype(np.uint32), arrivals, '1u')}",
+            f"    {self._updated('add', np.dtype(np.uint32), arrivals, '1u')}",
             f"    while ((int32_t)({self.words.watched.format(pointer=arrivals)} - {awaited}) < 0) {{ }}",
             f"    {self.words.fence}",
             self.block_end,
@@ -209,10 +210,10 @@ class DeviceDialect(CDialect):
         """The type of pointers to elements of the device's memory."""
         return f"{self.words.global_space} {memory_type(dtype)} *".strip()
 
-    def view(self, array: Array, source: str, offset: str) -> str:
+    def view(self, array: Array, source: Array, offset: str) -> str:
         """A pointer."""
         kind = self._pointer(array.dtype)
-        place = source if offset == "0" else f"({source} + {offset})"
+        place = source.name if offset == "0" else f"({source.name} + {offset})"
         return f"{kind}{array.name} = ({kind}){place};"
 
     def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
@@ -259,8 +260,11 @@ class DeviceDialect(CDialect):
         return name
 
     # ------------------------------------------------------------------ atomics
-    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
-        """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
+    def atomic(self, reducer: str, array: Array, position: str, value: str) -> str:
+        """A call with a pointer."""
+        return self._updated(reducer, array.dtype, f"{array.name} + {position}", value)
+
+    def _updated(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
         name, dtypes = self.words.atomics.get(reducer, ("", ()))
         if dtype.name not in dtypes:
             name = f"atomic_{reducer}_{dtype.name}"

@@ -195,7 +195,10 @@ class LoopWriter(ABC):
 
     # ------------------------------------------------------------------ loops
     def _carries(self, kernel: Scan | While) -> tuple[list[Address], list[Address]]:
-        """The current carries and the following ones: views that `_exchange` swaps, but for carries in place."""
+        """The current carries and the following ones: views that `_exchange` swaps, but for carries in place.
+
+        Without pointers, `_exchange` copies the following ones to the current ones, which are in their final places.
+        """
         current, following, copied = [], [], False
         for number, (initial, final) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
             target = self.addresses[final]
@@ -207,6 +210,10 @@ class LoopWriter(ABC):
                 following.append(target)
                 continue
             places = target, self.scratch(final.nbytes)
+            if not self.dialect.has_pointers:
+                current.append(places[0])
+                following.append(places[1])
+                continue
             now, after = (self.view("carry", place, BYTE, final.nbytes) for place in places)
             self.pointers |= {now.name: places, after.name: places}
             current.append(Address(now))
@@ -215,13 +222,20 @@ class LoopWriter(ABC):
             self.barrier()
         return current, following
 
-    def _exchange(self, current: Sequence[Address], following: Sequence[Address]) -> None:
-        for now, after in zip(current, following, strict=True):
-            if now != after:
+    def _exchange(self, kernel: Scan | While, current: Sequence[Address], following: Sequence[Address]) -> None:
+        moving = [c for c in zip(kernel.final, current, following, strict=True) if c[1] != c[2]]
+        for buffer, now, after in moving:
+            if self.dialect.has_pointers:
                 self.code.add(Exchange(now.array, after.array))
+            else:
+                self.copy(now, after, buffer)
+        if moving and not self.dialect.has_pointers:
+            self.barrier()
 
     def _finish(self, kernel: Scan | While, current: Sequence[Address], following: Sequence[Address]) -> None:
         """Copy carries that are not in their final places after an odd number of steps."""
+        if not self.dialect.has_pointers:
+            return
         for buffer, now, after in zip(kernel.final, current, following, strict=True):
             if now != after:
                 self.copy(self.addresses[buffer], now, buffer)
@@ -241,7 +255,7 @@ class LoopWriter(ABC):
             )
             places = (*zip(body.inputs, [*given, *xs], strict=True), *zip(body.outputs, [*following, *ys], strict=True))
             self.plan(body, dict(places))
-            self._exchange(current, following)
+            self._exchange(kernel, current, following)
         if kernel.length % 2:
             self._finish(kernel, current, following)
 
@@ -265,7 +279,7 @@ class LoopWriter(ABC):
             self.plan(kernel.body, given | dict(zip(kernel.body.outputs, following, strict=True)))
             if not any(isinstance(s, Barrier) for s in code.block[before:]):  # all read the flag before it changes
                 self.barrier()
-            self._exchange(current, following)
+            self._exchange(kernel, current, following)
             code.assign(odd, Apply(_BOOL, "not", (odd,)))
         with code.when(odd):
             self._finish(kernel, current, following)

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
-from rlx.ir.types import is_complex
+from rlx.ir.types import is_complex, is_narrow
 
 __all__ = ["Dialect", "Parameter", "bare"]
 
@@ -153,7 +153,29 @@ class Dialect(ABC):
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
         """Write a register of `value_dtype` to an array of `dtype`, rounded if the array is narrower."""
 
+    def read(self, array: Array, name: str, position: str, dtype: np.dtype) -> str:
+        """An element of an array, in its compute dtype; if `dtype` is narrow, its code."""
+        if dtype == array.dtype and is_narrow(dtype):
+            return f"{name}[{position}]"
+        return self.load(array.dtype, name, position)
+
+    def write(self, array: Array, name: str, position: str, dtype: np.dtype, value: str) -> str:
+        """Write a register of `dtype` to an element of an array; if `dtype` is narrow, its code."""
+        if dtype == array.dtype and is_narrow(dtype):
+            return self.assign(f"{name}[{position}]", value)
+        return self.store(array.dtype, dtype, name, position, value)
+
     # ------------------------------------------------------------------ values
+    def fitted(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        """A register of one dtype as an operand of another; most languages convert numbers implicitly."""
+        del source, target
+        return value
+
+    def operands(self, instruction: Instruction, dtypes: Sequence[np.dtype]) -> Sequence[np.dtype]:
+        """The dtypes that an instruction's arguments have in the language, given their own."""
+        del instruction
+        return dtypes
+
     @abstractmethod
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
         """A number as a register of dtype, including infinities and NaN; narrow floats as float32."""
@@ -211,7 +233,7 @@ class Dialect(ABC):
         """A barrier of all groups: each one counts its arrival in memory, and continues at the count `awaited`."""
         raise NotImplementedError
 
-    def view(self, array: Array, source: str, offset: str) -> str:
+    def view(self, array: Array, source: Array, offset: str) -> str:
         """The declaration of an array that begins at a byte of another one."""
         raise NotImplementedError
 
@@ -219,8 +241,8 @@ class Dialect(ABC):
         """The register of the item whose index in the warp is this item's index XOR a constant."""
         raise NotImplementedError(f"{self.language} has no shuffles")
 
-    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
-        """The statement that atomically combines the element at a pointer with a register of the computation dtype."""
+    def atomic(self, reducer: str, array: Array, position: str, value: str) -> str:
+        """The statement that atomically combines an element with a register of the computation dtype."""
         raise NotImplementedError(f"{self.language} has no atomics")
 
     def aligned(self, arrays: Sequence[str], nbytes: int) -> str:

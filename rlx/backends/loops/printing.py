@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlx.backends.loops.dialect import Dialect, bare
 from rlx.code.functions import Function
 from rlx.code.tree import (
@@ -42,7 +44,6 @@ from rlx.code.tree import (
     index,
 )
 from rlx.ir.kernels import Instruction
-from rlx.ir.types import is_narrow
 
 __all__ = ["Printer", "printed"]
 
@@ -79,17 +80,18 @@ class Printer:
         match statement:
             case Declare(register, value, changes):
                 write = dialect.variable if changes else dialect.declare
-                return [write(register.name, register.dtype, text(value))]
+                return [write(register.name, register.dtype, self._fitted(value, register.dtype))]
             case Assign(register, value):
-                return [dialect.assign(register.name, text(value))]
+                return [dialect.assign(register.name, self._fitted(value, register.dtype))]
             case Write(array, position, value):
                 return [self._write(array, position, value)]
             case AtomicUpdate(reducer, array, position, value):
-                return [dialect.atomic(reducer, array.dtype, f"{array.name} + {text(position)}", text(value))]
+                return [dialect.atomic(reducer, array, text(position), text(value))]
             case ForLoop():
-                stop = statement.stop  # an operand of a comparison
-                last = (self._factor if isinstance(stop, Apply) else self.plain)(stop)
-                bounds = self.plain(statement.start), last, self.plain(index(statement.step))
+                kind, stop = statement.index.dtype, statement.stop
+                # an operand of a comparison
+                last = dialect.fitted((self._factor if isinstance(stop, Apply) else self.plain)(stop), stop.dtype, kind)
+                bounds = self._index(statement.start, kind), last, self._index(index(statement.step), kind)
                 return self._nested(dialect.for_loop(statement, *bounds), statement.body)
             case FreeLoop(body, condition):
                 head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
@@ -103,7 +105,7 @@ class Printer:
             case Allocate(array):
                 return [dialect.array(array)]
             case View(array, source, offset):
-                return [dialect.view(array, source.name, self.plain(offset))]
+                return [dialect.view(array, source, self.plain(offset))]
             case Exchange(left, right):
                 return [*dialect.exchange(left.name, right.name, left.dtype)]
             case VectorRead(target, array, position):
@@ -128,9 +130,7 @@ class Printer:
 
     def _write(self, array: Array, position: tuple[Expression, ...], value: Expression) -> str:
         name, last = self._place(array, position)
-        if value.dtype == array.dtype and is_narrow(array.dtype):
-            return self.dialect.assign(f"{name}[{last}]", self.expression(value))
-        return self.dialect.store(array.dtype, value.dtype, name, last, self.expression(value))
+        return self.dialect.write(array, name, last, value.dtype, self.expression(value))
 
     # ------------------------------------------------------------------ expressions
     def expression(self, expression: Expression) -> str:
@@ -143,8 +143,9 @@ class Printer:
                 return dialect.constant(dtype, value)
             case Apply(dtype, op, arguments, attribute):
                 instruction = Instruction(op, tuple(range(len(arguments))), dtype, attribute)
-                texts = [self.expression(argument) for argument in arguments]
-                return dialect.operation(instruction, texts, [argument.dtype for argument in arguments])
+                kinds = dialect.operands(instruction, [argument.dtype for argument in arguments])
+                texts = [self._fitted(argument, kind) for argument, kind in zip(arguments, kinds, strict=True)]
+                return dialect.operation(instruction, texts, kinds)
             case Element():
                 return self._element(expression)
             case Coordinate(dtype, of):
@@ -167,23 +168,32 @@ class Printer:
         match expression:
             case Number(_, value):
                 return str(value)
-            case Linear(_, terms, offset):
-                return dialect.position([(factor, self._term(term)) for factor, term in terms], offset)
-            case Product(_, left, right):
-                return f"{self._factor(left)} * {self._factor(right)}"
+            case Linear(dtype, terms, offset):
+                return dialect.position([(factor, self._term(term, dtype)) for factor, term in terms], offset)
+            case Product(dtype, left, right):
+                return " * ".join(dialect.fitted(self._factor(side), side.dtype, dtype) for side in (left, right))
             case Quotient(dtype, dividend, int() as divisor):
                 return dialect.divided(self._factor(dividend), dtype, divisor)
             case Remainder(dtype, dividend, int() as divisor):
                 return dialect.remainder(self._factor(dividend), dtype, divisor)
             case Apply(dtype, "cast", (Register() as register,)) if register.dtype.kind == dtype.kind == "i":
-                return register.name
+                return dialect.fitted(register.name, register.dtype, dtype)
             case Quotient() | Remainder():
                 raise AssertionError("a divisor that is an index has no text")
         return bare(self.expression(expression))
 
-    def _term(self, term: Expression) -> str:
+    def _fitted(self, expression: Expression, dtype: np.dtype) -> str:
+        """The text of an expression as a register of dtype."""
+        return self.dialect.fitted(self.expression(expression), expression.dtype, dtype)
+
+    def _index(self, expression: Expression, dtype: np.dtype) -> str:
+        """The text of an index of dtype."""
+        text = self.plain(expression)
+        return text if isinstance(expression, Number) else self.dialect.fitted(text, expression.dtype, dtype)
+
+    def _term(self, term: Expression, dtype: np.dtype) -> str:
         compound = isinstance(term, (Linear, Product, Quotient, Remainder))
-        return f"({self.plain(term)})" if compound else self._factor(term)
+        return self.dialect.fitted(f"({self.plain(term)})" if compound else self._factor(term), term.dtype, dtype)
 
     def _factor(self, term: Expression) -> str:
         if isinstance(term, (Linear, Product)):
@@ -195,9 +205,7 @@ class Printer:
 
     def _element(self, element: Element) -> str:
         name, last = self._place(element.array, element.position)
-        if element.dtype == element.array.dtype and is_narrow(element.dtype):
-            return f"{name}[{last}]"
-        return self.dialect.load(element.array.dtype, name, last)
+        return self.dialect.read(element.array, name, last, element.dtype)
 
     def _place(self, array: Array, position: tuple[Expression, ...]) -> tuple[str, str]:
         """The innermost array's text, and the position in it."""

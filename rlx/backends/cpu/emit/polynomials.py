@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rlx.backends.cpu.emit.ir_text import Value, bit_width
 
-__all__ = ["FUNCTIONS", "exp", "expm1", "horner", "log", "log1p"]
+__all__ = ["FUNCTIONS", "exp", "expm1", "horner", "log", "log1p", "signed_power"]
 
 # (e^r - 1 - r) / r^2 on |r| <= log(2) / 2
 _EXPONENTIAL = {
@@ -292,8 +292,12 @@ def _power_single(x: Value, y: Value) -> Value:
 def _pow(x: Value, y: Value) -> Value:
     if x.kind == "double":
         return x.call("pow", y)
+    return signed_power(x, y, _power_single(abs(x), y))
+
+
+def signed_power(x: Value, y: Value, magnitude: Value) -> Value:
+    """x^y, given |x|^y but for the exceptions."""
     a = abs(x)
-    magnitude = _power_single(a, y)
     whole = y.call("trunc").equal(y)
     half = y * 0.5
     odd = whole & half.call("trunc").not_equal(half)

@@ -17,6 +17,7 @@ from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 __all__ = [
     "combine",
     "load_scalar",
+    "nextafter",
     "register_kind",
     "rounded",
     "spell",
@@ -184,11 +185,12 @@ def _rem(x: Value, y: Value) -> Value:
     return x.code.binary("rem", x, y)
 
 
-def _nextafter(x: Value, y: Value) -> Value:
+def nextafter(x: Value, y: Value) -> Value:
+    """The next number after x, towards y."""
     bits = x.bits()
     grows = (x < y).compare("eq", x > 0.0)
     moved = bits + grows.where(x.bits().lift(1), -1)
-    sign = y.bits() & (1 << (bit_width(x.kind) - 1))
+    sign = y.bits() & -(1 << (bit_width(x.kind) - 1))
     moved = x.equal(0.0).where(sign | 1, moved)
     stepped = x.equal(y).where(y, moved.as_float())
     return (x.is_nan() | y.is_nan()).where(x + y, stepped)
@@ -199,7 +201,7 @@ _REAL_FUNCTIONS: dict[str, Callable[..., Value]] = {
     "is_finite": _is_finite,
     "rsqrt": _rsqrt,
     "rem": _rem,
-    "nextafter": _nextafter,
+    "nextafter": nextafter,
     **polynomials.FUNCTIONS,
     **trigonometry.FUNCTIONS,
     **error_functions.FUNCTIONS,

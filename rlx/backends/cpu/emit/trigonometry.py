@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rlx.backends.cpu.emit.ir_text import Code, Module, Value, literal
 from rlx.backends.cpu.emit.polynomials import horner
 
-__all__ = ["COSINE", "FUNCTIONS", "QUARTER", "SINE", "repair", "vector_cos", "vector_sin"]
+__all__ = ["COSINE", "FUNCTIONS", "QUARTER", "SINE", "SMALL", "repair", "vector_cos", "vector_sin"]
 
 # (sin r - r) / r^3 and (cos r - 1 + r^2 / 2) / r^4 in z = r^2, for |r| <= pi / 4
 SINE = {
@@ -91,22 +91,33 @@ def _circular(x: Value, quarters: int) -> Value:
     return (n & 2).not_equal(0).where(-chosen, chosen)
 
 
+def _small_sin(x: Value) -> Value:
+    return x.equal(0.0).where(x, _circular(x, 0))
+
+
+def _small_cos(x: Value) -> Value:
+    return _circular(x, 1)
+
+
 def vector_sin(x: Value) -> Value:
-    return repair("sin", x, x.equal(0.0).where(x, _circular(x, 0)))
+    return repair("sin", x, _small_sin(x))
 
 
 def vector_cos(x: Value) -> Value:
-    return repair("cos", x, _circular(x, 1))
+    return repair("cos", x, _small_cos(x))
 
 
 def _tan(x: Value) -> Value:
+    return repair("tan", x, _small_tan(x))
+
+
+def _small_tan(x: Value) -> Value:
     wide = x.convert("fpext", "double")
     r, n = _reduce_quarter(wide)
     sine, cosine = _sine_cosine(r)
     odd = (n & 1).not_equal(0)
     quotient = odd.where(-cosine, sine) / odd.where(sine, cosine)
-    result = quotient.convert("fptrunc", x.kind)
-    return repair("tan", x, x.equal(0.0).where(x, result))
+    return x.equal(0.0).where(x, quotient.convert("fptrunc", x.kind))
 
 
 def repair(name: str, x: Value, approximate: Value) -> Value:
@@ -258,3 +269,5 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "atan": _atan,
     "atan2": _atan2,
 }
+# of arguments up to 1e5, or 1e9 in float64
+SMALL: dict[str, Callable[..., Value]] = {"sin": _small_sin, "cos": _small_cos, "tan": _small_tan}

@@ -1,0 +1,393 @@
+"""The engine of wgpu: one adapter, one queue, through wgpu-py. Launches are encoded, and submitted many at a time."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.drivers import finish_at_exit
+from rlx.backends.gpu.dlpack import Lent
+from rlx.backends.gpu.engine import Engine, View, is_present
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.wgpu.dialect import WgslDialect
+from rlx.backends.wgpu.helpers import Features
+from rlx.backends.wgpu.memory_text import Module, modules_of
+from rlx.errors import DeviceError
+from rlx.installation import install_command
+from rlx.storage import AllocationError
+
+__all__ = ["LIMITS", "WgpuEngine", "adapters"]
+
+# WebGPU guarantees these sizes; loads are of words
+LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
+_MOST_GROUPS = 65535  # along a dimension
+_BATCH = 64  # launches that are submitted at once
+_MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
+_LONGS, _DOUBLES, _STAMPS = ("shader-int64", "shader-int64-atomic-all-ops"), "shader-f64", "timestamp-query"
+_SIZES = (
+    "max-storage-buffer-binding-size", "max-buffer-size", "max-storage-buffers-per-shader-stage",
+    "max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
+)  # fmt: skip
+_PROBE = """@group(0) @binding(1) var<storage, read_write> memory: array<u32>;
+@compute @workgroup_size(1) fn probe() {
+    let x = bitcast<f32>(memory[0]);
+    memory[1] = bitcast<u32>(fma(x, x, -1.0f));
+}
+"""
+_HELP = "Please report it with the program; the CPU runs it: rlx.default_device('cpu')."
+_COPY = "// kernel copy: to given\n// code\n" + "\n".join([
+    "@compute @workgroup_size(64)",
+    "fn copy(@builtin(global_invocation_id) place: vec3<u32>) {",
+    "    if (place.x < launch[0].x) { to_put8(launch[0].y + place.x, given_get8(launch[0].z + place.x)); }",
+    "}",
+])  # fmt: skip
+
+
+def _module() -> Any:
+    try:
+        return importlib.import_module("wgpu")
+    except ImportError:
+        raise DeviceError("The device 'wgpu' needs the package wgpu.", install_command("wgpu")) from None
+
+
+def adapters() -> list[Any]:
+    """The adapters of this machine that compute, GPUs first. Raises DeviceError if there is none."""
+    found = [a for a in _module().gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
+    if not found:
+        raise DeviceError(
+            "wgpu finds no adapter here.",
+            "Install the driver of your GPU (for Vulkan, Metal or DirectX 12), or a Vulkan driver for processors"
+            " (Debian: apt install mesa-vulkan-drivers).",
+        )
+    return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """A kernel: its module, and its pipelines by how its arrays share memory."""
+
+    module: Module
+    pipelines: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    bound: dict[Any, Any] = field(default_factory=dict)
+
+
+class WgpuEngine(Engine):
+    """An adapter. It is not accessed before a program runs: programs can be shown without one."""
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()
+        self.number = number
+        self._own_limits: Limits | None = None
+        self._numbers = itertools.count(1)
+        self._buffers: dict[int, int] = {}
+        self._encoder: Any = None
+        self._pass: Any = None
+        self._queued = self._submitted = self._over = 0
+        self._waiting: threading.Thread | None = None
+        self._copied = _Compiled(Module.read(_COPY))
+        self._launch_buffers: dict[bytes, Any] = {}
+        self._layouts: dict[int, Any] = {}
+
+    # ------------------------------------------------------------------ the device
+    @cached_property
+    def _adapter(self) -> Any:
+        return adapters()[self.number]
+
+    @property
+    def present(self) -> bool:
+        """Whether there is an adapter."""
+        return is_present(lambda: self._adapter)
+
+    def count(self) -> int:
+        """The number of adapters."""
+        return len(adapters()) if self.present else 0
+
+    @cached_property
+    def _device(self) -> Any:
+        features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
+        limits = {name: self._adapter.limits[name] for name in _SIZES}
+        device = self._adapter.request_device_sync(required_features=features, required_limits=limits)
+        finish_at_exit(self, WgpuEngine.finish)
+        return device
+
+    @property
+    def limits(self) -> Limits:
+        """The limits: of WebGPU, and more memory of a group if the adapter has it."""
+        if self._own_limits is None and self.present:
+            sizes = self._adapter.limits
+            group = min(LIMITS.group, sizes["max-compute-invocations-per-workgroup"])
+            held = 0 if self._adapter.info["adapter_type"] == "CPU" else LIMITS.held
+            self._own_limits = replace(
+                LIMITS, group=group, group_bytes=sizes["max-compute-workgroup-storage-size"], held=held
+            )
+        return self._own_limits or LIMITS
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._own_limits = limits
+
+    @cached_property
+    def features(self) -> Features:
+        """What the adapter has beyond WGSL; what its `fma` rounds is measured."""
+        if not self.present:
+            return Features()
+        known = self._adapter.features
+        longs = all(name in known for name in _LONGS)
+        return Features(longs, longs and _DOUBLES in known, self._is_fused())
+
+    def _is_fused(self) -> bool:
+        """Whether (1 + 2^-12)^2 - 1 keeps its last part."""
+        pipeline = self._pipeline(_PROBE, "probe", 1)
+        x = np.array([1 + 2.0**-12, 0], np.float32)
+        view = self.allocate(x.nbytes)
+        self.write(view, x.view(np.uint8))
+        group = self._group([view.memory], self._launch_buffer(bytes(16)))
+        self._dispatch(pipeline, group, (1, 1))
+        self.read(view.part(0, x.nbytes), x.view(np.uint8))
+        return float(x[1]) == 2.0**-11 + 2.0**-24
+
+    def _checked(self, action: Callable[[], Any], what: str) -> Any:
+        """The result of a call of wgpu, whose errors become DeviceError."""
+        try:
+            return action()
+        except (_module().GPUError, RuntimeError) as error:
+            raise DeviceError(f"wgpu refused {what} on {self._adapter.info['device']}: {error}", _HELP) from None
+
+    # ------------------------------------------------------------------ kernels
+    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
+        """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
+        found = {module.name: _Compiled(module) for module in modules_of(source)}
+        most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
+        for kernel in found.values():
+            if len(kernel.module.arrays) > most:
+                raise DeviceError(
+                    f"The kernel {kernel.module.name!r} has {len(kernel.module.arrays)} arrays; the adapter binds"
+                    f" {most} (max-storage-buffers-per-shader-stage).", _HELP,
+                )  # fmt: skip
+            self._pipeline_of(kernel, tuple(range(len(kernel.module.arrays))))
+        return {name: found[name] for name in names}
+
+    def _pipeline_of(self, kernel: _Compiled, sharing: tuple[int, ...]) -> Any:
+        if sharing not in kernel.pipelines:
+            text = WgslDialect(self.features).declared(kernel.module, sharing)
+            memories = len(set(sharing))
+            kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, memories)
+        return kernel.pipelines[sharing]
+
+    def _pipeline(self, text: str, name: str, memories: int) -> Any:
+        def make() -> Any:
+            module = self._device.create_shader_module(label=name, code=text)
+            layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout(memories)])
+            return self._device.create_compute_pipeline(
+                label=name, layout=layout, compute={"module": module, "entry_point": name}
+            )
+
+        return self._checked(make, f"the kernel {name!r}")
+
+    def _layout(self, memories: int) -> Any:
+        """The layout of a launch's sizes and of as many buffers."""
+        if memories not in self._layouts:
+            kinds = ["uniform", *["storage"] * memories]
+            visible = _module().ShaderStage.COMPUTE
+            entries = [{"binding": n, "visibility": visible, "buffer": {"type": kind}} for n, kind in enumerate(kinds)]
+            self._layouts[memories] = self._device.create_bind_group_layout(entries=entries)
+        return self._layouts[memories]
+
+    def _group(self, buffers: Sequence[Any], launch: Any) -> Any:
+        entries = [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate([launch, *buffers])]
+        return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
+
+    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Encode a dispatch; groups beyond 65535 continue along a second dimension, the last row in excess."""
+        del block
+        (groups,) = grid
+        across = min(groups, _MOST_GROUPS)
+        self._launch(kernel, views, [groups, *(view.start for view in views)], (across, -(-groups // across)))
+
+    def _launch(self, kernel: _Compiled, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
+        memories = list(dict.fromkeys(id(view.memory) for view in views))
+        sharing = tuple(memories.index(id(view.memory)) for view in views)
+        words = np.array([*sizes, *[0] * (-len(sizes) % 4)], np.uint32).tobytes()
+        key = (sharing, words, tuple(memories))
+        if key not in kernel.bound:
+            if len(kernel.bound) >= _MOST_LAUNCHES:
+                kernel.bound.clear()
+            pipeline = self._pipeline_of(kernel, sharing)
+            buffers = list({id(view.memory): view.memory for view in views}.values())
+            group = self._checked(
+                lambda: self._group(buffers, self._launch_buffer(words)), f"arrays of {kernel.module.name!r}"
+            )
+            kernel.bound[key] = pipeline, group, buffers
+        pipeline, group, _ = kernel.bound[key]
+        self._dispatch(pipeline, group, grid)
+
+    def _launch_buffer(self, words: bytes) -> Any:
+        """A buffer with the sizes of a launch, which never changes: launches of a batch run after all writes."""
+        if words not in self._launch_buffers:
+            if len(self._launch_buffers) >= _MOST_LAUNCHES:
+                self._launch_buffers.clear()
+            usage = _module().BufferUsage.UNIFORM
+            self._launch_buffers[words] = self._device.create_buffer_with_data(data=words, usage=usage)
+        return self._launch_buffers[words]
+
+    def _dispatch(self, pipeline: Any, group: Any, grid: tuple[int, int]) -> None:
+        if self._pass is None:
+            self._pass = self._encoding().begin_compute_pass()
+        self._pass.set_pipeline(pipeline)
+        self._pass.set_bind_group(0, group)
+        self._pass.dispatch_workgroups(*grid)
+        self._count()
+
+    def _encoding(self) -> Any:
+        if self._encoder is None:
+            self._encoder = self._device.create_command_encoder()
+        return self._encoder
+
+    def _count(self) -> None:
+        self._queued += 1
+        if self._queued >= _BATCH:
+            self._submit()
+
+    def _end_pass(self) -> None:
+        if self._pass is not None:
+            self._pass.end()
+            self._pass = None
+
+    def _submit(self) -> None:
+        """Submit the encoded work."""
+        self._end_pass()
+        if self._encoder is not None:
+            encoder, self._encoder, self._queued = self._encoder, None, 0
+            self._submitted += 1
+            self._checked(lambda: self._device.queue.submit([encoder.finish()]), "a batch of launches")
+
+    def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Users' kernels in WGSL are not supported."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ memory
+    def allocate(self, nbytes: int) -> View:
+        """A new buffer. Raises DeviceError if it is larger than kernels can bind."""
+        cap = min(self._adapter.limits[name] for name in _SIZES[:2])
+        if nbytes > cap:
+            raise DeviceError(
+                f"An array or a program's memory of {nbytes:,} bytes is larger than {cap:,}, which the adapter binds"
+                " at once (max-storage-buffer-binding-size).", "Compute less at once, or on another device.",
+            )  # fmt: skip
+        usage = _module().BufferUsage
+        try:
+            buffer = self._device.create_buffer(size=nbytes, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+        except _module().GPUError:
+            raise AllocationError(nbytes) from None
+        self._buffers[id(buffer)] = next(self._numbers) << 32
+        return View(buffer, 0, nbytes)
+
+    def address(self, view: View) -> int:
+        """A number that no other byte of the device has: wgpu has no addresses."""
+        return self._buffers[id(view.memory)] + view.start
+
+    def copy(self, target: View, source: View) -> None:
+        """Encode the copy: by a kernel within a buffer, or if places or sizes are not whole words."""
+        nbytes = min(source.nbytes, target.nbytes)
+        if not nbytes:
+            return
+        if source.memory is target.memory or (source.start | target.start | nbytes) % 4:
+            for at in range(0, nbytes, _MOST_GROUPS * 64):
+                part = min(nbytes - at, _MOST_GROUPS * 64)
+                sizes = [part, target.start + at, source.start + at]
+                self._launch(self._copied, [target, source], sizes, (-(-part // 64), 1))
+            return
+        self._end_pass()
+        self._encoding().copy_buffer_to_buffer(source.memory, source.start, target.memory, target.start, nbytes)
+        self._count()
+
+    def read(self, view: View, array: np.ndarray) -> None:
+        """Submit, copy whole words, and wait."""
+        if not array.nbytes:
+            return
+        self._submit()
+        first, last = view.start // 4 * 4, -(-(view.start + array.nbytes) // 4) * 4
+        words = self._checked(
+            lambda: self._device.queue.read_buffer(view.memory, first, last - first), "to read an array"
+        )
+        array[:] = np.frombuffer(words, np.uint8)[view.start - first :][: array.nbytes]
+
+    def write(self, view: View, array: np.ndarray) -> None:
+        """Submit earlier work, then copy; words that belong to others in part are read first."""
+        if not array.nbytes:
+            return
+        first, last = view.start // 4 * 4, -(-(view.start + array.nbytes) // 4) * 4
+        if last - first != array.nbytes:
+            whole = np.empty(last - first, np.uint8)
+            self.read(View(view.memory, first, last - first), whole)
+            whole[view.start - first :][: array.nbytes] = array
+            array = whole
+        self._submit()
+        self._checked(lambda: self._device.queue.write_buffer(view.memory, first, array), "an array")
+
+    # ------------------------------------------------------------------ time
+    def mark(self) -> int:
+        """The number of batches submitted so far."""
+        self._submit()
+        return self._submitted
+
+    def is_done(self, mark: int) -> bool:
+        """Whether a batch is over: a thread waits for it, since wgpu-py has no question that does not wait."""
+        if mark > self._over and (self._waiting is None or not self._waiting.is_alive()):
+            self._waiting = threading.Thread(target=self._await, args=(self._end(), self._submitted), daemon=True)
+            self._waiting.start()
+        return mark <= self._over
+
+    def wait(self, mark: int) -> None:
+        """Wait for a batch, and those submitted after it."""
+        if mark > self._over:
+            self._checked(lambda: self._await(self._end(), self._submitted), "to wait for its work")
+
+    def _end(self) -> Any:
+        """A promise that wgpu keeps when all submitted work is over: it maps a buffer that the last work writes."""
+        usage = _module().BufferUsage
+        last = self._device.create_buffer(size=4, usage=usage.MAP_READ | usage.COPY_DST)
+        encoder = self._device.create_command_encoder()
+        encoder.clear_buffer(last)
+        self._device.queue.submit([encoder.finish()])
+        return last.map_async("READ")
+
+    def _await(self, end: Any, number: int) -> None:
+        end.sync_wait()
+        self._over = max(self._over, number)
+
+    def finish(self) -> None:
+        """Wait for all work."""
+        if "_device" in self.__dict__:
+            self.wait(self.mark())
+
+    def stamp(self) -> Any:
+        raise NotImplementedError
+
+    def nanoseconds(self, begin: Any, end: Any) -> float:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ other libraries
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """kDLWebGPU, as which no library takes memory of wgpu."""
+        return 15, self.number
+
+    def order_behind(self, stream: Any) -> None:
+        """Raises BufferError."""
+        raise BufferError("other libraries cannot read the memory of wgpu: copy it through the host, np.asarray(x)")
+
+    def taken(self, value: Any) -> Lent:
+        """Raises BufferError."""
+        raise BufferError("wgpu cannot read the memory of other libraries: copy it through the host, np.asarray(x)")
+
+    def borrowed(self, pointer: int) -> Any:
+        """Raises BufferError."""
+        raise BufferError("wgpu cannot read the memory of other libraries")

@@ -1,0 +1,148 @@
+"""Arrays of a kernel in WGSL: storage bindings of 32-bit words, and the functions that get and put elements.
+
+Kernels only call these functions, so that the same code runs whether arrays have buffers of their own or share one:
+WebGPU forbids two writable bindings of one buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlx.ir.types import compute_dtype, supported_dtypes
+
+if TYPE_CHECKING:
+    from rlx.backends.wgpu.dialect import WgslDialect
+
+__all__ = ["COMPONENTS", "Module", "memory_text", "modules_of"]
+
+COMPONENTS = "xyzw"
+_HEAD = re.compile(r"^// kernel (\w+):(.*)$", re.MULTILINE)
+_DTYPES = {dtype.name: dtype for dtype in supported_dtypes}
+_CODE = "// code"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel's name, the names of its arrays, and its code without declarations of memory."""
+
+    name: str
+    arrays: tuple[str, ...]
+    code: str
+
+    def text(self, declarations: str = "") -> str:
+        """The module as text, with declarations if there are any."""
+        return "\n".join(filter(None, [f"// kernel {self.name}: {' '.join(self.arrays)}", declarations, _CODE, self.code]))
+
+    @staticmethod
+    def read(text: str) -> Module:
+        """The module of a text."""
+        head, _, code = text.partition(f"\n{_CODE}\n")
+        match = _HEAD.match(head)
+        assert match, head
+        return Module(match[1], tuple(match[2].split()), code.strip("\n"))
+
+
+def modules_of(source: str) -> list[Module]:
+    """The modules of a program."""
+    starts = [match.start() for match in _HEAD.finditer(source)]
+    return [Module.read(source[a:b]) for a, b in zip(starts, [*starts[1:], len(source)], strict=True)]
+
+
+def memory_text(module: Module, sharing: Sequence[int] | None, dialect: WgslDialect) -> str:
+    """The declarations of a module's memory. sharing: for each array, the number of its memory; by default, each its own."""
+    numbers = range(len(module.arrays)) if sharing is None else sharing
+    calls = {
+        name: dict.fromkeys(re.findall(rf"\b{name}_((?:get|put|update)\d+\w*)\(", module.code))
+        for name in module.arrays
+    }
+    kinds: dict[int, str] = {}
+    for name, number in zip(module.arrays, numbers, strict=True):
+        needed = max(map(_word, calls[name]), key=_WORDS.index, default="u32")
+        kinds[number] = max(kinds.get(number, "u32"), needed, key=_WORDS.index)
+    functions: list[str] = []
+    for name, number in zip(module.arrays, numbers, strict=True):
+        if calls[name]:
+            basic = _BASIC[kinds[number]].replace("NAME", name).replace("MEMORY", f"memory_{number}")
+            functions.append(basic)
+            functions += [_made(name, f"memory_{number}", c, dialect) for c in calls[name] if c[3:] != "32"]
+    memory = [
+        f"@group(0) @binding({n + 1}) var<storage, read_write> memory_{n}: array<{kinds[n]}>;" for n in sorted(kinds)
+    ]
+    launch = f"@group(0) @binding(0) var<uniform> launch: array<vec4<u32>, {len(module.arrays) // 4 + 1}>;"
+    return "\n".join([launch, *memory, *functions])
+
+
+def _word(call: str) -> str:
+    """The type of the words in memory that a function of an array needs: atomic ones, if it changes a part."""
+    if call.startswith("update64"):
+        return "atomic<u64>"
+    return "atomic<u32>" if call.startswith("update") or call in ("put8", "put16") else "u32"
+
+
+_WORDS = ("u32", "atomic<u32>", "atomic<u64>")
+# functions of whole words
+_BASIC = {
+    "u32": """fn NAME_get32(i: u32) -> u32 { return MEMORY[i]; }
+fn NAME_put32(i: u32, word: u32) { MEMORY[i] = word; }""",
+    "atomic<u32>": """fn NAME_get32(i: u32) -> u32 { return atomicLoad(&MEMORY[i]); }
+fn NAME_put32(i: u32, word: u32) { atomicStore(&MEMORY[i], word); }""",
+    "atomic<u64>": """fn NAME_get32(i: u32) -> u32 { return u32((atomicLoad(&MEMORY[i / 2u]) >> (32u * (i % 2u))) & 0xfffffffflu); }
+fn NAME_put32(i: u32, word: u32) {
+    atomicAnd(&MEMORY[i / 2u], 0xffffffff00000000lu >> (32u * (i % 2u)));
+    atomicOr(&MEMORY[i / 2u], u64(word) << (32u * (i % 2u)));
+}""",
+}
+
+
+def _made(name: str, memory: str, call: str, dialect: WgslDialect) -> str:
+    """The function of other elements: parts of words, pairs of words, and atomic updates."""
+    match = re.fullmatch(r"(get|put|update)(\d+)(?:_([a-z]+)_(\w+))?", call)
+    assert match, call
+    way, bits, reducer, dtype = match.groups()
+    if way == "update":
+        return _update(name, memory, int(bits), reducer, _DTYPES[dtype], dialect)
+    if bits == "64":
+        return _PAIRS[way].replace("NAME", name)
+    part = _PART.replace("SHARE", str(32 // int(bits))).replace("BITS", bits)
+    text = _PARTS[way].replace("NAME", name).replace("MEMORY", memory).replace("PART", part)
+    mask = f"{(1 << int(bits)) - 1:#x}u"
+    return text.replace("MASK", mask).replace("BITS", bits).replace("SHARE", str(32 // int(bits)))
+
+
+_PART = "(i % SHAREu) * BITSu"
+# stores of parts of a word are atomic: other items may own its other parts
+_PARTS = {
+    "get": "fn NAME_getBITS(i: u32) -> u32 { return (NAME_get32(i / SHAREu) >> (PART)) & MASK; }",
+    "put": """fn NAME_putBITS(i: u32, word: u32) {
+    atomicAnd(&MEMORY[i / SHAREu], ~(MASK << (PART)));
+    atomicOr(&MEMORY[i / SHAREu], (word & MASK) << (PART));
+}""",
+}
+_PAIRS = {
+    "get": "fn NAME_get64(i: u32) -> u64 { return u64(NAME_get32(2u * i)) | (u64(NAME_get32(2u * i + 1u)) << 32u); }",
+    "put": """fn NAME_put64(i: u32, word: u64) {
+    NAME_put32(2u * i, u32(word & 0xfffffffflu));
+    NAME_put32(2u * i + 1u, u32(word >> 32u));
+}""",
+}
+
+
+def _update(name: str, memory: str, bits: int, reducer: str, dtype: np.dtype, dialect: WgslDialect) -> str:
+    """Compute what follows from a word until no other item has changed it since."""
+    share, mask = max(1, 32 // bits), (1 << bits) - 1
+    after = dialect.updated(reducer, dtype, "before" if bits >= 32 else f"((before >> shift) & {mask:#x}u)")
+    if bits < 32:
+        after = f"(before & ~({mask:#x}u << shift)) | (({after} & {mask:#x}u) << shift)"
+    return f"""fn {name}_update{bits}_{reducer}_{dtype.name}(i: u32, value: {dialect.type(compute_dtype(dtype))}) {{
+    let shift = (i % {share}u) * {bits % 32}u;
+    loop {{
+        let before = atomicLoad(&{memory}[i / {share}u]);
+        let after = {after};
+        if (atomicCompareExchangeWeak(&{memory}[i / {share}u], before, after).exchanged) {{ break; }}
+    }}
+}}"""
