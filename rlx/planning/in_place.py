@@ -18,7 +18,7 @@ from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Sca
 from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_update
 
-__all__ = ["KernelRows", "carries_in_place"]
+__all__ = ["KernelRows", "carries_in_place", "results_over_arguments"]
 
 
 def carries_in_place(body: Plan, constants: int, carries: int) -> Plan:
@@ -29,6 +29,31 @@ def carries_in_place(body: Plan, constants: int, carries: int) -> Plan:
     if not held:
         return body
     return replace(body, kernels=rows.kernels, buffers=(*body.buffers, *rows.temporaries), held=held)
+
+
+def results_over_arguments(plan: Plan, pairs: Sequence[tuple[int, int]]) -> Plan:
+    """The plan with some outputs written over inputs, for pairs of an input's and an output's number.
+
+    These outputs are held and stand for the inputs, which kernels no longer read. A result that would overwrite a value
+    which a kernel still needs is computed in a temporary and copied at the end. Temporaries have to be placed again.
+    """
+    rows = KernelRows(plan.kernels)
+    copied = [(i, o) for i, o in pairs if not rows.join(plan.inputs[i], plan.outputs[o], always=True)]
+    renames: dict[Buffer, Buffer] = {}
+    copies: list[Kernel] = []
+    for i, o in copied:
+        place = plan.outputs[o]
+        result = rows.add_temporary(place.dtype, place.size)
+        renames |= {plan.inputs[i]: place, place: result}
+        copies.append(_copy(result, place))
+    kernels = (*(renamed(kernel, renames) for kernel in rows.kernels), *copies)
+    held = tuple(sorted({*plan.held, *(o for _, o in pairs)}))
+    return replace(plan, kernels=kernels, buffers=(*plan.buffers, *rows.temporaries), held=held)
+
+
+def _copy(source: Buffer, target: Buffer) -> Loops:
+    load = Instruction("load", (), source.dtype, Access(0, (1,)))
+    return Loops((source.size,), 1, (source, target), (load,), (Store(0, Access(1, (1,))),), parallel=1, label="copy")
 
 
 class KernelRows:
@@ -50,14 +75,20 @@ class KernelRows:
         """The kernels as they are now."""
         return tuple(kernel for row in self.rows for kernel in row)
 
-    def join(self, old: Buffer, new: Buffer) -> bool:
+    def add_temporary(self, dtype: np.dtype, size: int) -> Buffer:
+        """A new buffer."""
+        self.temporaries.append(Buffer(dtype, size))
+        return self.temporaries[-1]
+
+    def join(self, old: Buffer, new: Buffer, *, always: bool = False) -> bool:
         """Let `new`, a copy of `old` at first, take the place of both.
 
-        Returns False without a change if that saves no copy, or if `old` is needed after `new` has changed.
+        Returns False without a change if that saves no copy (unless `always`), or if `old` is needed after `new`
+        has changed.
         """
         of_old = self._touching.get(old, [])
         if not of_old or new not in self._touching:
-            return False
+            return always
         # kernels after the last use of `old` are not affected
         of_new = self._touching[new][: bisect_right(self._touching[new], of_old[-1])]
         joining = _Joining(old, new, self.rows)
@@ -68,7 +99,7 @@ class KernelRows:
                 joining.saved = joining.saved or rest is not kernel or _is_updating_loop(kernel, old, new)
                 if rest is not None and not joining.take(rest, position):
                     return False
-        if not joining.saved:
+        if not (joining.saved or always):
             return False
         for position, row in joining.rows.items():
             self.rows[position] = tuple(renamed(kernel, {old: new}) for kernel in row)

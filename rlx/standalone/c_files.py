@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,25 @@ from rlx.backends.c.dialect import C_KEYWORDS, CDialect
 from rlx.backends.c.files import CFiles, c_files
 from rlx.backends.claims import Claims
 from rlx.call.jit import jit
+from rlx.call.stages import Traced
 from rlx.ir.options import LoweringOptions
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
+from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Context, lower_to_plan
+from rlx.planning.in_place import results_over_arguments
+from rlx.planning.memory import place_temporaries
 from rlx.standalone.leaves import free_name, places
 
 __all__ = ["CFiles", "export_c"]
 
 
 def export_c(
-    f: Callable[..., Any], *types: Any, path: str | Path | None = None, name: str | None = None, blas: bool = False
+    f: Callable[..., Any],
+    *types: Any,
+    path: str | Path | None = None,
+    name: str | None = None,
+    blas: bool = False,
+    donate_argnums: int | Sequence[int] = (),
 ) -> CFiles:
     """The source of a C file with `f` as a function, and its header. They need only C99 and libm, and do not allocate.
 
@@ -32,9 +41,12 @@ def export_c(
     Args:
       f: a function of arrays, as for jit; also its derivatives.
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
-      path: the output files are path.c and path.h.
+      path: the output files are path.c and path.h; an ending .c or .h is left out.
       name: the C function's name; by default the last part of `path`, or the name of f.
       blas: call CBLAS for matrix products, which must then be linked; otherwise they are loops.
+      donate_argnums: arguments that results replace, such as parameters and an optimiser's state. A leaf of them is
+        overwritten by the first result of its shape and dtype, and both are one parameter of the C function, in the
+        argument's place. A training loop then copies nothing.
 
     Returns: both files' contents, as `.source` and `.header`.
 
@@ -51,16 +63,37 @@ def export_c(
     >>> next(line for line in files.header.splitlines() if line.startswith("void"))
     'void loss(const float *w, const float *x, float *out);'
     """
-    traced = jit(f).trace(*types)
+    traced = jit(f, donate_argnums=donate_argnums).trace(*types)
+    pairs = _replacements(traced)
+    options = LoweringOptions(least_row_tiles=0)
     claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
-    alone = Context(LoweringOptions(least_row_tiles=0), claims, "c")
-    plan = lower_to_plan(traced.closed(), context=alone)
-    chosen = name or (traced.fun_name if path is None else Path(path).name)
+    plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
+    if pairs:
+        plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
+    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix in (".c", ".h") else Path(path)
+    chosen = name or (traced.fun_name if stem is None else stem.name)
     function = free_name(chosen, set(CDialect.reserved))
     arguments, results = places(f, types, traced, {*C_KEYWORDS, function})
-    header = f"{function if path is None else Path(path).name}.h"
-    files = c_files(plan, function, arguments, results, header, blas)
-    if path is not None:
+    header = f"{function if stem is None else stem.name}.h"
+    files = c_files(plan, function, arguments, results, header, blas, pairs)
+    if stem is not None:
         for end, text in zip((".c", ".h"), files, strict=True):
-            Path(f"{path}{end}").write_text(text, encoding="utf-8")
+            Path(f"{stem}{end}").write_text(text, encoding="utf-8")
     return files
+
+
+def _replacements(traced: Traced) -> list[tuple[int, int]]:
+    """The numbers of donated argument leaves, each with the number of the result that replaces it."""
+    program = traced.closed()
+    free: dict[TensorType, list[int]] = {}
+    for number in traced.donate_argnums:
+        free.setdefault(_plain(program.input_types[number]), []).append(number)
+    found = []
+    for number, kind in enumerate(program.output_types):
+        if waiting := free.get(_plain(kind)):
+            found.append((waiting.pop(0), number))
+    return found
+
+
+def _plain(kind: TensorType) -> TensorType:
+    return TensorType(kind.shape, kind.dtype)

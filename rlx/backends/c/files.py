@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,12 +51,34 @@ def c_files(
     results: Sequence[FunctionParameter],
     header: str,
     blas: bool = False,
+    replaced: Sequence[tuple[int, int]] = (),
 ) -> CFiles:
     """The files of a function that runs a plan; see rlx.export_c. `header` is the header's file name.
 
+    replaced: numbers of arguments, each with the number of the result that is written over it: these arguments are not
+    read by the plan, whose outputs hold their values at the beginning.
+
     Raises UnsupportedError for kernels that only the host can run.
     """
-    return _Files(plan, name, arguments, results, header, blas).texts()
+    return _Files(plan, name, arguments, results, header, blas, dict(replaced)).texts()
+
+
+@dataclass(frozen=True)
+class _Pointer:
+    """A parameter of the function, with its buffer. result: the meaning of the result that replaces an argument."""
+
+    place: FunctionParameter
+    buffer: Buffer
+    written: bool = False
+    result: str = ""
+
+    @property
+    def declaration(self) -> str:
+        """Its declaration in C."""
+        return f"{'' if self.written else 'const '}{memory_type(self.buffer.dtype)} *{self.place.name}"
+
+    def __str__(self) -> str:
+        return f"  {self.place}{f', replaced by {self.result}' if self.result else ''}"
 
 
 class _Files:
@@ -67,6 +90,7 @@ class _Files:
         results: Sequence[FunctionParameter],
         header: str,
         blas: bool,
+        replaced: Mapping[int, int],
     ) -> None:
         constants = constants_of(plan)
         self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
@@ -77,10 +101,19 @@ class _Files:
                 f"{name} cannot be written in C alone: C and libm have no {missing}.",
                 "Export a function without it, and compute that part outside.",
             )
-        self.unit = unit_of_plan(plan, self.dialect, f"{name}_steps")
         self.name, self.header, self.blas = name, header, blas
-        self.arguments = [*zip(arguments, plan.inputs, strict=True)]
-        self.results = [*zip(results, plan.outputs, strict=True)]
+        inputs = tuple(buffer for n, buffer in enumerate(plan.inputs) if n not in replaced)
+        self.unit = unit_of_plan(replace(plan, inputs=inputs), self.dialect, f"{name}_steps")
+        self.arguments = [
+            _Pointer(place, plan.inputs[n]) if n not in replaced
+            else _Pointer(place, plan.outputs[replaced[n]], written=True, result=results[replaced[n]].meaning)
+            for n, place in enumerate(arguments)
+        ]  # fmt: skip
+        pairs = enumerate(zip(results, plan.outputs, strict=True))
+        self.results = [_Pointer(p, b, written=True) for n, (p, b) in pairs if n not in replaced.values()]
+        self.pointers = [*self.arguments, *self.results]
+        named = {pointer.buffer: pointer.place.name for pointer in self.pointers}
+        self.passed = [*(named[b] for b in (*inputs, *plan.outputs)), *self.constants]
 
     def texts(self) -> CFiles:
         """Both files."""
@@ -93,9 +126,7 @@ class _Files:
 
     def parameters(self) -> str:
         """The function's parameters."""
-        taken = [f"const {memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.arguments]
-        given = [f"{memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.results]
-        return ", ".join((*taken, *given))
+        return ", ".join(pointer.declaration for pointer in self.pointers)
 
     def prototypes(self) -> list[str]:
         """The declarations of both functions."""
@@ -108,8 +139,8 @@ class _Files:
         """The header: declarations, documentation and sizes."""
         guard = f"{self.name.upper()}_H"
         sizes = [
-            f"#define {self.name.upper()}_{place.name.upper()}_SIZE {_numbers(buffer)}"
-            for place, buffer in (*self.arguments, *self.results)
+            f"#define {self.name.upper()}_{pointer.place.name.upper()}_SIZE {_numbers(pointer.buffer)}"
+            for pointer in self.pointers
         ]
         lines = [
             *_comment(self.description()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
@@ -126,9 +157,10 @@ class _Files:
         yield f"{self.name}: written by rlx {__version__} (rlx.export_c). It needs {needs}."
         yield ""
         yield "Arguments:"
-        yield from (f"  {place}" for place, _ in self.arguments)
-        yield "Results:"
-        yield from (f"  {place}" for place, _ in self.results)
+        yield from map(str, self.arguments)
+        if self.results:
+            yield "Results:"
+        yield from map(str, self.results)
         yield ""
         yield from _wrapped(_ARRAYS)
         yield ""
@@ -148,8 +180,8 @@ class _Files:
     def source_text(self) -> str:
         """The C file."""
         includes = [*(["#include <cblas.h>"] if self.blas else []), f'\n#include "{self.header}"']
-        names = [place.name for place, _ in (*self.arguments, *self.results)]
-        passed = ", ".join((*names, *self.constants, "(uint8_t *)arena"))
+        names = [pointer.place.name for pointer in self.pointers]
+        passed = ", ".join((*self.passed, "(uint8_t *)arena"))
         plain, within = self.prototypes()
         memory = f"{self.name}_memory"
         lines = [
