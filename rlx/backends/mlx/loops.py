@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
-from rlx.backends.mlx.narrow import decode, encode
+from rlx.backends.mlx.narrow import decode
 from rlx.backends.mlx.places import EntryAddress, checked_place, place_of
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
-from rlx.backends.mlx.scalar import ScalarArray, combine, constant, operation
+from rlx.backends.mlx.scalar import ScalarArray, combine, constant, encode, operation
 from rlx.backends.mlx.views import addresses, dimensions_of_whole, entries, flat, overwrite, read, reshaped, shape_of
 from rlx.backends.mlx.wide import is_refused, place_wide
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart

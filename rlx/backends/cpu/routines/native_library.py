@@ -13,10 +13,10 @@ from math import log2, prod
 
 import numpy as np
 
+from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, lane_count
 from rlx.backends.cpu.routines.blas import load_blas
-from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count
 from rlx.backends.cpu.routines.lane_scripts import LANE_ROUTINES, suits_lanes
-from rlx.backends.cpu.routines.lanes import lane_functions
+from rlx.backends.cpu.routines.lanes import LANE_ACTIONS, lanes_text
 from rlx.backends.cpu.routines.lapack import FACTORISATIONS
 from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
 from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
@@ -26,7 +26,7 @@ from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
-from rlx.backends.cpu.routines.spectrum import spectrum_functions
+from rlx.backends.cpu.routines.spectrum import SPECTRUM_ACTIONS, spectrum_text
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
 from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS, fill_splats, splat_layout
 from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
@@ -50,20 +50,19 @@ SlotOf = Callable[[Buffer], int]
 
 
 # ------------------------------------------------------------- native functions
-def _scripts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
-    return (script_step, *ACTIONS)
-
-
-def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
-    return PACKED_ACTIONS
+_FAMILIES: dict[str, tuple[NativeFunction, ...]] = {
+    "scripts": (script_step, *ACTIONS),
+    "packed": PACKED_ACTIONS,
+    "sparse": SPARSE_ACTIONS,
+    "splats": SPLAT_ACTIONS,
+}
 
 
 @cache
-def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
-    """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
-    functions = _FAMILIES[family](dtype)
-    names = [function.name for function in functions]
-    return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
+def _addresses(family: str) -> dict[str, int]:
+    """Native functions by name, from disk or compiled."""
+    functions = _FAMILIES[family]
+    return _addresses_in(f"{family} ", [function.name for function in functions], lambda: module_text(functions))
 
 
 def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> dict[str, int]:
@@ -99,28 +98,22 @@ def _sparse_functions(dtype: np.dtype, index: np.dtype) -> dict[str, int]:
     return products | _addresses_in(f"triangles {key}", triangles, lambda: triangle_text(dtype, index))
 
 
-def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
-    return SPARSE_ACTIONS
-
-
 @cache
 def _splat_functions(layout: SplatLayout) -> dict[str, int]:
     """The loops over splats of a layout."""
     return _addresses_in(f"splats {layout} ", SPLAT_FUNCTIONS, lambda: splat_text(layout))
 
 
-def _splats(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
-    return SPLAT_ACTIONS
+@cache
+def _lane_functions(dtype: np.dtype) -> dict[str, int]:
+    """The actions on matrices in lanes."""
+    return _addresses_in(f"lanes {dtype.str} ", [*LANE_ACTIONS], lambda: lanes_text(dtype))
 
 
-_FAMILIES = {
-    "scripts": _scripts,
-    "lanes": lane_functions,
-    "spectrum": spectrum_functions,
-    "packed": _packed,
-    "sparse": _sparse,
-    "splats": _splats,
-}
+@cache
+def _spectrum_functions(real: np.dtype) -> dict[str, int]:
+    """The actions of Fourier transforms."""
+    return _addresses_in(f"spectrum {real.str} ", [*SPECTRUM_ACTIONS], lambda: spectrum_text(real))
 
 
 # ------------------------------------------------------------- scripts
@@ -139,7 +132,7 @@ def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     script.nanoseconds = script.batch * _matrix_cost(kernel)
     if kernel.routine in LANE_ROUTINES and suits_lanes(script):
         lanes = lane_count(script.dtype)
-        script.use(_addresses("lanes", script.dtype))
+        script.use(_lane_functions(script.dtype))
         script.turns = -(-script.batch // lanes)
         fill = LANE_ROUTINES[kernel.routine]
     fill(script)
@@ -164,7 +157,7 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     scripts = []
     for work in passes:
         script = new_script()
-        script.use(_addresses("spectrum", np.dtype(f"f{model.real_item}")))
+        script.use(_spectrum_functions(np.dtype(f"f{model.real_item}")))
         script.turns = work.blocks(VECTOR_BYTES // item)
         script.nanoseconds = script.turns * work.length * (2.0 + log2(work.length))
         write_pass(script, work)
