@@ -32,7 +32,7 @@ from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, SPLAT_BLOCKS,
 from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, SplatLayout, splat_text
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
 from rlx.backends.cpu.runtime.native import NativeFunction
-from rlx.backends.cpu.runtime.native_compiler import module_text
+from rlx.backends.cpu.runtime.native_compiler import filler_text, module_text
 from rlx.backends.cpu.runtime.store import default_store, fingerprint
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.errors import UnsupportedError
@@ -67,17 +67,8 @@ def _addresses(family: str) -> dict[str, int]:
 
 def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> dict[str, int]:
     """The addresses of functions that a module's text defines."""
-
-    def text() -> str:
-        lines = ["define void @rlx_scripts(ptr %words) {"]
-        for number, name in enumerate(names):
-            lines += [
-                f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
-                f"store ptr @{name}, ptr %place{number}",
-            ]
-        return module() + "\n".join([*lines, "ret void", "}"]) + "\n"
-
-    filler = default_store().address(key.encode() + fingerprint(), "rlx_scripts", text)
+    name = "rlx_scripts"
+    filler = default_store().address(key.encode() + fingerprint(), name, lambda: module() + filler_text(name, names))
     words = (ctypes.c_int64 * len(names))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
     return dict(zip(names, words, strict=True))

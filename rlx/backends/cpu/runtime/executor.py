@@ -42,7 +42,7 @@ from rlx.backends.cpu.runtime.native import (
     native,
     stack,
 )
-from rlx.backends.cpu.runtime.native_compiler import module_text
+from rlx.backends.cpu.runtime.native_compiler import filler_text, module_text
 from rlx.backends.cpu.runtime.parallel_regions import launch, nanoseconds
 from rlx.backends.cpu.runtime.row_tile_steps import row_tiles_step
 from rlx.backends.cpu.runtime.signals import interrupted, look_soon, restore_thread, save_thread, thread_identity
@@ -399,10 +399,4 @@ PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
 def runtime_text(part: str) -> str:
     """LLVM IR of a part of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
     functions = PARTS_OF_RUNTIME[part]
-    lines = ["define void @rlx_runtime(ptr %words) {"]
-    for number, function in enumerate(functions):
-        lines += [
-            f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
-            f"store ptr @{function.name}, ptr %place{number}",
-        ]
-    return module_text(functions) + "\n".join([*lines, "ret void", "}"]) + "\n"
+    return module_text(functions) + filler_text("rlx_runtime", [function.name for function in functions])
