@@ -35,6 +35,7 @@ __all__ = [
     "pointer_operation",
     "relax_operation",
     "stack",
+    "stack_of",
 ]
 
 
@@ -176,4 +177,9 @@ def address_of(function: NativeFunction) -> Word:
 
 def stack(words: int) -> Word:
     """The address of `words` uninitialised words that live until the function returns."""
+    raise NotImplementedError
+
+
+def stack_of(*words: int) -> Word:
+    """The address of these words, which live until the function returns."""
     raise NotImplementedError

@@ -15,6 +15,7 @@ from rlx.backends.cpu.runtime.native import (
     Operation,
     address_of,
     stack,
+    stack_of,
 )
 
 __all__ = ["filler_text", "module_text"]
@@ -231,9 +232,13 @@ class _FunctionCompiler:
             return Value(self.code, f"@{function}", "ptr").convert("ptrtoint", "i64")
         arguments = [self.value(argument) for argument in node.args]
         if target is stack:
-            return Value(self.code, self.code.stack_slot(f"[{arguments[0].name} x i64], align 16"), "ptr").convert(
-                "ptrtoint", "i64"
-            )
+            return self.stack(arguments[0].name)
+        if target is stack_of:
+            words = self.stack(str(len(arguments)))
+            for number, value in enumerate(arguments):
+                pointer = words.convert("inttoptr", "ptr").name
+                self.code.store(value, self.code.emit("ptr", f"getelementptr i64, ptr {pointer}, i64 {number}").name)
+            return words
         if isinstance(target, Operation):
             return self.operation(target, arguments)
         if isinstance(target, NativeFunction):
@@ -246,6 +251,10 @@ class _FunctionCompiler:
         if isinstance(target, NativeSignature):
             return self.call(arguments[0].convert("inttoptr", "ptr").name, target, arguments[1:])
         raise self.refuse(node)
+
+    def stack(self, words: str) -> Value:
+        slot = self.code.stack_slot(f"[{words} x i64], align 16")
+        return Value(self.code, slot, "ptr").convert("ptrtoint", "i64")
 
     def operation(self, target: Operation, arguments: Sequence[Value]) -> Value:
         self.module.declarations |= dict.fromkeys(target.declaration.splitlines())
