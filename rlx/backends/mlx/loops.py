@@ -59,10 +59,6 @@ def _is_separable(kernel: Loops, store: Store) -> bool:
     return store.address is None and reaches_apart(store.access.strides, kernel.sizes)
 
 
-def _memory_size(buffer: Buffer) -> int:
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
-
-
 @dataclass(slots=True)
 class _RowRange:
     """A range of dimension 0. A value has no dimensions, or as many as the kernel, each of size 1 or the extent."""
@@ -235,7 +231,7 @@ class _RowRange:
         chosen = self.values[place.index].array
         if inside is None or any(chosen.ndim and chosen.shape[n] != 1 for n in inside):
             return None
-        entries, rest = divmod(_memory_size(target.buffer), place.distance)
+        entries, rest = divmod(target.buffer.real_size, place.distance)
         return (place, inside) if not rest and place.count in (entries, None) else None
 
     def initialize(self, target: _Target, store: Store) -> None:
@@ -337,7 +333,7 @@ class _Target:
     def keep(self) -> None:
         """Write nothing."""
         if self.array is None:
-            self.array = mx.zeros((_memory_size(self.buffer),), dtype_of_memory(self.buffer.dtype))
+            self.array = mx.zeros((self.buffer.real_size,), dtype_of_memory(self.buffer.dtype))
 
     def codes(self, value: MxArray) -> MxArray:
         """Numbers in the buffer's representation."""
@@ -358,7 +354,7 @@ class _Target:
     ) -> None:
         """Write a value through an index map that reaches no element twice."""
         value = self.held(array, dtype)
-        size = _memory_size(self.buffer)
+        size = self.buffer.real_size
         shape = shape_of(extents, strides)
         result = overwrite(self.array, size, shape, strides, base, value)
         if result is None:
@@ -369,7 +365,7 @@ class _Target:
     def scatter(self, store: Store, given: _Scattered, dtype: np.dtype) -> None:
         """Write or combine values of `dtype` at computed places."""
         self.keep()
-        if not given.numbers.size or not _memory_size(self.buffer):
+        if not given.numbers.size or not self.buffer.real_size:
             return
         where, numbers, taken = given.places, given.numbers, given.taken
         memory = flat(self.array) if given.length == 1 else mx.reshape(self.array, (-1, given.length))
