@@ -50,19 +50,20 @@ SlotOf = Callable[[Buffer], int]
 
 
 # ------------------------------------------------------------- native functions
-_FAMILIES: dict[str, tuple[NativeFunction, ...]] = {
-    "scripts": (script_step, *ACTIONS),
-    "packed": PACKED_ACTIONS,
-    "sparse": SPARSE_ACTIONS,
-    "splats": SPLAT_ACTIONS,
-}
+def _scripts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return (script_step, *ACTIONS)
+
+
+def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return PACKED_ACTIONS
 
 
 @cache
-def _addresses(family: str) -> dict[str, int]:
-    """Native functions by name, from disk or compiled."""
-    functions = _FAMILIES[family]
-    return _addresses_in(f"{family} ", [function.name for function in functions], lambda: module_text(functions))
+def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
+    """Native functions by name, from disk or compiled: functions of scripts, perhaps for a dtype."""
+    functions = _FAMILIES[family](dtype)
+    names = [function.name for function in functions]
+    return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
 
 
 def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> dict[str, int]:
@@ -72,6 +73,18 @@ def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> 
     words = (ctypes.c_int64 * len(names))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
     return dict(zip(names, words, strict=True))
+
+
+@cache
+def _lane_functions(dtype: np.dtype) -> dict[str, int]:
+    """The actions on matrices in lanes."""
+    return _addresses_in(f"lanes {dtype.str} ", [*LANE_ACTIONS], lambda: lanes_text(dtype))
+
+
+@cache
+def _spectrum_functions(real: np.dtype) -> dict[str, int]:
+    """The actions of Fourier transforms."""
+    return _addresses_in(f"spectrum {real.str} ", [*SPECTRUM_ACTIONS], lambda: spectrum_text(real))
 
 
 @cache
@@ -89,22 +102,26 @@ def _sparse_functions(dtype: np.dtype, index: np.dtype) -> dict[str, int]:
     return products | _addresses_in(f"triangles {key}", triangles, lambda: triangle_text(dtype, index))
 
 
+def _sparse(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return SPARSE_ACTIONS
+
+
 @cache
 def _splat_functions(layout: SplatLayout) -> dict[str, int]:
     """The loops over splats of a layout."""
     return _addresses_in(f"splats {layout} ", SPLAT_FUNCTIONS, lambda: splat_text(layout))
 
 
-@cache
-def _lane_functions(dtype: np.dtype) -> dict[str, int]:
-    """The actions on matrices in lanes."""
-    return _addresses_in(f"lanes {dtype.str} ", [*LANE_ACTIONS], lambda: lanes_text(dtype))
+def _splats(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return SPLAT_ACTIONS
 
 
-@cache
-def _spectrum_functions(real: np.dtype) -> dict[str, int]:
-    """The actions of Fourier transforms."""
-    return _addresses_in(f"spectrum {real.str} ", [*SPECTRUM_ACTIONS], lambda: spectrum_text(real))
+_FAMILIES = {
+    "scripts": _scripts,
+    "packed": _packed,
+    "sparse": _sparse,
+    "splats": _splats,
+}
 
 
 # ------------------------------------------------------------- scripts

@@ -8,7 +8,7 @@ and return; calls go to other native functions, C functions, addresses and the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "compare_exchange",
     "copy_bytes",
     "external",
+    "in_scope",
     "load_byte",
     "load_int32",
     "maximum",
@@ -124,6 +125,14 @@ class NativeFunction:
 def native(function: FunctionType) -> NativeFunction:
     """Mark a function as native code."""
     return NativeFunction(function.__name__, function, function.__globals__)
+
+
+def in_scope(functions: Sequence[NativeFunction], names: Mapping[str, Any]) -> tuple[NativeFunction, ...]:
+    """The functions, which call one another, with other meanings of some names."""
+    scope = {**functions[0].scope, **names}
+    made = tuple(NativeFunction(function.name, function.function, scope) for function in functions)
+    scope |= {function.name: function for function in made}
+    return made
 
 
 def external(name: str, result: str, *parameters: str) -> External:
