@@ -71,6 +71,11 @@ class Buffer:
         return self.size * self.dtype.itemsize
 
     @property
+    def real_size(self) -> int:
+        """The number of elements as kernels count them: a complex one is two real ones."""
+        return self.size * (2 if self.dtype.kind == "c" else 1)
+
+    @property
     def elements(self) -> np.ndarray:
         """The elements of a constant, in a row."""
         assert self.value is not None, f"{self.name or self.role} has no value"

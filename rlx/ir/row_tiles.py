@@ -59,7 +59,7 @@ def _access_stays(kernel: Loops, access: Access | None, count: int) -> bool:
     if access is None:
         return False
     buffer = kernel.operands[access.operand]
-    size = buffer.size * (2 if buffer.dtype.kind == "c" else 1)
+    size = buffer.real_size
     if kernel.chunks == 1:
         return _stays(kernel.sizes, access.strides, kernel.parallel, access.offset, count, size)
     if not access.chunk_stride:

@@ -253,7 +253,7 @@ def _verify_access(kernel: Loops, access: object) -> Buffer:
 
 
 def _verify_bounds(reach: tuple[int, int] | None, buffer: Buffer) -> None:
-    size = buffer.size * (2 if is_complex(buffer.dtype) else 1)
+    size = buffer.real_size
     if reach is not None:
         require(
             reach[0] >= 0 and reach[1] < size,

@@ -191,7 +191,7 @@ def _certainly_moved(kernel: Loops, accesses: Iterable[Access]) -> int:
     for access in accesses:
         buffer = kernel.operands[access.operand]
         elements = _distinct(access.strides, kernel.sizes)
-        found[buffer] = max(found.get(buffer, 0), elements * buffer.nbytes // max(1, _real_size(buffer)))
+        found[buffer] = max(found.get(buffer, 0), elements * buffer.nbytes // max(1, buffer.real_size))
     return sum(found.values())
 
 
@@ -313,10 +313,6 @@ def _loops_traffic(kernel: Loops, varying: Sequence[set[int]]) -> tuple[int, int
     return reads, writes
 
 
-def _real_size(buffer: Buffer) -> int:
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
-
-
 def _dense(kernel: Loops, access: Access) -> _AccessReach:
     """The elements that an index map without an address reaches."""
     if 0 in kernel.sizes:
@@ -333,7 +329,7 @@ def _dense(kernel: Loops, access: Access) -> _AccessReach:
 
 def _scattered(kernel: Loops, access: Access, dimensions: set[int]) -> _AccessReach:
     """The elements that a gather or scatter may reach: any in the operand, one per iteration."""
-    size = _real_size(kernel.operands[access.operand])
+    size = kernel.operands[access.operand].real_size
     return _AccessReach(min(_trips(kernel, dimensions), size), 0, size - 1)
 
 
@@ -343,6 +339,6 @@ def _joined(buffer: Buffer, parts: Sequence[_AccessReach]) -> int:
     if not real:
         return 0
     span = max(part.last for part in real) - min(part.first for part in real) + 1
-    size = _real_size(buffer)
+    size = buffer.real_size
     elements = min(reduce(lambda total, part: total + part.count, real, 0), span, size)
     return elements * buffer.nbytes // size

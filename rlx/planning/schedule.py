@@ -112,7 +112,7 @@ def _chunked(table: NodeTable, nest: Nest, chunks: int, limits: ChunkLimits) -> 
         buffer = store.buffer
         if buffer not in partials:
             partials[buffer] = Buffer(buffer.dtype, chunks * buffer.size)
-        step = _real_size(buffer)
+        step = buffer.real_size
         stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
         if _part(store) not in [_part(s) for s in combined]:
             combined.append(store)
@@ -150,7 +150,7 @@ def _reduction(table: NodeTable, store: NestStore, partial: Buffer, group: int) 
     """Over (elements, groups of chunks): the groups' sums as a row for each element."""
     factor = 2 if store.buffer.dtype.kind == "c" else 1
     part = store.offset % factor
-    step = _real_size(store.buffer)
+    step = store.buffer.real_size
     strides = (factor, group * step)
     loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(group)]
     total = _pairwise(table, store.accumulate, loads)
@@ -173,7 +173,7 @@ def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: in
     buffer = store.buffer
     factor = 2 if buffer.dtype.kind == "c" else 1
     part = store.offset % factor
-    step = _real_size(buffer)
+    step = buffer.real_size
     strides = (factor,) if buffer.size > 1 else ()
     loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(chunks)]
     total = _pairwise(table, store.accumulate, loads)
@@ -183,10 +183,6 @@ def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: in
 def _part(store: NestStore) -> tuple[Buffer, int]:
     """The target of a combination: a buffer, or one part of complex elements."""
     return store.buffer, store.offset % 2 if store.buffer.dtype.kind == "c" else 0
-
-
-def _real_size(buffer: Buffer) -> int:
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
 
 
 # ---------------------------------------------------------------- kernels

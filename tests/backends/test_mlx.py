@@ -62,9 +62,9 @@ from rlx.backends.mlx.kernels import run_contract  # noqa: E402
 from rlx.backends.mlx.library import at_work, is_on_gpu  # noqa: E402
 from rlx.backends.mlx.loops import run_loops, why_not  # noqa: E402
 from rlx.backends.mlx.mistakes import described  # noqa: E402
-from rlx.backends.mlx.narrow import decode, encode  # noqa: E402
+from rlx.backends.mlx.narrow import decode  # noqa: E402
 from rlx.backends.mlx.program import PlanFunction  # noqa: E402
-from rlx.backends.mlx.scalar import ScalarArray, operation  # noqa: E402
+from rlx.backends.mlx.scalar import ScalarArray, encode, operation  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN, INF = float("nan"), float("inf")

@@ -57,7 +57,7 @@ def _is_owned(store: Store) -> bool:
 def _owners(kernel: Loops, store: Store, number: int) -> Buffer:
     """The number of the last iteration that writes each element."""
     target = kernel.operands[store.access.operand]
-    return Buffer(_INT32, target.size * (2 if target.dtype.kind == "c" else 1), name=f"owners{number}")
+    return Buffer(_INT32, target.real_size, name=f"owners{number}")
 
 
 class _Owned(GridMapping):

@@ -80,7 +80,7 @@ def is_wide(kernel: Loops, limits: Limits) -> bool:
     """Whether positions need 64 bits: of elements, of iterations, of the beginnings of chunks."""
     largest = max((_reach(a, kernel) for a in kernel.accesses), default=0)
     first = kernel.sizes[0] * (kernel.chunks + 1) if kernel.chunks > 1 else 0
-    sizes = max((b.size * (2 if b.dtype.kind == "c" else 1) for b in kernel.operands), default=0)
+    sizes = max((b.real_size for b in kernel.operands), default=0)
     # the last group, and the last vector of an item, may extend this far beyond the last element
     points = math.prod(kernel.sizes) + 64 * limits.group
     return limits.wide or max(largest, first, sizes, points) + 64 * limits.group > _NARROW

@@ -469,8 +469,8 @@ class _FunctionBody:
     def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
         """A step's slices of the arrays that a scan reads or writes step by step."""
         for part, whole in zip(inside, outside, strict=True):
-            size = part.size * (2 if is_complex(part.dtype) else 1)
-            yield self.dialect.part(self.names.of[whole], self.dialect.position([(size, step)], 0), size)
+            start = self.dialect.position([(part.real_size, step)], 0)
+            yield self.dialect.part(self.names.of[whole], start, part.real_size)
 
     def scan(self, kernel: Scan) -> None:
         """A loop over slices."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 from rlx.backends.loops.dialect import Dialect, Parameter
 from rlx.backends.loops.printing import printed
 from rlx.backends.loops.row_schedule import RowPass, row_schedule
+from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.code.inlining import inlined
 from rlx.code.tree import Apply, Array, Block, Element, Expression, Linear, Number, Quotient, Register, index
 from rlx.code.writing import CodeWriter
@@ -28,8 +28,7 @@ __all__ = [
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
-# fewer operations do not justify threads
-_PARALLEL_WORK = 1 << 17
+_PARALLEL_SECONDS = 5e-6  # less work does not justify threads
 _INT64 = np.dtype(np.int64)
 
 # registers into which a loop only combines elements, with their reducers
@@ -55,8 +54,8 @@ def _array_numbers(kernel: Loops) -> list[int]:
 
 def runs_parallel(kernel: Loops) -> bool:
     """Whether the outermost loop justifies threads."""
-    work = math.prod(kernel.sizes) * len(kernel.instructions)
-    return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
+    seconds = cost_of(counts_of_nest(kernel), PROCESSOR).seconds
+    return (kernel.parallel > 0 or kernel.chunks > 1) and seconds >= _PARALLEL_SECONDS
 
 
 def combined(reducer: str, dtype: np.dtype, left: Expression, right: Expression) -> Apply:

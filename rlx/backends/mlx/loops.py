@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
-from rlx.backends.mlx.narrow import decode, encode
+from rlx.backends.mlx.narrow import decode
 from rlx.backends.mlx.places import EntryAddress, checked_place, place_of
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
-from rlx.backends.mlx.scalar import ScalarArray, combine, constant, operation
+from rlx.backends.mlx.scalar import ScalarArray, combine, constant, encode, operation
 from rlx.backends.mlx.views import addresses, dimensions_of_whole, entries, flat, overwrite, read, reshaped, shape_of
 from rlx.backends.mlx.wide import is_refused, place_wide
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
@@ -57,10 +57,6 @@ def run_loops(kernel: Loops, buffers: Buffers) -> None:
 def _is_separable(kernel: Loops, store: Store) -> bool:
     """Whether every iteration along the dimensions that move a store reaches a different element."""
     return store.address is None and reaches_apart(store.access.strides, kernel.sizes)
-
-
-def _memory_size(buffer: Buffer) -> int:
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
 
 
 @dataclass(slots=True)
@@ -235,7 +231,7 @@ class _RowRange:
         chosen = self.values[place.index].array
         if inside is None or any(chosen.ndim and chosen.shape[n] != 1 for n in inside):
             return None
-        entries, rest = divmod(_memory_size(target.buffer), place.distance)
+        entries, rest = divmod(target.buffer.real_size, place.distance)
         return (place, inside) if not rest and place.count in (entries, None) else None
 
     def initialize(self, target: _Target, store: Store) -> None:
@@ -337,7 +333,7 @@ class _Target:
     def keep(self) -> None:
         """Write nothing."""
         if self.array is None:
-            self.array = mx.zeros((_memory_size(self.buffer),), dtype_of_memory(self.buffer.dtype))
+            self.array = mx.zeros((self.buffer.real_size,), dtype_of_memory(self.buffer.dtype))
 
     def codes(self, value: MxArray) -> MxArray:
         """Numbers in the buffer's representation."""
@@ -358,7 +354,7 @@ class _Target:
     ) -> None:
         """Write a value through an index map that reaches no element twice."""
         value = self.held(array, dtype)
-        size = _memory_size(self.buffer)
+        size = self.buffer.real_size
         shape = shape_of(extents, strides)
         result = overwrite(self.array, size, shape, strides, base, value)
         if result is None:
@@ -369,7 +365,7 @@ class _Target:
     def scatter(self, store: Store, given: _Scattered, dtype: np.dtype) -> None:
         """Write or combine values of `dtype` at computed places."""
         self.keep()
-        if not given.numbers.size or not _memory_size(self.buffer):
+        if not given.numbers.size or not self.buffer.real_size:
             return
         where, numbers, taken = given.places, given.numbers, given.taken
         memory = flat(self.array) if given.length == 1 else mx.reshape(self.array, (-1, given.length))

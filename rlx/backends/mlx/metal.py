@@ -116,7 +116,7 @@ def why_not_metal(kernel: Loops) -> str | None:
         if store.accumulate is not None and not store.initialize:
             return "it adds to an existing array"
         reached = prod(n for n, s in zip(kernel.sizes, store.access.strides, strict=True) if s)
-        if reached != buffer.size * (2 if buffer.dtype.kind == "c" else 1):
+        if reached != buffer.real_size:
             return "it writes a part of an array"
     return None
 

@@ -132,11 +132,7 @@ def _inner(plan: Plan, inputs: Sequence[MxArray], held: Sequence[MxArray], outer
 def _found(buffer: Buffer, buffers: Buffers) -> MxArray:
     """A buffer's array; zeros if nothing was written, which happens for empty buffers."""
     array = buffers.get(buffer)
-    return mx.zeros((_elements(buffer),), dtype_of_memory(buffer.dtype)) if array is None else array
-
-
-def _elements(buffer: Buffer) -> int:
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
+    return mx.zeros((buffer.real_size,), dtype_of_memory(buffer.dtype)) if array is None else array
 
 
 def _unrolled(kernel: Scan, buffers: Buffers) -> None:

@@ -8,13 +8,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.backends.loops.straight_line import straight_line
 from rlx.backends.mlx import functions
-from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
-from rlx.backends.mlx.narrow import decode, encode
+from rlx.backends.mlx.library import ALIKE, MxArray, dtype_of_memory, mx
+from rlx.backends.mlx.narrow import decode
+from rlx.code.functions import Function
+from rlx.code.tree import Apply, Declare, Expression, Number, Register, Return
+from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
 from rlx.ir.types import compute_dtype, dtype_kind, is_float, is_narrow
 
-__all__ = ["ScalarArray", "combine", "constant", "operation"]
+__all__ = ["ScalarArray", "combine", "constant", "encode", "operation"]
 
 
 class ScalarArray:
@@ -53,7 +57,44 @@ def combine(reducer: str, x: MxArray, y: MxArray) -> MxArray:
     return _OPERATIONS[reducer](x, y)
 
 
+def _evaluated(function: Function, x: MxArray) -> MxArray:
+    """The result of a straight-line function of one array."""
+    (parameter,) = function.parameters
+    found = {parameter.name: ScalarArray(x, parameter.dtype)}
+
+    def value(expression: Expression) -> ScalarArray:
+        match expression:
+            case Register(_, name):
+                return found[name]
+            case Number(dtype, number):
+                return ScalarArray(constant(number, dtype), dtype, number)
+            case Apply(dtype, op, arguments, attribute):
+                instruction = Instruction(op, tuple(range(len(arguments))), dtype, attribute)
+                return ScalarArray(operation(instruction, [*map(value, arguments)]), dtype)
+        raise AssertionError(f"{expression} is not of a straight-line function")
+
+    for statement in function.body:
+        match statement:
+            case Declare(register, computed):
+                found[register.name] = value(computed)
+            case Return(result):
+                return value(result).array
+    raise AssertionError(f"{function.name} ends without a result")
+
+
 # ------------------------------------------------------------------ casts
+def encode(dtype: np.dtype, numbers: MxArray) -> MxArray:
+    """The codes nearest to float numbers, ties to even; the low bits of integers."""
+    if dtype in INTEGER_FORMATS:
+        return mx.bitwise_and(numbers.astype(mx.uint8), (1 << INTEGER_FORMATS[dtype].bits) - 1)
+    if numbers.dtype == mx.float64:
+        half = dtype.name == "float16"
+        numbers = _evaluated(straight_line("round_to_odd_float64"), numbers) if half else numbers.astype(mx.float32)
+    if dtype.name in ALIKE:
+        return mx.view(numbers.astype(ALIKE[dtype.name]), mx.uint16)
+    return _evaluated(straight_line(f"encode_{dtype.name}"), numbers)
+
+
 def _cast(value: ScalarArray, dtype: np.dtype) -> MxArray:
     source, array = value.dtype, value.array
     if source == dtype:

@@ -28,12 +28,10 @@ from rlx.backends.cpu.emit.unroll import (
     BufferContents,
     Cells,
     can_unroll,
-    cell_count,
-    cell_dtype,
     unroll,
 )
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan, Scan, While
-from rlx.ir.types import compute_dtype
+from rlx.ir.types import compute_dtype, element_dtype
 
 __all__ = ["carried_code", "carried_row"]
 
@@ -207,15 +205,15 @@ class _Emitter:
         return carries
 
     def _load_all(self, buffer: Buffer, pointer: str) -> Cells:
-        dtype = cell_dtype(buffer)
+        dtype = element_dtype(buffer.dtype)
         kind = storage_kind(dtype)
         return [
             load_scalar(self.code, dtype, self.code.element(kind, pointer, n))
-            for n in range(cell_count(buffer))
+            for n in range(buffer.real_size)
         ]
 
     def _store_all(self, buffer: Buffer, cells: Sequence[Value | None], pointer: str) -> None:
-        dtype = cell_dtype(buffer)
+        dtype = element_dtype(buffer.dtype)
         for number, value in enumerate(cells):
             if value is not None:
                 place = self.code.element(storage_kind(dtype), pointer, number)
@@ -245,7 +243,7 @@ class _Emitter:
         self.code.line(f"%counter = phi i64 [ %begin, %{self.before} ], [ %next, %again ]")
         phis: list[Cells] = []
         for carry, cells in enumerate(first):
-            kind = register_kind(compute_dtype(cell_dtype(self.kernel.final[self.moving[carry]])))
+            kind = register_kind(compute_dtype(element_dtype(self.kernel.final[self.moving[carry]].dtype)))
             names: Cells = []
             for number, value in enumerate(cells):
                 assert value is not None
@@ -307,8 +305,8 @@ class _ScanEmitter(_Emitter):
         self._close(memory, body.outputs, carries)
 
     def _slice(self, inside: Buffer, outside: Buffer, at: Value) -> str:
-        kind = storage_kind(cell_dtype(inside))
-        start = at * cell_count(inside)
+        kind = storage_kind(element_dtype(inside.dtype))
+        start = at * inside.real_size
         return self.code.element(kind, self.pointers[id(outside)], start)
 
 

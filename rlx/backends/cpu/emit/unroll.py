@@ -37,9 +37,9 @@ from rlx.code.tree import (
 from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan
 from rlx.ir.scalar import neutral
-from rlx.ir.types import compute_dtype
+from rlx.ir.types import compute_dtype, element_dtype
 
-__all__ = ["Cells", "BufferContents", "can_unroll", "cell_count", "cell_dtype", "unroll"]
+__all__ = ["Cells", "BufferContents", "can_unroll", "unroll"]
 
 # scalar operations in one step of the loop, and elements of a buffer kept in registers
 _MOST_WORK = 512
@@ -47,18 +47,6 @@ _MOST_ELEMENTS = 64
 INT64 = np.dtype(np.int64)
 
 Cells = list[Value | None]
-
-
-def cell_dtype(buffer: Buffer) -> np.dtype:
-    """The dtype of a buffer's elements, complex ones being two real ones."""
-    if buffer.dtype.kind == "c":
-        return np.dtype(f"f{buffer.dtype.itemsize // 2}")
-    return buffer.dtype
-
-
-def cell_count(buffer: Buffer) -> int:
-    """Real elements of a buffer."""
-    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
 
 
 def can_unroll(
@@ -76,7 +64,7 @@ def can_unroll(
     written = {id(buffer) for buffer in mutable}
     kept = addressed | {id(buffer) for buffer in written_once}
     small = all(
-        cell_count(b) <= _MOST_ELEMENTS
+        b.real_size <= _MOST_ELEMENTS
         for b in (*plan.inputs, *plan.outputs, *plan.buffers)
         if id(b) not in kept and b.value is None
     )
@@ -128,7 +116,7 @@ class BufferContents:
         """The values of a buffer so far."""
         cells = self.cells.get(id(buffer))
         if cells is None:
-            cells = self.cells[id(buffer)] = [None] * cell_count(buffer)
+            cells = self.cells[id(buffer)] = [None] * buffer.real_size
         return cells
 
     def read(self, buffer: Buffer, index: int) -> Value:
@@ -141,27 +129,27 @@ class BufferContents:
             if id(buffer) in self.pointers:
                 held = self.load(buffer, self.code.constant("i64", index))
             else:
-                held = self.code.constant(register_kind(compute_dtype(cell_dtype(buffer))), 0)
+                held = self.code.constant(register_kind(compute_dtype(element_dtype(buffer.dtype))), 0)
             cells[index] = held
         return held
 
     def load(self, buffer: Buffer, index: Value) -> Value:
         """An element of a buffer in memory."""
         pointer, metadata = self.pointers[id(buffer)]
-        dtype = cell_dtype(buffer)
+        dtype = element_dtype(buffer.dtype)
         place = self.code.element(storage_kind(dtype), pointer, index)
         return load_scalar(self.code, dtype, place, metadata)
 
     def store(self, buffer: Buffer, index: Value, value: Value) -> None:
         """Set an element of a buffer in memory."""
         pointer, _ = self.pointers[id(buffer)]
-        dtype = cell_dtype(buffer)
+        dtype = element_dtype(buffer.dtype)
         place = self.code.element(storage_kind(dtype), pointer, index)
         store_scalar(self.code, dtype, value, place)
 
     def write(self, buffer: Buffer, index: int, value: Value) -> None:
         """Set an element, rounded to the buffer's dtype."""
-        dtype = cell_dtype(buffer)
+        dtype = element_dtype(buffer.dtype)
         if id(buffer) in self.mutable:
             self.store(buffer, self.code.constant("i64", index), value)
             return
@@ -225,7 +213,7 @@ class _UnrolledPrinter(LlvmPrinter):
                 self.write(self.buffers[array.name], position, self.value(value))
             case If(condition, (Write(array, (position,), value),)) if not self.is_mutable(array):
                 buffer = self.buffers[array.name]
-                kept, made = self.load(buffer, position), widened(cell_dtype(buffer), self.value(value))
+                kept, made = self.load(buffer, position), widened(element_dtype(buffer.dtype), self.value(value))
                 self.write(buffer, position, self.value(condition).where(made, kept))
             case _:
                 super().statement(statement)

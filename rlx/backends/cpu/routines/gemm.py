@@ -11,7 +11,7 @@ from rlx.backends.cpu.runtime.native import (
     maximum,
     minimum,
     native,
-    stack,
+    stack_of,
 )
 from rlx.backends.cpu.runtime.parallel_regions import launch
 
@@ -198,9 +198,5 @@ def gemm_step(slots: Word, row: Word) -> int:
         stripes = minimum(maximum(blocks // bands, 1), row[COLUMNS])
     bands = maximum(bands, (row[ROWS] + row[BAND_ROWS] - 1) // row[BAND_ROWS])
     stripes = maximum(stripes, (row[COLUMNS] + row[STRIPE_COLUMNS] - 1) // row[STRIPE_COLUMNS])
-    context = stack(4)
-    context[0] = slots
-    context[1] = row
-    context[2] = bands
-    context[3] = stripes
+    context = stack_of(slots, row, bands, stripes)
     return launch(slots, address_of(gemm_task), context, row[BATCH] * bands * stripes, row[PARTS])

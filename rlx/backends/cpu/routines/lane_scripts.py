@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count
+from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, lane_count
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, Script
 
 __all__ = ["LARGEST_ORDER", "LANE_ROUTINES", "suits_lanes"]
@@ -43,9 +43,8 @@ def _move_ordered(
 ) -> None:
     numbers = sizes[1] * script.item // script.real_item
     where = _first_of_block(script, place)
-    script.act(
-        action, lanes, where, numbers, place.step, script.batch, sizes[0], _first_of_block(script, order)
-    )  # fmt: skip
+    order = _first_of_block(script, order)
+    script.act(action, lanes, where, order, numbers, place.step, script.batch, sizes[0])
 
 
 def _packed(script: Script, number: int, order: MatrixAddress | None = None) -> MatrixAddress:
@@ -78,12 +77,12 @@ def lu(script: Script) -> None:
     steps = min(rows, columns)
     packed, pivots, permutation = script.outputs
     lanes = _packed(script, 0)
-    found = script.scratch(VECTOR_BYTES * (steps + 1))
+    found = script.scratch(VECTOR_BYTES * steps)
     script.act("lu_lanes", lanes, found, rows, columns)
     _move(script, "unpack_lanes", lanes, packed, (rows, columns))
     script.act(
-        "unpack_pivots", found.behind(VECTOR_BYTES), _first_of_block(script, pivots),
-        _first_of_block(script, permutation), steps, rows, script.batch,
+        "unpack_pivots", found, _first_of_block(script, pivots), _first_of_block(script, permutation), steps, rows,
+        script.batch,
     )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from math import log2, prod
 
 import numpy as np
 
+from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, lane_count
 from rlx.backends.cpu.routines.blas import load_blas
-from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count
 from rlx.backends.cpu.routines.lane_scripts import LANE_ROUTINES, suits_lanes
-from rlx.backends.cpu.routines.lanes import lane_functions
+from rlx.backends.cpu.routines.lanes import LANE_ACTIONS, lanes_text
 from rlx.backends.cpu.routines.lapack import FACTORISATIONS
 from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
 from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
@@ -27,13 +27,13 @@ from rlx.backends.cpu.routines.sparse_cholesky import ANALYSIS, numeric_function
 from rlx.backends.cpu.routines.sparse_scripts import SPARSE_ACTIONS, SPARSE_ROUTINES, fill_sparse
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE, sparse_text
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD, triangle_text
-from rlx.backends.cpu.routines.spectrum import spectrum_functions
+from rlx.backends.cpu.routines.spectrum import SPECTRUM_ACTIONS, spectrum_text
 from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
 from rlx.backends.cpu.routines.splat_scripts import SPLAT_ACTIONS, fill_splats
 from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, splat_text
 from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
 from rlx.backends.cpu.runtime.native import NativeFunction
-from rlx.backends.cpu.runtime.native_compiler import module_text
+from rlx.backends.cpu.runtime.native_compiler import filler_text, module_text
 from rlx.backends.cpu.runtime.store import default_store, fingerprint
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.errors import UnsupportedError
@@ -62,7 +62,7 @@ def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 @cache
 def native_addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
-    """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
+    """Native functions by name, from disk or compiled: functions of scripts, perhaps for a dtype."""
     functions = _FAMILIES[family](dtype)
     names = [function.name for function in functions]
     return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
@@ -70,20 +70,23 @@ def native_addresses(family: str, dtype: np.dtype | None = None) -> dict[str, in
 
 def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> dict[str, int]:
     """The addresses of functions that a module's text defines."""
-
-    def text() -> str:
-        lines = ["define void @rlx_scripts(ptr %words) {"]
-        for number, name in enumerate(names):
-            lines += [
-                f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
-                f"store ptr @{name}, ptr %place{number}",
-            ]
-        return module() + "\n".join([*lines, "ret void", "}"]) + "\n"
-
-    filler = default_store().address(key.encode() + fingerprint(), "rlx_scripts", text)
+    name = "rlx_scripts"
+    filler = default_store().address(key.encode() + fingerprint(), name, lambda: module() + filler_text(name, names))
     words = (ctypes.c_int64 * len(names))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
     return dict(zip(names, words, strict=True))
+
+
+@cache
+def _lane_functions(dtype: np.dtype) -> dict[str, int]:
+    """The actions on matrices in lanes."""
+    return _addresses_in(f"lanes {dtype.str} ", [*LANE_ACTIONS], lambda: lanes_text(dtype))
+
+
+@cache
+def _spectrum_functions(real: np.dtype) -> dict[str, int]:
+    """The actions of Fourier transforms."""
+    return _addresses_in(f"spectrum {real.str} ", [*SPECTRUM_ACTIONS], lambda: spectrum_text(real))
 
 
 @cache
@@ -126,8 +129,6 @@ def _fronts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 _FAMILIES = {
     "scripts": _scripts,
-    "lanes": lane_functions,
-    "spectrum": spectrum_functions,
     "packed": _packed,
     "sparse": _sparse,
     "splats": _splats,
@@ -152,7 +153,7 @@ def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     script.nanoseconds = script.batch * _matrix_cost(kernel)
     if kernel.routine in LANE_ROUTINES and suits_lanes(script):
         lanes = lane_count(script.dtype)
-        script.use(native_addresses("lanes", script.dtype))
+        script.use(_lane_functions(script.dtype))
         script.turns = -(-script.batch // lanes)
         fill = LANE_ROUTINES[kernel.routine]
     fill(script)
@@ -177,7 +178,7 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     scripts = []
     for work in passes:
         script = new_script()
-        script.use(native_addresses("spectrum", np.dtype(f"f{model.real_item}")))
+        script.use(_spectrum_functions(np.dtype(f"f{model.real_item}")))
         script.turns = work.blocks(VECTOR_BYTES // item)
         script.nanoseconds = script.turns * work.length * (2.0 + log2(work.length))
         write_pass(script, work)

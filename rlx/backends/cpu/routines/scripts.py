@@ -22,6 +22,7 @@ from rlx.backends.cpu.runtime.native import (
     native,
     pointer_operation,
     stack,
+    stack_of,
 )
 from rlx.backends.cpu.runtime.signals import interrupted, may_be_interrupted
 
@@ -94,10 +95,7 @@ def run_actions(state: Word, action: Word, end: Word) -> int:
 def script_task(context: Word, task: Word) -> int:
     """A part of the batch; context is [slots, row]."""
     row = context[1]
-    state = stack(4)
-    state[SLOTS] = context[0]
-    state[ROW] = row
-    state[MEMORY] = context[0][row[SCRATCH_SLOT]] + task * row[SCRATCH_BYTES]
+    state = stack_of(context[0], row, context[0][row[SCRATCH_SLOT]] + task * row[SCRATCH_BYTES], 0)
     end = row[BATCH] * (task + 1) // row[TASKS]
     asks = may_be_interrupted(context[0])
     for matrix in range(row[BATCH] * task // row[TASKS], end):
@@ -114,9 +112,7 @@ def script_task(context: Word, task: Word) -> int:
 @native
 def script_step(slots: Word, row: Word) -> int:
     """Run a script for a whole batch."""
-    context = stack(2)
-    context[0] = slots
-    context[1] = row
+    context = stack_of(slots, row)
     return call_launch(row[LAUNCH], slots, address_of(script_task), context, row[TASKS], row[PARTS])
 
 

@@ -1,216 +1,231 @@
-"""Fourier transforms side by side, one in each lane: native code for lengths that are products of 2, 3 and 5.
+"""Fourier transforms side by side, one in each lane: the code of actions for lengths that are products of 2, 3 and 5.
 
-Written once over names that `spectrum_functions` binds for each dtype. The actions belong to scripts
-(see scripts.py) whose `matrix` is a block of LANES transforms. Stockham's algorithm: each stage reads
-one buffer and writes another, and the results come in order.
+A vector has a complex number of each transform: real and imaginary parts alternate. The matrix of a script (see
+scripts.py) is a panel of as many transforms as a vector has numbers. Factors are four real numbers in memory,
+(r, r, -i, i) for r + i j. A direction is two, (s, -s): with it, a swap of the parts is a product with -j (or j).
+Stockham's algorithm: each stage reads one buffer and writes another, and the results come in order.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import cos, pi, sin
 
 import numpy as np
 
-from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES
-from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, copy_elements, place
-from rlx.backends.cpu.routines.spectrum_operations import spectrum_operations
-from rlx.backends.cpu.runtime.native import NativeFunction, Operation, Word, clear_bytes, in_scope, minimum, native
+from rlx.backends.cpu.emit.ir_text import Code, Value, vector
+from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, ActionCode, actions_text
 
-__all__ = ["spectrum_functions"]
+__all__ = ["SPECTRUM_ACTIONS", "spectrum_text"]
 
-# Bound for each dtype.
-LANES = 8
-ITEM = 8  # bytes of a complex number
-_unbound = Operation("")
-butterfly_two = butterfly_three = butterfly_four = butterfly_five = _unbound
-scale_element = join_halves = part_halves = only_real = conjugate_element = copy_element = multiply_element = _unbound
-turn_to_lanes = turn_from_lanes = _unbound
-
-# Fields of an action that moves numbers between memory and lanes, behind their two places: element e of
-# the transform in lane l of the block's panel is l lane steps and e element steps from the panel's first.
-NUMBERS = 8  # of one transform
-LANE_STEP = 9  # bytes
-ELEMENT_STEP = 10
-WIDTH = 11  # the number of transforms side by side
-OUTER_STEP = 12  # bytes from one row of panels to the next
-BYTES = 13  # of a number: ITEM, or half of it for real ones
+_FIFTH = 2 * pi / 5
+Factor = tuple[Value, Value]  # (r, r, ...), (-i, i, ...)
 
 
-@native
-def panel_offset(state: Word, action: Word) -> int:
-    """Bytes to the first number of the current panel."""
-    panels = (action[WIDTH] + LANES - 1) // LANES
-    across = state[MATRIX] % panels * LANES * action[LANE_STEP]
-    return state[MATRIX] // panels * action[OUTER_STEP] + across
+class _Spectra(ActionCode):
+    """Complex numbers in lanes. item: bytes of one; panel: their number in a vector."""
+
+    def __init__(self, code: Code, real: np.dtype) -> None:
+        super().__init__(code, real)
+        self.item, self.panel = 2 * self.number, self.lanes // 2
+
+    def vector_at(self, pointer: str, number: Value | int) -> str:
+        """The address of a vector."""
+        return self.at(pointer, number * VECTOR_BYTES)
+
+    def pair(self, pointer: str) -> Value:
+        """Two numbers in memory, repeated over all lanes."""
+        return self.load(pointer, vector(2, self.real)).shuffled([lane % 2 for lane in range(self.lanes)])
+
+    def factor(self, pointer: str, number: Value | int) -> Factor:
+        """A factor in memory."""
+        place = self.at(pointer, number * (2 * self.item))
+        return self.pair(place), self.pair(self.at(place, self.item))
+
+    def exchanged(self, x: Value) -> Value:
+        """Imaginary parts in the place of real ones, and the other way round."""
+        return x.shuffled([lane ^ 1 for lane in range(self.lanes)])
+
+    def turned(self, x: Value, direction: Value) -> Value:
+        """x times -j, or j."""
+        return self.exchanged(x) * direction
+
+    def with_product(self, x: Value, y: Value, factor: float) -> Value:
+        """x + y * factor."""
+        return self.multiply_add(y, self.constant(factor), x)
+
+    def times(self, x: Value, factor: Factor) -> Value:
+        """x times a factor."""
+        return self.multiply_add(x, factor[0], self.exchanged(x) * factor[1])
+
+    def by_part(self, real: float, imaginary: float, kind: str = "") -> Value:
+        """A constant vector."""
+        kind = kind or self.real
+        listed = (f"{kind} {self.code.constant(kind, part).name}" for part in (real, imaginary) * self.panel)
+        return Value(self.code, f"<{', '.join(listed)}>", vector(self.lanes, kind))
+
+    def conjugated(self, x: Value) -> Value:
+        """The conjugates."""
+        return x * self.by_part(1.0, -1.0)
 
 
-@native
-def panel_lanes(state: Word, action: Word) -> int:
-    """The number of lanes of the current panel that are in use."""
-    panels = (action[WIDTH] + LANES - 1) // LANES
-    return minimum(LANES, action[WIDTH] - state[MATRIX] % panels * LANES)
+# ------------------------------------------------------------- moves
+def _move_panel(t: _Spectra, outwards: bool) -> None:
+    """[lanes, memory, numbers, bytes from lane to lane, from element to element, transforms side by side, bytes from
+    one row of panels to the next, bytes of a number]: numbers, or their real parts, to lanes or from them.
+
+    Lanes that are not in use become zeros.
+    """
+    lanes, numbers = t.place(0), t.field(8)
+    lane_step, step, width, outer_step, nbytes = map(t.field, range(9, 14))
+    panels = (width + (t.panel - 1)) >> (t.panel.bit_length() - 1)
+    row, column = (t.code.binary(name, t.matrix, panels) for name in ("sdiv", "srem"))
+    memory = t.at(t.place(1), row * outer_step + column * t.panel * lane_step)
+    filled = t.smaller(t.panel, width - column * t.panel)
+    full = filled.equal(t.panel) & nbytes.equal(t.item)
+    neighbours = full & lane_step.equal(t.item)
+    with t.code.when(neighbours), t.loop(0, numbers) as number:
+        places = t.vector_at(lanes, number), t.at(memory, number * step)
+        t.copy(*(places[::-1] if outwards else places))
+    with t.code.when(~neighbours):
+        shift = t.panel.bit_length() - 1
+        squares = (full & step.equal(t.item)).where(numbers >> shift, 0)
+        with t.loop(0, squares) as square:
+            places = t.vector_at(lanes, square << shift), t.at(memory, (square << shift) * t.item)
+            t.turn_square(*places, lane_step, outwards, 2)
+        if not outwards:
+            with t.code.when(~full), t.loop(0, numbers) as number:
+                t.store(t.vector_at(lanes, number), t.constant(0.0))
+        for kind, size in ((vector(2, t.real), t.item), (t.real, t.number)):
+            rest = t.loop(squares << shift, numbers)
+            with t.code.when(nbytes.equal(size)), t.loop(0, filled) as lane, rest as number:
+                here = t.at(t.vector_at(lanes, number), lane * t.item)
+                there = t.at(t.at(memory, lane * lane_step), number * step)
+                t.copy(*((there, here) if outwards else (here, there)), kind)
 
 
-@native
-def load_panel(state: Word, action: Word) -> int:
-    """[lanes, memory, ...]: numbers to lanes; zeros in lanes that are not in use."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    source = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)) + panel_offset(state, action)
-    filled = panel_lanes(state, action)
-    numbers = action[NUMBERS]
-    step = action[ELEMENT_STEP]
-    done = 0
-    if filled == LANES and action[BYTES] == ITEM:
-        if action[LANE_STEP] == ITEM:
-            for number in range(numbers):
-                copy_element(target + VECTOR_BYTES * number, source + step * number)
-            return 0
-        if step == ITEM:
-            while done + LANES <= numbers:
-                turn_to_lanes(target + VECTOR_BYTES * done, source + ITEM * done, action[LANE_STEP])
-                done = done + LANES
-    else:
-        clear_bytes(target, VECTOR_BYTES * numbers)
-    for lane in range(filled):
-        whence = source + lane * action[LANE_STEP] + done * step
-        to = target + VECTOR_BYTES * done + ITEM * lane
-        copy_elements(to, whence, numbers - done, VECTOR_BYTES, step, action[BYTES])
-    return 0
-
-
-@native
-def store_panel(state: Word, action: Word) -> int:
-    """[lanes, memory, ...]: numbers (or their real parts) from lanes."""
-    source = place(state, action + 8 * ACTION_HEAD)
-    target = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)) + panel_offset(state, action)
-    filled = panel_lanes(state, action)
-    numbers = action[NUMBERS]
-    step = action[ELEMENT_STEP]
-    done = 0
-    if filled == LANES and action[BYTES] == ITEM:
-        if action[LANE_STEP] == ITEM:
-            for number in range(numbers):
-                copy_element(target + step * number, source + VECTOR_BYTES * number)
-            return 0
-        if step == ITEM:
-            while done + LANES <= numbers:
-                turn_from_lanes(source + VECTOR_BYTES * done, target + ITEM * done, action[LANE_STEP])
-                done = done + LANES
-    for lane in range(filled):
-        to = target + lane * action[LANE_STEP] + done * step
-        whence = source + VECTOR_BYTES * done + ITEM * lane
-        copy_elements(to, whence, numbers - done, step, VECTOR_BYTES, action[BYTES])
-    return 0
-
-
-@native
-def transform_stage(state: Word, action: Word) -> int:
+# ------------------------------------------------------------- stages
+def _stage(t: _Spectra) -> None:
     """[from, to, factors, direction, radix, groups, width]: one stage of all transforms."""
-    source = place(state, action + 8 * ACTION_HEAD)
-    target = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    factors = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
-    direction = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    radix = action[14]
-    groups = action[15]
-    row = VECTOR_BYTES * action[16]
-    whence = row * groups
-    for _ in range(groups):
-        end = source + row
-        to = target
-        while source != end:
-            if radix == 4:
-                butterfly_four(source, whence, to, row, factors, direction)
-            elif radix == 2:
-                butterfly_two(source, whence, to, row, factors, direction)
-            elif radix == 3:
-                butterfly_three(source, whence, to, row, factors, direction)
-            else:
-                butterfly_five(source, whence, to, row, factors, direction)
-            source = source + VECTOR_BYTES
-            to = to + VECTOR_BYTES
-        target = target + radix * row
-        factors = factors + 2 * ITEM * (radix - 1)
-    return 0
+    source, target, factors = map(t.place, range(3))
+    direction, (given, groups, width) = t.pair(t.place(3)), map(t.field, range(14, 17))
+    for radix, butterfly in _BUTTERFLIES.items():
+        with t.code.when(given.equal(radix)), t.loop(0, groups) as group:
+            known = [t.factor(factors, group * (radix - 1) + n) for n in range(radix - 1)]
+            with t.loop(0, width) as column:
+                first = group * width + column
+                values = [t.load(t.vector_at(source, first + groups * width * n)) for n in range(radix)]
+                results = butterfly(t, values, direction)
+                results[1:] = map(t.times, results[1:], known)
+                for n, result in enumerate(results):
+                    t.store(t.vector_at(target, (group * radix + n) * width + column), result)
 
 
-@native
-def scale_lanes(state: Word, action: Word) -> int:
-    """[lanes, factor, numbers]."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    factor = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    for number in range(action[8]):
-        scale_element(target + VECTOR_BYTES * number, factor)
-    return 0
+def _two(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
+    return [a[0] + a[1], a[0] - a[1]]
 
 
-@native
-def multiply_lanes(state: Word, action: Word) -> int:
+def _three(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
+    total, gap = a[1] + a[2], a[1] - a[2]
+    middle = t.with_product(a[0], total, -0.5)
+    side = t.turned(gap, direction) * sin(pi / 3)
+    return [a[0] + total, middle + side, middle - side]
+
+
+def _four(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
+    even, even_gap = a[0] + a[2], a[0] - a[2]
+    odd, odd_gap = a[1] + a[3], t.turned(a[1] - a[3], direction)
+    return [even + odd, even_gap + odd_gap, even - odd, even_gap - odd_gap]
+
+
+def _five(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
+    outer, inner = a[1] + a[4], a[2] + a[3]
+    outer_gap, inner_gap = a[1] - a[4], a[2] - a[3]
+    near, far = cos(_FIFTH), cos(2 * _FIFTH)
+    near_side, far_side = sin(_FIFTH), sin(2 * _FIFTH)
+    first = t.with_product(t.with_product(a[0], outer, near), inner, far)
+    second = t.with_product(t.with_product(a[0], outer, far), inner, near)
+    first_side = t.turned(t.with_product(outer_gap * near_side, inner_gap, far_side), direction)
+    second_side = t.turned(t.with_product(outer_gap * far_side, inner_gap, -near_side), direction)
+    return [
+        a[0] + (outer + inner), first + first_side, second + second_side, second - second_side, first - first_side
+    ]  # fmt: skip
+
+
+_BUTTERFLIES: dict[int, Callable[[_Spectra, Sequence[Value], Value], list[Value]]] = {
+    2: _two,
+    3: _three,
+    4: _four,
+    5: _five,
+}
+
+
+# ------------------------------------------------------------- products and halves
+def _scale(t: _Spectra) -> None:
+    """[lanes, factor, numbers]: times a real number."""
+    lanes, numbers = t.place(0), t.field(8)
+    factor = t.load(t.place(1), t.real).splat(t.lanes)
+    with t.loop(0, numbers) as number:
+        t.store(t.vector_at(lanes, number), t.load(t.vector_at(lanes, number)) * factor)
+
+
+def _multiply(t: _Spectra) -> None:
     """[lanes, factors, numbers, numbers after these]: the latter become zeros."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    factors = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    for number in range(action[8]):
-        multiply_element(target + VECTOR_BYTES * number, factors + 2 * ITEM * number)
-    clear_bytes(target + VECTOR_BYTES * action[8], VECTOR_BYTES * action[9])
-    return 0
+    lanes, factors, numbers, others = t.place(0), t.place(1), t.field(8), t.field(9)
+    with t.loop(0, numbers) as number:
+        place = t.vector_at(lanes, number)
+        t.store(place, t.times(t.load(place), t.factor(factors, number)))
+    with t.loop(numbers, numbers + others) as number:
+        t.store(t.vector_at(lanes, number), t.constant(0.0))
 
 
-@native
-def join_spectrum(state: Word, action: Word) -> int:
-    """[to, from, factors, direction, half]: half + 1 numbers of a real signal's spectrum."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    source = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    factors = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
-    direction = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    half = action[14]
-    for number in range(half + 1):
-        here = source + VECTOR_BYTES * (number % half)
-        there = source + VECTOR_BYTES * ((half - number) % half)
-        join_halves(target + VECTOR_BYTES * number, here, there, factors + 2 * ITEM * number, direction)
-    return 0
+def _join(t: _Spectra) -> None:
+    """[to, from, factors, direction, half]: half + 1 numbers of a real signal's spectrum, whose even and odd elements
+    were transformed as real and imaginary parts."""
+    target, source, factors = map(t.place, range(3))
+    direction, half = t.pair(t.place(3)), t.field(14)
+    with t.loop(0, half + 1) as number:
+        here, there = (
+            t.load(t.vector_at(source, t.code.binary("urem", n, half))) for n in (number, half - number)
+        )
+        there = t.conjugated(there)
+        odd = t.turned(here - there, direction) * 0.5
+        t.store(t.vector_at(target, number), (here + there) * 0.5 + t.times(odd, t.factor(factors, number)))
 
 
-@native
-def part_spectrum(state: Word, action: Word) -> int:
+def _part(t: _Spectra) -> None:
     """[to, from, factors, direction, half]: part of the transform of a real signal by one of `half` numbers."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    source = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    factors = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
-    direction = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    half = action[14]
-    only_real(source)
-    only_real(source + VECTOR_BYTES * half)
-    for number in range(half):
-        here = source + VECTOR_BYTES * number
-        there = source + VECTOR_BYTES * (half - number)
-        part_halves(target + VECTOR_BYTES * number, here, there, factors + 2 * ITEM * number, direction)
-    return 0
+    target, source, factors = map(t.place, range(3))
+    direction, half = t.pair(t.place(3)), t.field(14)
+    for end in (source, t.vector_at(source, half)):
+        t.store(end, t.by_part(True, False, "i1").where(t.load(end), 0.0))
+    with t.loop(0, half) as number:
+        here, there = (t.load(t.vector_at(source, n)) for n in (number, half - number))
+        there = t.conjugated(there)
+        odd = t.times(here - there, t.factor(factors, number)) * 0.5
+        t.store(t.vector_at(target, number), (here + there) * 0.5 + t.turned(odd, direction))
 
 
-@native
-def mirror_spectrum(state: Word, action: Word) -> int:
+def _mirror(t: _Spectra) -> None:
     """[lanes, length]: the other half of a real signal's spectrum."""
-    target = place(state, action + 8 * ACTION_HEAD)
-    length = action[5]
-    for number in range(length // 2 + 1, length):
-        conjugate_element(target + VECTOR_BYTES * number, target + VECTOR_BYTES * (length - number))
-    return 0
+    lanes, length = t.place(0), t.field(5)
+    with t.loop((length >> 1) + 1, length) as number:
+        t.store(t.vector_at(lanes, number), t.conjugated(t.load(t.vector_at(lanes, length - number))))
 
 
-_ACTIONS = (
-    load_panel,
-    store_panel,
-    transform_stage,
-    scale_lanes,
-    multiply_lanes,
-    join_spectrum,
-    part_spectrum,
-    mirror_spectrum,
-)
+SPECTRUM_ACTIONS: dict[str, Callable[[_Spectra], None]] = {
+    "load_panel": partial(_move_panel, outwards=False),
+    "store_panel": partial(_move_panel, outwards=True),
+    "transform_stage": _stage,
+    "scale_lanes": _scale,
+    "multiply_lanes": _multiply,
+    "join_spectrum": _join,
+    "part_spectrum": _part,
+    "mirror_spectrum": _mirror,
+}
 
 
-@cache
-def spectrum_functions(real: np.dtype) -> tuple[NativeFunction, ...]:
+def spectrum_text(real: np.dtype) -> str:
     """The actions for complex numbers whose parts have a dtype."""
-    sizes = {"LANES": VECTOR_BYTES // (2 * real.itemsize), "ITEM": 2 * real.itemsize}
-    helpers = (panel_offset, panel_lanes)
-    return in_scope((*_ACTIONS, *helpers), spectrum_operations(real) | sizes)[: len(_ACTIONS)]
+    return actions_text(SPECTRUM_ACTIONS, _Spectra, real)

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES
+from rlx.backends.cpu.routines.action_code import VECTOR_BYTES
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 
 __all__ = ["LONGEST", "Pass", "fourier_passes", "write_pass"]

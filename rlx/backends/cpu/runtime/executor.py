@@ -40,9 +40,9 @@ from rlx.backends.cpu.runtime.native import (
     maximum,
     minimum,
     native,
-    stack,
+    stack_of,
 )
-from rlx.backends.cpu.runtime.native_compiler import module_text
+from rlx.backends.cpu.runtime.native_compiler import filler_text, module_text
 from rlx.backends.cpu.runtime.parallel_regions import launch, nanoseconds
 from rlx.backends.cpu.runtime.row_tile_steps import row_tiles_step
 from rlx.backends.cpu.runtime.signals import interrupted, look_soon, restore_thread, save_thread, thread_identity
@@ -162,11 +162,8 @@ def parallel_step(slots: Word, row: Word) -> int:
     size = maximum(extent // tasks, 1)
     if size > 1024:
         size = (size + 63) & -64
-    context = stack(3)
-    context[0] = slots
-    context[1] = row
-    context[2] = size
-    return launch(slots, address_of(kernel_task), context, (extent + size - 1) // size, row[PARTS])
+    tasks = (extent + size - 1) // size
+    return launch(slots, address_of(kernel_task), stack_of(slots, row, size), tasks, row[PARTS])
 
 
 @native
@@ -179,10 +176,7 @@ def chunk_task(context: Word, chunk: Word) -> int:
 @native
 def chunked_step(slots: Word, row: Word) -> int:
     """Run every chunk of a kernel; PARTS limits how many run at once."""
-    context = stack(2)
-    context[0] = slots
-    context[1] = row
-    return launch(slots, address_of(chunk_task), context, row[TASK_COUNT], row[PARTS])
+    return launch(slots, address_of(chunk_task), stack_of(slots, row), row[TASK_COUNT], row[PARTS])
 
 
 @native
@@ -399,10 +393,4 @@ PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
 def runtime_text(part: str) -> str:
     """LLVM IR of a part of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
     functions = PARTS_OF_RUNTIME[part]
-    lines = ["define void @rlx_runtime(ptr %words) {"]
-    for number, function in enumerate(functions):
-        lines += [
-            f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
-            f"store ptr @{function.name}, ptr %place{number}",
-        ]
-    return module_text(functions) + "\n".join([*lines, "ret void", "}"]) + "\n"
+    return module_text(functions) + filler_text("rlx_runtime", [function.name for function in functions])

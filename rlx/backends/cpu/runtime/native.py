@@ -36,6 +36,7 @@ __all__ = [
     "pointer_operation",
     "relax_operation",
     "stack",
+    "stack_of",
 ]
 
 
@@ -185,4 +186,9 @@ def address_of(function: NativeFunction) -> Word:
 
 def stack(words: int) -> Word:
     """The address of `words` uninitialised words that live until the function returns."""
+    raise NotImplementedError
+
+
+def stack_of(*words: int) -> Word:
+    """The address of these words, which live until the function returns."""
     raise NotImplementedError

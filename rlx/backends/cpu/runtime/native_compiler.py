@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 
+from rlx.backends.cpu.emit.ir_text import Code, Module, Value
 from rlx.backends.cpu.runtime.native import (
     External,
     NativeFunction,
@@ -14,9 +15,10 @@ from rlx.backends.cpu.runtime.native import (
     Operation,
     address_of,
     stack,
+    stack_of,
 )
 
-__all__ = ["module_text"]
+__all__ = ["filler_text", "module_text"]
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -38,6 +40,8 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Gt: "sgt",
     ast.GtE: "sge",
 }
+
+_CONVERSIONS = {"i32": "trunc", "ptr": "inttoptr", "float": "sitofp", "double": "sitofp"}
 
 
 class _NativeModule:
@@ -65,145 +69,124 @@ class _FunctionCompiler:
         self.module = module
         self.name = function.name
         self.scope = function.scope
-        source = textwrap.dedent(inspect.getsource(function.function))
-        definition = ast.parse(source).body[0]
+        definition = ast.parse(textwrap.dedent(inspect.getsource(function.function))).body[0]
         if not isinstance(definition, ast.FunctionDef):
             raise TypeError(f"{self.name} is not a plain function")
         self.definition = definition
-        self.parameters = [argument.arg for argument in definition.args.args]
-        self.prologue: list[str] = []
-        self.lines: list[str] = []
-        self.variables: set[str] = set()
-        self.count = 0
+        self.code = Code(Module())
+        self.variables: dict[str, str] = {}
         self.loops: list[tuple[str, str]] = []
 
     def text(self, exported: bool) -> str:
-        for name in self.parameters:
-            self.variable(name)
-            self.lines.append(f"store i64 %argument.{name}, ptr %{name}")
+        parameters = [argument.arg for argument in self.definition.args.args]
+        for name in parameters:
+            self.code.store(Value(self.code, f"%argument.{name}", "i64"), self.variable(name))
         self.statements(self.definition.body)
-        self.lines.append("ret i64 0")
-        parameters = ", ".join(f"i64 %argument.{name}" for name in self.parameters)
+        given = ", ".join(f"i64 %argument.{name}" for name in parameters)
         linkage = "" if exported else "internal "
-        head = f"define {linkage}i64 @{self.name}({parameters}) uwtable {{"
-        return "\n".join([head, *self.prologue, *self.lines, "}"])
+        head = f"define {linkage}i64 @{self.name}({given}) uwtable {{"
+        return f"{head}\n{self.code.text()}\n  ret i64 0\n}}"
 
-    def fresh(self) -> str:
-        self.count += 1
-        return f"%v{self.count}"
+    def word(self, number: int) -> Value:
+        return self.code.constant("i64", number)
 
-    def label(self) -> str:
-        self.count += 1
-        return f"block{self.count}"
+    def labels(self, count: int) -> list[str]:
+        return [self.code.fresh("block") for _ in range(count)]
 
-    def start(self, label: str) -> None:
-        self.lines += [f"br label %{label}", f"{label}:"]
+    def leave(self, instruction: str) -> None:
+        """The last instruction of a block; what follows is not reached."""
+        self.code.line(instruction)
+        self.code.enter_block(*self.labels(1))
 
     def variable(self, name: str) -> str:
         if name not in self.variables:
-            self.variables.add(name)
-            self.prologue.append(f"%{name} = alloca i64")
-        return f"%{name}"
+            self.variables[name] = self.code.stack_slot("i64")
+        return self.variables[name]
 
     def refuse(self, node: ast.AST) -> TypeError:
         return TypeError(f"{self.name}: native code has no {ast.unparse(node)!r}")
 
+    # ------------------------------------------------------------- statements
     def statements(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
-            method = getattr(self, f"statement_{type(statement).__name__.lower()}", None)
-            if method is None:
-                raise self.refuse(statement)
-            method(statement)
+            self.statement(statement)
 
-    def statement_expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):
-            self.value(node.value)
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Pass() | ast.Expr(ast.Constant()):
+                pass
+            case ast.Expr(value):
+                self.value(value)
+            case ast.Assign([target], value):
+                self.store(target, self.value(value))
+            case ast.AugAssign(target, operation, value):
+                self.store(target, self.value(ast.BinOp(_read(target), operation, value)))
+            case ast.Return(value):
+                self.leave(f"ret i64 {self.value(value).name if value else 0}")
+            case ast.If(test, body, otherwise):
+                self.condition(test, body, otherwise)
+            case ast.While(test, body):
+                self.while_loop(test, body)
+            case ast.For(target, ast.Call(ast.Name("range"), bounds), body):
+                self.for_loop(target, bounds, body)
+            case ast.Break():
+                self.leave(f"br label %{self.loops[-1][1]}")
+            case ast.Continue():
+                self.leave(f"br label %{self.loops[-1][0]}")
+            case _:
+                raise self.refuse(node)
 
-    def statement_pass(self, node: ast.Pass) -> None:
-        pass
+    def condition(self, test: ast.expr, body: Sequence[ast.stmt], otherwise: Sequence[ast.stmt]) -> None:
+        yes, no, after = self.labels(3)
+        self.branch(test, yes, no)
+        self.code.enter_block(yes)
+        self.statements(body)
+        self.code.line(f"br label %{after}")
+        self.code.enter_block(no)
+        self.statements(otherwise)
+        self.code.start_block(after)
 
-    def statement_assign(self, node: ast.Assign) -> None:
-        self.store(node.targets[0], self.value(node.value))
+    def while_loop(self, test: ast.expr, body: Sequence[ast.stmt]) -> None:
+        head, inside, after = self.labels(3)
+        self.code.start_block(head)
+        self.branch(test, inside, after)
+        self.code.enter_block(inside)
+        self.loop_body(body, head, after)
+        self.code.line(f"br label %{head}")
+        self.code.enter_block(after)
 
-    def statement_augassign(self, node: ast.AugAssign) -> None:
-        reading = self.read(node.target)
-        self.store(node.target, self.value(ast.BinOp(reading, node.op, node.value)))
-
-    def statement_return(self, node: ast.Return) -> None:
-        value = self.value(node.value) if node.value else "0"
-        self.lines += [f"ret i64 {value}", f"{self.label()}:"]
-
-    def statement_if(self, node: ast.If) -> None:
-        then, otherwise, after = self.label(), self.label(), self.label()
-        self.branch(node.test, then, otherwise)
-        self.lines.append(f"{then}:")
-        self.statements(node.body)
-        self.lines += [f"br label %{after}", f"{otherwise}:"]
-        self.statements(node.orelse)
-        self.start(after)
-
-    def statement_while(self, node: ast.While) -> None:
-        head, body, after = self.label(), self.label(), self.label()
-        self.start(head)
-        self.branch(node.test, body, after)
-        self.lines.append(f"{body}:")
-        self.loop_body(node.body, head, after)
-        self.lines += [f"br label %{head}", f"{after}:"]
-
-    def statement_for(self, node: ast.For) -> None:
-        call = node.iter
-        if not (isinstance(call, ast.Call) and ast.unparse(call.func) == "range"):
-            raise self.refuse(node)
-        first = self.value(call.args[0]) if len(call.args) == 2 else "0"
-        last = self.value(call.args[-1])
-        head, body, step, after = self.label(), self.label(), self.label(), self.label()
-        self.store(node.target, first)
-        self.start(head)
-        position, more = self.value(self.read(node.target)), self.fresh()
-        self.lines += [
-            f"{more} = icmp slt i64 {position}, {last}",
-            f"br i1 {more}, label %{body}, label %{after}",
-            f"{body}:",
-        ]
-        self.loop_body(node.body, step, after)
-        self.start(step)
-        position, following = self.value(self.read(node.target)), self.fresh()
-        self.lines.append(f"{following} = add i64 {position}, 1")
-        self.store(node.target, following)
-        self.lines += [f"br label %{head}", f"{after}:"]
+    def for_loop(self, target: ast.expr, bounds: Sequence[ast.expr], body: Sequence[ast.stmt]) -> None:
+        first = self.value(bounds[0]) if len(bounds) == 2 else self.word(0)
+        last = self.value(bounds[-1])
+        head, inside, step, after = self.labels(4)
+        self.store(target, first)
+        self.code.start_block(head)
+        more = self.value(_read(target)) < last
+        self.code.line(f"br i1 {more.name}, label %{inside}, label %{after}")
+        self.code.enter_block(inside)
+        self.loop_body(body, step, after)
+        self.code.start_block(step)
+        self.store(target, self.value(_read(target)) + 1)
+        self.code.line(f"br label %{head}")
+        self.code.enter_block(after)
 
     def loop_body(self, body: Sequence[ast.stmt], head: str, after: str) -> None:
         self.loops.append((head, after))
         self.statements(body)
         self.loops.pop()
 
-    def statement_break(self, node: ast.Break) -> None:
-        self.lines += [f"br label %{self.loops[-1][1]}", f"{self.label()}:"]
-
-    def statement_continue(self, node: ast.Continue) -> None:
-        self.lines += [f"br label %{self.loops[-1][0]}", f"{self.label()}:"]
-
-    @staticmethod
-    def read(target: ast.expr) -> ast.expr:
-        """An assignment's target as an expression."""
-        return ast.parse(ast.unparse(target), mode="eval").body
-
-    def store(self, target: ast.expr, value: str) -> None:
+    def store(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
-            self.lines.append(f"store i64 {value}, ptr {self.variable(target.id)}")
+            self.code.store(value, self.variable(target.id))
         elif isinstance(target, ast.Subscript):
-            self.lines.append(f"store i64 {value}, ptr {self.word(target)}")
+            self.code.store(value, self.place(target))
         else:
             raise self.refuse(target)
 
-    def word(self, node: ast.Subscript) -> str:
+    def place(self, node: ast.Subscript) -> str:
         base, index = self.value(node.value), self.value(node.slice)
-        pointer, element = self.fresh(), self.fresh()
-        self.lines += [
-            f"{pointer} = inttoptr i64 {base} to ptr",
-            f"{element} = getelementptr i64, ptr {pointer}, i64 {index}",
-        ]
-        return element
+        pointer = base.convert("inttoptr", "ptr").name
+        return self.code.emit("ptr", f"getelementptr i64, ptr {pointer}, i64 {index.name}").name
 
     def branch(self, test: ast.expr, then: str, otherwise: str) -> None:
         """Jump to `then` or `otherwise`; and, or, not never evaluate more than they need."""
@@ -211,145 +194,91 @@ class _FunctionCompiler:
             self.branch(test.operand, otherwise, then)
         elif isinstance(test, ast.BoolOp):
             for operand in test.values[:-1]:
-                following = self.label()
-                if isinstance(test.op, ast.And):
-                    self.branch(operand, following, otherwise)
-                else:
-                    self.branch(operand, then, following)
-                self.lines.append(f"{following}:")
+                (following,) = self.labels(1)
+                both = isinstance(test.op, ast.And)
+                self.branch(operand, *((following, otherwise) if both else (then, following)))
+                self.code.enter_block(following)
             self.branch(test.values[-1], then, otherwise)
         else:
-            value, flag = self.value(test), self.fresh()
-            self.lines += [
-                f"{flag} = icmp ne i64 {value}, 0",
-                f"br i1 {flag}, label %{then}, label %{otherwise}",
-            ]
+            flag = self.value(test).not_equal(0)
+            self.code.line(f"br i1 {flag.name}, label %{then}, label %{otherwise}")
 
-    def value(self, node: ast.expr) -> str:
-        method = getattr(self, f"value_{type(node).__name__.lower()}", None)
-        if method is None:
-            raise self.refuse(node)
-        return method(node)
+    # ------------------------------------------------------------- values
+    def value(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(int(number)):
+                return self.word(number)
+            case ast.Name(name) if name in self.variables:
+                return self.code.load("i64", self.variables[name])
+            case ast.Name(name) if isinstance(number := self.scope.get(name), int):
+                return self.word(number)
+            case ast.UnaryOp(ast.USub(), operand):
+                return -self.value(operand)
+            case ast.UnaryOp(ast.Invert(), operand):
+                return ~self.value(operand)
+            case ast.BinOp(left, operation, right) if type(operation) in _BINARY:
+                return self.code.binary(_BINARY[type(operation)], self.value(left), self.value(right))
+            case ast.Compare(left, [relation], [right]) if type(relation) in _COMPARE:
+                return self.value(left).compare(_COMPARE[type(relation)], self.value(right)).convert("zext", "i64")
+            case ast.Subscript():
+                return self.code.load("i64", self.place(node))
+            case ast.Call(ast.Name(name)):
+                return self.called(node, self.scope.get(name))
+        raise self.refuse(node)
 
-    def value_constant(self, node: ast.Constant) -> str:
-        if not isinstance(node.value, int):
-            raise self.refuse(node)
-        return str(int(node.value))
-
-    def value_name(self, node: ast.Name) -> str:
-        if node.id in self.variables:
-            result = self.fresh()
-            self.lines.append(f"{result} = load i64, ptr %{node.id}")
-            return result
-        constant = self.scope.get(node.id)
-        if not isinstance(constant, int):
-            raise self.refuse(node)
-        return str(int(constant))
-
-    def value_unaryop(self, node: ast.UnaryOp) -> str:
-        operand, result = self.value(node.operand), self.fresh()
-        if isinstance(node.op, ast.USub):
-            self.lines.append(f"{result} = sub i64 0, {operand}")
-        elif isinstance(node.op, ast.Invert):
-            self.lines.append(f"{result} = xor i64 {operand}, -1")
-        else:
-            raise self.refuse(node)
-        return result
-
-    def value_binop(self, node: ast.BinOp) -> str:
-        left, right, result = self.value(node.left), self.value(node.right), self.fresh()
-        operation = _BINARY.get(type(node.op))
-        if operation is None:
-            raise self.refuse(node)
-        self.lines.append(f"{result} = {operation} i64 {left}, {right}")
-        return result
-
-    def value_compare(self, node: ast.Compare) -> str:
-        predicate = _COMPARE.get(type(node.ops[0]))
-        if predicate is None or len(node.ops) > 1:
-            raise self.refuse(node)
-        left, right = self.value(node.left), self.value(node.comparators[0])
-        flag, result = self.fresh(), self.fresh()
-        self.lines += [
-            f"{flag} = icmp {predicate} i64 {left}, {right}",
-            f"{result} = zext i1 {flag} to i64",
-        ]
-        return result
-
-    def value_subscript(self, node: ast.Subscript) -> str:
-        element, result = self.word(node), self.fresh()
-        self.lines.append(f"{result} = load i64, ptr {element}")
-        return result
-
-    def value_call(self, node: ast.Call) -> str:
-        if not isinstance(node.func, ast.Name):
-            raise self.refuse(node)
-        target = self.scope.get(node.func.id)
+    def called(self, node: ast.Call, target: object) -> Value:
         if target is address_of:
-            return self.function_address(node)
-        if target is stack:
-            return self.stack_words(node)
+            function = self.module.require(self.scope[ast.unparse(node.args[0])])
+            return Value(self.code, f"@{function}", "ptr").convert("ptrtoint", "i64")
         arguments = [self.value(argument) for argument in node.args]
+        if target is stack:
+            return self.stack(arguments[0].name)
+        if target is stack_of:
+            words = self.stack(str(len(arguments)))
+            for number, value in enumerate(arguments):
+                pointer = words.convert("inttoptr", "ptr").name
+                self.code.store(value, self.code.emit("ptr", f"getelementptr i64, ptr {pointer}, i64 {number}").name)
+            return words
         if isinstance(target, Operation):
             return self.operation(target, arguments)
         if isinstance(target, NativeFunction):
             name = self.module.require(target)
             return self.call(f"@{name}", NativeSignature("i64", ("i64",) * len(arguments)), arguments)
         if isinstance(target, External):
-            declaration = f"declare {target.signature.result} @{target.name}"
             parameters = ", ".join(target.signature.parameters)
-            self.module.declarations[f"{declaration}({parameters})"] = None
+            self.module.declarations[f"declare {target.signature.result} @{target.name}({parameters})"] = None
             return self.call(f"@{target.name}", target.signature, arguments)
         if isinstance(target, NativeSignature):
-            pointer = self.fresh()
-            self.lines.append(f"{pointer} = inttoptr i64 {arguments[0]} to ptr")
-            return self.call(pointer, target, arguments[1:])
+            return self.call(arguments[0].convert("inttoptr", "ptr").name, target, arguments[1:])
         raise self.refuse(node)
 
-    def function_address(self, node: ast.Call) -> str:
-        target = self.scope[ast.unparse(node.args[0])]
-        result = self.fresh()
-        self.lines.append(f"{result} = ptrtoint ptr @{self.module.require(target)} to i64")
-        return result
+    def stack(self, words: str) -> Value:
+        slot = self.code.stack_slot(f"[{words} x i64], align 16")
+        return Value(self.code, slot, "ptr").convert("ptrtoint", "i64")
 
-    def stack_words(self, node: ast.Call) -> str:
-        area, result = self.fresh(), self.fresh()
-        words = self.value(node.args[0])
-        self.prologue.append(f"{area} = alloca [{words} x i64], align 16")
-        self.lines.append(f"{result} = ptrtoint ptr {area} to i64")
-        return result
-
-    def operation(self, target: Operation, arguments: list[str]) -> str:
+    def operation(self, target: Operation, arguments: Sequence[Value]) -> Value:
         self.module.declarations |= dict.fromkeys(target.declaration.splitlines())
-        result = self.fresh()
-        names = {name: self.fresh() for name in "abc"}
-        self.lines.append(target.template.format(*arguments, result=result, **names))
-        return result
+        result = self.code.fresh()
+        names = {name: self.code.fresh() for name in "abc"}
+        self.code.line(target.template.format(*(a.name for a in arguments), result=result, **names))
+        return Value(self.code, result, "i64")
 
-    def call(self, function: str, signature: NativeSignature, arguments: list[str]) -> str:
+    def call(self, function: str, signature: NativeSignature, arguments: Sequence[Value]) -> Value:
         if len(arguments) != len(signature.parameters):
             raise TypeError(f"{self.name}: {function} takes {len(signature.parameters)} arguments")
-        converted = ", ".join(
-            f"{kind} {self.convert(value, kind)}" for value, kind in zip(arguments, signature.parameters, strict=True)
-        )
+        pairs = zip(arguments, signature.parameters, strict=True)
+        converted = [value.convert(_CONVERSIONS.get(kind, ""), kind) for value, kind in pairs]
+        given = ", ".join(f"{value.kind} {value.name}" for value in converted)
         if signature.result == "void":
-            self.lines.append(f"call void {function}({converted})")
-            return "0"
-        returned, result = self.fresh(), self.fresh()
-        self.lines.append(f"{returned} = call {signature.result} {function}({converted})")
-        change = {"i32": "sext", "ptr": "ptrtoint"}.get(signature.result)
-        if change is None:
-            return returned
-        self.lines.append(f"{result} = {change} {signature.result} {returned} to i64")
-        return result
+            self.code.line(f"call void {function}({given})")
+            return self.word(0)
+        returned = self.code.emit(signature.result, f"call {signature.result} {function}({given})")
+        return returned.convert({"i32": "sext", "ptr": "ptrtoint"}.get(signature.result, ""), "i64")
 
-    def convert(self, value: str, kind: str) -> str:
-        change = {"i32": "trunc", "ptr": "inttoptr", "float": "sitofp", "double": "sitofp"}
-        if kind == "i64":
-            return value
-        result = self.fresh()
-        self.lines.append(f"{result} = {change[kind]} i64 {value} to {kind}")
-        return result
+
+def _read(target: ast.expr) -> ast.expr:
+    """An assignment's target as an expression."""
+    return ast.parse(ast.unparse(target), mode="eval").body
 
 
 def module_text(exported: Sequence[NativeFunction]) -> str:
@@ -363,3 +292,12 @@ def module_text(exported: Sequence[NativeFunction]) -> str:
         function = module.pending.pop(0)
         texts.append(_FunctionCompiler(module, function).text(function.name in names))
     return "\n\n".join([*module.declarations, *texts]) + "\n"
+
+
+def filler_text(symbol: str, names: Sequence[str]) -> str:
+    """IR of `symbol(words)`, which writes the addresses of functions of the same module to words in order."""
+    lines = [f"define void @{symbol}(ptr %words) {{"]
+    for number, name in enumerate(names):
+        place = f"%place{number}"
+        lines += [f"{place} = getelementptr i64, ptr %words, i64 {number}", f"store ptr @{name}, ptr {place}"]
+    return "\n".join([*lines, "ret void", "}"]) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.backends.cpu.routines.gemm import BAND_ROWS, COLUMNS, ROWS, STRIPE_COLUMNS, gemm_block
 from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
-from rlx.backends.cpu.runtime.native import Word, address_of, atomic_add, minimum, native, stack
+from rlx.backends.cpu.runtime.native import Word, address_of, atomic_add, minimum, native, stack_of
 from rlx.backends.cpu.runtime.parallel_regions import launch
 from rlx.backends.cpu.runtime.signals import interrupted, may_be_interrupted
 
@@ -118,8 +118,4 @@ def row_tile_worker(context: Word, worker: Word) -> int:
 @native
 def row_tiles_step(slots: Word, row: Word) -> int:
     """All row tiles, on as many workers as have memory."""
-    context = stack(3)
-    context[0] = slots
-    context[1] = row
-    context[2] = 0
-    return launch(slots, address_of(row_tile_worker), context, row[WORKERS], row[PARTS])
+    return launch(slots, address_of(row_tile_worker), stack_of(slots, row, 0), row[WORKERS], row[PARTS])
