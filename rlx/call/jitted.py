@@ -304,8 +304,15 @@ class Jitted:
         # another process has a __main__ of its own
         if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
             return name
-        options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
-        return partial(Jitted, **options), (self.fun,)
+        return partial(Jitted, **self._options()), (self.fun,)
+
+    def _options(self) -> dict[str, Any]:
+        return {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
+
+    def on(self, device: str) -> Jitted:
+        """The same function with the same options on a device."""
+        options: dict[str, Any] = {**self._options(), "device": device}
+        return Jitted(self.fun, **options)
 
     # ------------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from rlx.backends.base import Executable, shown_lines
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
 from rlx.stablehlo.writing.writer import shape_of
@@ -68,15 +69,20 @@ def aliases_of(program: Program, given: Sequence[bool]) -> dict[int, int]:
 
 
 class CompiledByXla(Executable):
-    """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans."""
+    """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans.
+
+    given: whether calls donate each input. division: how a mesh of devices divides the arrays.
+    """
 
     _compiled: Any  # an executable of jaxlib's, set by the constructor of a subclass
 
-    def __init__(self, program: Program, platform: str, given: Sequence[bool]) -> None:
+    def __init__(
+        self, program: Program, platform: str, given: Sequence[bool], division: MeshDivision | None = None
+    ) -> None:
         self.program, self._values = with_constants_as_inputs(program)
         self._platform = platform
         self._aliases = aliases_of(program, given)
-        self._text = write_program(self.program, program.name, self._aliases)
+        self._text = write_program(self.program, program.name, self._aliases, division)
 
     def failed(self, error: BaseException) -> RlxError:
         """XLA's error as rlx's, with the user's lines."""
@@ -100,7 +106,7 @@ class CompiledByXla(Executable):
 
 
 class XlaExecutable(CompiledByXla):
-    """A program on one device of PJRT. given: whether calls donate each input."""
+    """A program on one device of PJRT."""
 
     def __init__(self, program: Program, place: Any, given: Sequence[bool] = ()) -> None:
         super().__init__(program, place.platform, given)
