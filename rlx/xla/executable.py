@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.base import Executable, shown_lines
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
-from rlx.errors import DeviceError, OutOfMemoryError, RlxError
+from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
@@ -90,6 +90,8 @@ class CompiledByXla(Executable):
         what = f"XLA failed on {self._platform}: {str(error).splitlines()[0]}"
         if is_out_of_memory(error):
             return OutOfMemoryError(what, "Compute less at once.", lines)
+        if "UNIMPLEMENTED" in str(error):
+            return UnsupportedError(what, "Compute it on another device, such as 'cpu'.", lines)
         return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
 
     @cached_property
@@ -100,7 +102,10 @@ class CompiledByXla(Executable):
 
     def texts(self) -> dict[str, str]:
         """The StableHLO module, XLA's program after its passes, its bytes, and its cost by XLA's model."""
-        module = self._compiled.hlo_modules()[0].to_string()
+        try:
+            module = self._compiled.hlo_modules()[0].to_string()
+        except xla_error() as error:  # a plugin that is newer than jaxlib
+            module = f"jaxlib cannot read XLA's program: {error}"
         cost = "\n".join(f"{name}: {value:.6g}" for name, value in modelled_cost(self._compiled).items())
         return {"stablehlo": self._text, "xla": module, "memory": self._memory} | ({"cost": cost} if cost else {})
 
