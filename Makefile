@@ -15,6 +15,8 @@
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-xla            every primitive on the device xla, which XLA takes minutes to compile
+#   make test-tpu-compile    every primitive and program compiled for TPUs, also for several chips, and for an H100 by XLA, by
+#                            compilers that it installs
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), where it refuses what Metal refuses, and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs), also on several hosts,
@@ -42,6 +44,7 @@ MLX_VENV := .venv-mlx
 LM_VENV := .venv-lm
 COMPAT_VENV := .venv-compat
 DOCS_VENV := .venv-docs
+XLA_VENV := .venv-xla
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
 # what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
@@ -71,7 +74,7 @@ endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
-	test-gpu-all test-xla test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
+	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -96,6 +99,11 @@ $(VENV)/talks: $(VENV)/installed
 $(MLX_VENV)/tested: pyproject.toml
 	$(call environment,$(MLX_VENV))
 	$(call install,$(MLX_VENV)) -e ".[examples,test,mlx]"
+	touch $@
+
+$(XLA_VENV)/tested: pyproject.toml
+	$(call environment,$(XLA_VENV))
+	$(call install,$(XLA_VENV)) -e ".[test,tpu,xla-cuda-compile]"
 	touch $@
 
 $(LM_VENV)/tested: pyproject.toml
@@ -168,6 +176,10 @@ test-gpu-all: $(VENV)/with-cuda-compile
 test-xla: $(VENV)/tested
 	RLX_TEST_XLA=1 $(PYTEST) tests/backends/test_xla.py
 
+# jax is kept from looking for devices: a plugin without its GPU complains
+test-tpu-compile: $(XLA_VENV)/tested
+	JAX_PLATFORMS=cpu RLX_TEST_TPU_COMPILE=1 $(PYTEST:$(VENV)%=$(XLA_VENV)%) $(addprefix tests/backends/test_, tpu_compile.py gpu_beside_xla.py)
+
 test-mlx: $(MLX_VENV)/tested
 	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_OWN) -k "mlx or metal"
 	RLX_CHECK=1 RLX_TEST_METAL=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) tests/backends/test_views.py tests/test_primitives.py \
@@ -228,4 +240,4 @@ fuzz: $(FUZZ_VENV)/tested $(if $(filter opencl,$(DEVICE)),$(VENV)/with-opencl-cp
 	$(FUZZ_VENV)/bin/python -m tests.fuzz --device "$(DEVICE)" --seconds $(SECONDS) --seed "$(SEED)"
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) $(COMPAT_VENV) $(DOCS_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) $(COMPAT_VENV) $(DOCS_VENV) $(XLA_VENV) build *.egg-info

@@ -172,7 +172,9 @@ def cpu_devices() -> tuple[Device, ...]:
 def default_devices() -> list[Device]:
     """The devices of all processes on which programs run, and arrays are created, by default."""
     device = memory_named(None).device
-    return _of_all(list(cpu_devices()) if device.platform == "cpu" else [device])
+    # the CPU's devices stand for those of a mesh that programs are compiled for, but not run on
+    several = device.platform == "cpu" or backend_named(None).divides
+    return _of_all(list(cpu_devices()) if several else [device])
 
 
 def devices_of(platform: str | None) -> list[Device]:

@@ -12,6 +12,7 @@ from rlx.backends.timing import TimedExecutable
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError, source_line
 from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Origin, Program
 from rlx.storage import AllocationError, Storage
@@ -88,10 +89,12 @@ class Backend(ABC):
     """Compiles plans for one kind of device.
 
     takes_programs: it compiles programs instead (`compile_program`), and plans itself.
+    divides: it compiles programs for the devices of a mesh (`compile_divided`).
     """
 
     name: str
     takes_programs = False
+    divides = False
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -152,3 +155,7 @@ class Backend(ABC):
         given: whether calls donate each input (`Executable.run_giving`); empty: no input.
         """
         raise NotImplementedError(f"{self.name} compiles plans")
+
+    def compile_divided(self, program: Program, given: Sequence[bool], division: MeshDivision) -> Executable:
+        """Compile a traced program for the devices of a mesh, if the backend divides programs."""
+        raise NotImplementedError(f"{self.name} compiles for one device")

@@ -306,9 +306,16 @@ class Jitted:
         # another process has a __main__ of its own
         if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
             return name
+        return partial(Jitted, **self._options()), (self.fun,)
+
+    def _options(self) -> dict[str, Any]:
         options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
-        options["device"] = self.policy or self.device
-        return partial(Jitted, **options), (self.fun,)
+        return options | {"device": self.policy or self.device}
+
+    def on(self, device: str) -> Jitted:
+        """The same function with the same options on a device."""
+        options: dict[str, Any] = {**self._options(), "device": device}
+        return Jitted(self.fun, **options)
 
     # ------------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

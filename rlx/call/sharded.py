@@ -88,6 +88,10 @@ class ShardedJitted(Jitted):
         rest = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         return [rest if s is None else s for s in found]
 
+    def on(self, device: str) -> ShardedJitted:
+        """The same function with the same options on a device."""
+        return _rebuild(self.plain_fun, self.in_shardings, self.out_shardings, **{**self.options, "device": device})
+
     def __reduce__(self) -> Any:
         found = super().__reduce__()
         if isinstance(found, str):

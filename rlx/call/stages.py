@@ -11,6 +11,7 @@ import numpy as np
 from rlx.array import Span
 from rlx.call.compiled import CompiledProgram
 from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, UnsupportedError
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
@@ -262,6 +263,17 @@ class Traced(_CallStage):
         Raises: ReferenceUseError if it writes to a Ref, or has one as an argument.
         """
         return close_over(self.program, self.outside())
+
+    def division(self) -> MeshDivision | None:
+        """The divisions of arrays of `closed` that shardings over several devices state; None without any.
+
+        Raises ShardingError for shardings over several meshes.
+        """
+        given, marks = self._request.divisions, self._entry.marks
+        results = self._follow() or [None] * len(self.program.outputs)
+        if not (marks or any(given) or any(results)):
+            return None
+        return importlib.import_module("rlx.sharding.propagation").stated(self.closed(), given, marks, results)
 
     def donated(self) -> list[bool]:
         """Which inputs of `closed` a call gives away."""

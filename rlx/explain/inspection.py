@@ -472,8 +472,8 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     Args:
       fun: a plain function or a jitted one. Arguments may be arrays or anything with .shape and .dtype;
         nothing is run.
-      device: the device to compile for; None leaves the choice to the function and its arguments. "cuda" and "rocm"
-        show their programs on machines without a GPU as well.
+      device: the device to compile for; None leaves the choice to the function and its arguments. "cuda", "rocm" and
+        "tpu" show their programs on machines without a GPU or TPU as well; "tpu" divides arguments with a sharding.
 
     >>> import rlx
     >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
@@ -481,7 +481,9 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     {'Loops': 1}
     """
     check_function(fun)
-    jitted = fun if isinstance(fun, Jitted) and device is None else Jitted(fun, device=device)
+    jitted = fun if isinstance(fun, Jitted) else Jitted(fun, device=device)
+    if device is not None:
+        jitted = jitted.on(device)
 
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
@@ -491,7 +493,10 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
         found = compile_stages(numbered(closed), jitted.memory_limit, context=Context.of(backend))
         fired = Counter(rules.hits)
         fired.subtract(before)
-        executable = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated()).executable
+        if backend.divides and (division := traced.division()) is not None:
+            executable = backend.compile_divided(closed, traced.donated(), division)
+        else:
+            executable = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated()).executable
         names = [name for name, _ in named_leaves(traced._request)]
         return Inspection(jitted.name, found, executable, +fired, backend, names)
 

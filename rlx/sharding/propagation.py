@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from rlx.errors import ShardingError
 from rlx.ir.collectives import how_often
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
 from rlx.sharding.divisions import Division, Names, chosen_places, division_of, joined, shared_names, spec_of
@@ -14,7 +16,7 @@ from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.shardings import NamedSharding, SingleDeviceSharding
 from rlx.sharding.trees import typed
 
-__all__ = ["Resharding", "explained", "followed", "propagated"]
+__all__ = ["Resharding", "explained", "followed", "propagated", "stated"]
 
 
 class Resharding(NamedTuple):
@@ -69,6 +71,29 @@ def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -
         typed(said[a], a.type.ndim) if a in said else _placed(meshes[0], division)
         for a, division in zip(program.outputs, found, strict=True)
     ], walk.found
+
+
+def stated(
+    program: Program, given: Sequence[Any], marks: Mapping[Any, Any], results: Sequence[Any]
+) -> MeshDivision | None:
+    """The divisions that a program's shardings state, over a mesh of several devices; None without such a mesh.
+
+    Raises ShardingError for shardings over several meshes, and for parts of a sum.
+    """
+    shardings = [s for s in (*given, *marks.values(), *results) if isinstance(s, NamedSharding) and s.mesh.size > 1]
+    if not shardings:
+        return None
+    axes = shardings[0].mesh.shape
+    if any(s.mesh.shape_tuple != shardings[0].mesh.shape_tuple for s in shardings):
+        meshes = ", ".join(dict.fromkeys(repr(s.mesh) for s in shardings))
+        raise ShardingError(f"{program.name} has shardings over several meshes: {meshes}.", "Use one mesh.")
+    if any(s.spec.unreduced or s.spec.reduced for s in shardings):
+        raise ShardingError(f"{program.name} has values that are parts of a sum.", "Sum in the function: lax.psum.")
+    inputs = [division_of(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)]
+    variables = {v: d for v, s in marks.items() if (d := division_of(s, v.type.ndim)) is not None}
+    return MeshDivision(
+        axes, inputs, variables, [division_of(s, a.type.ndim) for s, a in zip(results, program.outputs, strict=True)]
+    )
 
 
 def _with_devices(given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[Any, Any]]:

@@ -12,6 +12,7 @@ from rlx.backends.claims import Claims
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.ir.kernels import Plan
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.storage import Device, Storage
 from rlx.xla.client import compiled_for, described_gpus, described_tpus, xla_error
@@ -56,6 +57,7 @@ class DescribedBackend(Backend):
     """Compiles for a chip of a kind that the machine does not have. Its programs can be inspected, but not run."""
 
     takes_programs = True
+    divides = True
 
     def __init__(self, name: str, kind: str) -> None:
         chips_of(kind)
@@ -93,14 +95,21 @@ class DescribedBackend(Backend):
         """Compile optimised MIR. Raises UnsupportedError, with the user's line, for operations StableHLO lacks."""
         return DescribedExecutable(program, self.kind, given)
 
+    def compile_divided(self, program: Program, given: Sequence[bool], division: MeshDivision) -> Executable:
+        """Compile a traced program for as many chips as the mesh has devices."""
+        return DescribedExecutable(program, self.kind, given, division)
+
 
 class DescribedExecutable(CompiledByXla):
     """A program compiled for chips of a kind, which divide its arrays if there are several."""
 
-    def __init__(self, program: Program, kind: str, given: Sequence[bool] = ()) -> None:
-        super().__init__(program, kind, given)
+    def __init__(
+        self, program: Program, kind: str, given: Sequence[bool] = (), division: MeshDivision | None = None
+    ) -> None:
+        super().__init__(program, kind, given, division)
+        chips = chips_of(kind, 1 if division is None else division.devices)
         try:
-            self._compiled = compiled_for(chips_of(kind), self._text)
+            self._compiled = compiled_for(chips, self._text)
         except (xla_error(), RuntimeError) as error:
             raise self.failed(error) from None
 

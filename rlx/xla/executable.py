@@ -13,7 +13,8 @@ import numpy as np
 
 from rlx.backends.base import Executable, shown_lines
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
-from rlx.errors import DeviceError, OutOfMemoryError, RlxError
+from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError
+from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program
 from rlx.stablehlo.writing.writer import shape_of
@@ -68,15 +69,20 @@ def aliases_of(program: Program, given: Sequence[bool]) -> dict[int, int]:
 
 
 class CompiledByXla(Executable):
-    """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans."""
+    """A program that XLA compiles, for a place that `platform` names. It has no plan: XLA plans.
+
+    given: whether calls donate each input. division: how a mesh of devices divides the arrays.
+    """
 
     _compiled: Any  # an executable of jaxlib's, set by the constructor of a subclass
 
-    def __init__(self, program: Program, platform: str, given: Sequence[bool]) -> None:
+    def __init__(
+        self, program: Program, platform: str, given: Sequence[bool], division: MeshDivision | None = None
+    ) -> None:
         self.program, self._values = with_constants_as_inputs(program)
         self._platform = platform
         self._aliases = aliases_of(program, given)
-        self._text = write_program(self.program, program.name, self._aliases)
+        self._text = write_program(self.program, program.name, self._aliases, division)
 
     def failed(self, error: BaseException) -> RlxError:
         """XLA's error as rlx's, with the user's lines."""
@@ -84,6 +90,8 @@ class CompiledByXla(Executable):
         what = f"XLA failed on {self._platform}: {str(error).splitlines()[0]}"
         if is_out_of_memory(error):
             return OutOfMemoryError(what, "Compute less at once.", lines)
+        if "UNIMPLEMENTED" in str(error):
+            return UnsupportedError(what, "Compute it on another device, such as 'cpu'.", lines)
         return DeviceError(what, "Please report it with the program; jit(device='cpu') compiles without XLA.", lines)
 
     @cached_property
@@ -94,13 +102,16 @@ class CompiledByXla(Executable):
 
     def texts(self) -> dict[str, str]:
         """The StableHLO module, XLA's program after its passes, its bytes, and its cost by XLA's model."""
-        module = self._compiled.hlo_modules()[0].to_string()
+        try:
+            module = self._compiled.hlo_modules()[0].to_string()
+        except xla_error() as error:  # a plugin that is newer than jaxlib
+            module = f"jaxlib cannot read XLA's program: {error}"
         cost = "\n".join(f"{name}: {value:.6g}" for name, value in modelled_cost(self._compiled).items())
         return {"stablehlo": self._text, "xla": module, "memory": self._memory} | ({"cost": cost} if cost else {})
 
 
 class XlaExecutable(CompiledByXla):
-    """A program on one device of PJRT. given: whether calls donate each input."""
+    """A program on one device of PJRT."""
 
     def __init__(self, program: Program, place: Any, given: Sequence[bool] = ()) -> None:
         super().__init__(program, place.platform, given)

@@ -35,10 +35,16 @@ def shape_of(type: TensorType) -> tuple[tuple[int, ...], np.dtype]:
 
 
 class Writer:
-    """Lines of a function; `rule_of` returns the writer of an equation, or raises UnsupportedError."""
+    """Lines of a function; `rule_of` returns the writer of an equation, or raises UnsupportedError.
 
-    def __init__(self, rule_of: Callable[[Equation], Rule]) -> None:
+    sharding_of: the stated sharding of a variable, as text, or None.
+    """
+
+    def __init__(
+        self, rule_of: Callable[[Equation], Rule], sharding_of: Callable[[Var, Value], str | None] = lambda *_: None
+    ) -> None:
         self.rule_of = rule_of
+        self.sharding_of = sharding_of
         self.lines: list[str] = []
         self.depth = 0
         self.numbers = itertools.count()
@@ -220,8 +226,15 @@ class Writer:
 
         for equation in program.equations:
             found = self.rule_of(equation)(self, equation, list(map(read, equation.inputs)))
-            names.update(zip(equation.outputs, found, strict=True))
+            names.update(zip(equation.outputs, map(self._divided, equation.outputs, found), strict=True))
         return list(map(read, program.outputs))
+
+    def _divided(self, variable: Var, value: Value) -> Value:
+        """The value, with the sharding that is stated for its variable."""
+        sharding = self.sharding_of(variable, value)
+        if sharding is None:
+            return value
+        return self.op("sdy.sharding_constraint", [value], value.shape, value.dtype, sharding=sharding)
 
 
 def types_of(variables: Sequence[Var]) -> list[Any]:
