@@ -33,8 +33,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "rlx-test"
 
 
-def test_there_are_thirteen_notebooks() -> None:
-    assert len(NOTEBOOKS) == 13
+def test_there_are_fourteen_notebooks() -> None:
+    assert len(NOTEBOOKS) == 14
 
 
 @pytest.mark.filterwarnings("ignore")

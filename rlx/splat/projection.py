@@ -5,14 +5,18 @@ method "ewa" takes the affine approximation of the projection at the mean, where
 q(d) = (a x^2 + c y^2) / 2 + b x y. The method "ray" takes the largest density on each ray. With the whitening matrix A
 of a splat, its centre u = -A mean and a ray w(d), the square of the distance is |u x w|^2 / |w|^2. For the ray through
 the mean the product vanishes, and w is linear in d, so that the exponent is q(d) / p(d) for a polynomial
-p(d) = 1 + 2 (e x + f y) + g x^2 + 2 h x y + k y^2. No terms cancel in float32.
+p(d) = 1 + 2 (e x + f y) + g x^2 + 2 h x y + k y^2. The terms of q(d) cancel where splats are thin and oblique: with
+method "ray", float32 is inexact for splats that are much thinner than a pixel.
 
 Source: Zwicker, Pfister, van Baar, Gross: EWA Splatting (2002).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import rlx.numpy as jnp
 from rlx.array import Array
@@ -95,7 +99,7 @@ def project(
 ) -> Footprints:
     """The footprints of N Gaussians: means (N, 3), quats (N, 4), log_scales (N, 3).
 
-    Splats outside of (near, far), behind the camera, off the image, or with a NaN are not visible.
+    Splats outside of (near, far), behind the camera, off the image, or not representable are not visible.
 
     >>> import numpy as np
     >>> from rlx.splat import Camera, project
@@ -106,8 +110,8 @@ def project(
     """
     means, quats, log_scales = jnp.asarray(means), jnp.asarray(quats), jnp.asarray(log_scales)
     camera = Camera(*(jnp.asarray(x).astype(means.dtype) for x in camera))
-    places = means @ jnp.swapaxes(camera.rotation, -1, -2) + camera.translation
-    finite = jnp.all(jnp.isfinite(means), -1) & jnp.all(jnp.isfinite(quats), -1) & jnp.all(jnp.isfinite(log_scales), -1)
+    finite = representable(means, quats, log_scales)
+    places = jnp.where(finite[:, None], means, 0.0) @ jnp.swapaxes(camera.rotation, -1, -2) + camera.translation
     depth = places[:, 2]
     ahead = finite & (depth > near) & (depth < far)
     # splats that are not drawn get a harmless place, so that their derivatives are zeros and not NaN
@@ -129,6 +133,13 @@ def project(
     drawn = jnp.all(jnp.isfinite(conics), -1) & jnp.all(jnp.isfinite(middles), -1) & jnp.all(lows <= highs, -1)
     visible = ahead & drawn & jnp.all((highs > 0) & (lows < size), -1)
     return Footprints(middles, conics, perspective, factors, depths, lows, highs, visible)
+
+
+def representable(means: Array, quats: Array, log_scales: Array) -> Array:
+    """Which splats have finite numbers, and scales and places whose fourth powers do not overflow: bools (N,)."""
+    largest = float(np.log(np.finfo(means.dtype).max)) / 4
+    places = jnp.all(jnp.abs(means) < math.exp(largest), -1) & jnp.all(jnp.isfinite(quats), -1)
+    return places & jnp.all(jnp.abs(log_scales) < largest, -1)
 
 
 def _product(a: Array, b: Array) -> Array:

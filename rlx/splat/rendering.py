@@ -15,7 +15,7 @@ from rlx.numpy.promotion import promote
 from rlx.ops.check import report
 from rlx.splat.camera import Camera, camera_arrays, check_size
 from rlx.splat.harmonics import harmonic_degree, spherical_harmonics
-from rlx.splat.projection import Footprints, project
+from rlx.splat.projection import Footprints, project, representable
 from rlx.splat.rasterise import rasterise
 from rlx.splat.tiles import TileLists, count_intersections, tile_grid, tile_lists
 from rlx.trace.flat import as_array
@@ -29,7 +29,7 @@ _METHODS = ("ewa", "ray")
 class RenderInfo(NamedTuple):
     """means2d: (N, 2), projected. radii: (N, 2), half of the bounds in pixels, 0 if not visible. visible: bools (N,).
     total: intersections of splats and tiles. overflow: those that exceeded the capacity and were not drawn. dropped:
-    splats with a NaN or an infinity.
+    splats with a NaN, an infinity, or a place or scale whose fourth power overflows.
 
     >>> import numpy as np
     >>> from rlx.splat import Camera, init_from_points
@@ -133,7 +133,7 @@ def render(
 class PreparedSplats(NamedTuple):
     """Splats in the tiles of an image: rows (N, numbers) of footprints, opacities and channels, and the tiles' lists.
 
-    seen: the footprints. dropped: splats with a NaN or an infinity.
+    seen: the footprints. dropped: see RenderInfo.
 
     >>> from rlx.splat import gaussian_splat_prepare, make_parity_scene
     >>> prepared, _ = gaussian_splat_prepare(make_parity_scene(width=16, height=8))
@@ -171,7 +171,7 @@ def prepare(
     room = _room(seen, width, height, tile) if capacity is None else capacity
     channels = [colors, seen.depths[:, None]] if depth else [colors]
     rows = jnp.concatenate([seen.means, seen.conics, opacities[:, None], *channels, seen.perspective], -1)
-    finite = usable & jnp.all(jnp.isfinite(jnp.concatenate([means, quats, log_scales], -1)), -1)
+    finite = usable & representable(means, quats, log_scales)
     lists = tile_lists(seen, width, height, tile, room)
     return PreparedSplats(rows, lists, seen, len(means) - jnp.sum(finite))
 

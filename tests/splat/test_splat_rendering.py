@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,32 @@ def test_numbers_that_are_not_finite_are_dropped_and_counted() -> None:
     shown = render(*scene, camera, WIDTH, HEIGHT, depth=True)
     _close([shown.rgb, shown.alpha, shown.depth], [np.asarray(x) for x in expected], 1e-12)
     assert int(shown.info.dropped) == 5
-    moved = rlx.grad(lambda s: jnp.sum(render(*s, camera, WIDTH, HEIGHT).rgb))(scene)
-    assert all(np.all(np.isfinite(np.asarray(a))) for a in moved)
+    moved = rlx.grad(lambda s, c: jnp.sum(render(*s, c, WIDTH, HEIGHT).rgb), argnums=(0, 1))(scene, camera)
+    assert all(np.all(np.isfinite(np.asarray(a))) for part in moved for a in part)
+
+
+EXTREMES = {"scale": (2, (-1e3, -30.0, 30.0, 1e3)), "place": (0, (1e8, 1e30)), "opacity": (3, (-1.0, 0.0, 1.0, 50.0))}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("device", ["cpu", "c"])
+@pytest.mark.parametrize("method", ["ewa", "ray"])
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_derivatives_of_extreme_splats_are_finite(kind: str, method: str, device: str) -> None:
+    number, values = EXTREMES[kind]
+    camera = camera_at(WIDTH, HEIGHT, dtype="float32")
+
+    @partial(rlx.jit, device=device)
+    def slopes(scene: Any, camera: Any) -> Any:
+        def value(scene: Any, camera: Any) -> Any:
+            return jnp.sum(render(*scene, camera, WIDTH, HEIGHT, method=method, capacity=64).rgb)
+
+        return rlx.value_and_grad(value, argnums=(0, 1))(scene, camera)
+
+    for value in values:
+        scene = drawn(6, 3, dtype=np.float32)
+        scene[number][::2] = value
+        assert all(np.all(np.isfinite(np.asarray(a))) for a in rlx.tree_util.tree_leaves(slopes(scene, camera)))
 
 
 def test_equal_depths_keep_their_order() -> None:
