@@ -63,6 +63,7 @@ PUBLIC = [
     "rlx.optim",
     "rlx.optim.losses",
     "rlx.parallel",
+    "rlx.placement",
     "rlx.precision",
     "rlx.profiler",
     "rlx.profiling",

@@ -90,7 +90,7 @@ LAYERS: dict[str, set[str]] = {
     "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
-    | {"splat"},
+    | {"splat", "placement"},
     "__main__": {"cli"},
     "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
