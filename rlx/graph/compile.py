@@ -95,7 +95,7 @@ class CompileOptions:
         if size is not None and (size < 1 or size & (size - 1)):
             raise RlxError(f"CompileOptions got arena_alignment={size}.", "It is a power of two, for example 64.")
         if self.precision is not None and self.policy is not None:
-            raise RlxError("CompileOptions got precision and policy.", "A policy states all precisions: pass one of both.")
+            raise RlxError("CompileOptions got precision and policy.", "A policy states all precisions: pass one.")
 
     @property
     def precisions(self) -> PrecisionPolicy | None:
@@ -155,8 +155,8 @@ class CompilePipeline:
 
     supported_ops: the kinds of operations that may be lowered; others are rewritten, or raise LegalizeError.
     assert_fusion_clean: raise if loop nests that could share work are not fused. The other fields are those of
-    CompileOptions. Compiling raises DeviceError if the target's device is not installed, and RlxError for one that takes
-    programs instead of plans (xla).
+    CompileOptions. Compiling raises DeviceError if the target's device is not installed, and RlxError for one that
+    takes programs instead of plans (xla).
 
     >>> import rlx
     >>> import rlx.numpy as jnp
