@@ -380,8 +380,8 @@ class Graph(Operations):
     # ------------------------------------------------------------------ as a function
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The outputs (a single one, or a tuple) for values of the signature, by position or by name."""
-        values = self.bind_values(args, named)
         program = self.program
+        values = self.bind_values(args, named)
         held = [array for _, array in program.constants]
         opened = program.replace(inputs=[*[v for v, _ in program.constants], *program.inputs], constants=())
         results = call(*held, *values, program=opened, name=self.name)

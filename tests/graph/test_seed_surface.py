@@ -48,7 +48,7 @@ WEIGHTS = np.cos(np.arange(8.0, dtype=np.float32)).reshape(4, 2)
 
 
 # ------------------------------------------------------------------ named sizes
-@pytest.mark.parametrize("batch", [1, 3, 7])
+@pytest.mark.parametrize("batch", [3, pytest.param(7, marks=pytest.mark.thorough)])
 @pytest.mark.selected("all")
 def test_a_graph_with_named_sizes_is_the_graph_of_each_size(batch: int) -> None:
     x = np.linspace(-1.0, 1.0, batch * 4, dtype=np.float32).reshape(batch, 4)
@@ -114,6 +114,7 @@ def test_results_of_compiling_are_specialised() -> None:
 
 
 # ------------------------------------------------------------------ targets and options
+@pytest.mark.thorough
 def test_there_is_a_target_for_every_device_and_answers_differ() -> None:
     devices = {target.value for target in FusionTarget}
     assert {"cpu", "c", "numba", "opencl", "cuda", "rocm", "mlx", "gpu", "xla", "tpu", "reference"} == devices
