@@ -30,7 +30,7 @@ GROUPS = {
     "Save, export, models": (
         "rlx.serialization rlx.export rlx.aot rlx.onnx rlx.gguf rlx.lm rlx.quant rlx.compat rlx.graph rlx.opt"
     ),
-    "Several devices": "rlx.sharding rlx.parallel rlx.distributed",
+    "Several devices": "rlx.sharding rlx.parallel rlx.distributed rlx.placement",
     "Derivatives and types": "rlx.autodiff rlx.custom_derivatives rlx.custom_batching rlx.ref rlx.dtypes rlx.typing",
 }
 REST = "Further modules of JAX"

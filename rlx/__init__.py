@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.data as data
     import rlx.debug as debug
     import rlx.distributed as distributed
+    import rlx.driver as driver
     import rlx.dtypes as dtypes
     import rlx.example_libraries as example_libraries
     import rlx.experimental as experimental
@@ -74,7 +75,9 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.graph as graph
     import rlx.image as image
     import rlx.lax as lax
+    import rlx.linalg as linalg
     import rlx.lm as lm
+    import rlx.macros as macros
     import rlx.memory as memory
     import rlx.nn as nn
     import rlx.onnx as onnx
@@ -83,12 +86,14 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.parallel as parallel
     import rlx.placement as placement
     import rlx.precision as precision
+    import rlx.prelude as prelude
     import rlx.profiler as profiler
     import rlx.profiling as profiling
     import rlx.progress as progress
     import rlx.quant as quant
     import rlx.random as random
     import rlx.ref as ref
+    import rlx.runtime as runtime
     import rlx.scipy as scipy
     import rlx.segments as segments
     import rlx.serialization as serialization
@@ -210,6 +215,7 @@ _SUBMODULES = (
     "data",
     "debug",
     "distributed",
+    "driver",
     "dtypes",
     "example_libraries",
     "experimental",
@@ -220,7 +226,9 @@ _SUBMODULES = (
     "graph",
     "image",
     "lax",
+    "linalg",
     "lm",
+    "macros",
     "memory",
     "nn",
     "onnx",
@@ -229,12 +237,14 @@ _SUBMODULES = (
     "parallel",
     "placement",
     "precision",
+    "prelude",
     "profiler",
     "profiling",
     "progress",
     "quant",
     "random",
     "ref",
+    "runtime",
     "scipy",
     "segments",
     "serialization",

@@ -17,6 +17,7 @@ from rlx.ir.show import show_functions, show_program
 from rlx.jaxnames import install_paths
 from rlx.numpy.methods import install as install_methods
 from rlx.passes.pipeline import observer, regions
+from rlx.settings import warn_unread
 from rlx.trace.places import execution
 from rlx.trace.spanning import operations
 from rlx.tracebacks import install as install_tracebacks
@@ -35,9 +36,12 @@ def _late(module: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def _segment_function(name: str) -> Any:
-    """rlx.ops.segment_sum and related functions, which use rlx.numpy, which uses the primitives in rlx.ops."""
+def _late_name(name: str) -> Any:
+    """rlx.ops.segment_sum and related functions, which use rlx.numpy, which uses the primitives in rlx.ops; and the
+    kinds of operations of graphs."""
     # inspect and doctest look such names up in every module: no reason to load one
+    if name in ("Activation", "BinaryOp", "CmpOp", "MaskKind"):
+        return getattr(importlib.import_module("rlx.graph.kinds"), name)
     if not name.startswith("__"):
         segments = importlib.import_module("rlx.jaxnames.segments")
         if name in segments.__all__:
@@ -45,10 +49,11 @@ def _segment_function(name: str) -> Any:
     raise missing_name("rlx.ops", name, dir(ops))
 
 
+warn_unread()
 install_methods(numpy)
 install_paths()
 install_tracebacks()
-vars(ops)["__getattr__"] = _segment_function
+vars(ops)["__getattr__"] = _late_name
 
 # print(program) shows a program that can be read back, a prompt the part that a reader looks at
 setattr(Program, "__str__", show_program)  # noqa: B010

@@ -21,13 +21,14 @@ import rlx
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.bench import parity, percentile
 from rlx.cli import main
-from rlx.cli.doctor import SETTINGS, Check, checks
+from rlx.cli.doctor import Check, checks
 from rlx.cli.mistakes import Mistake, told
 from rlx.cli.output import as_json, duration, short_path, show_source, status_word
 from rlx.cli.requirements import Requirement, allows, requirements
 from rlx.cli.type_text import DTYPES, arguments_of
 from rlx.errors import bytes_text
 from rlx.ir.types import supported_dtypes
+from rlx.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "command_line.md"

@@ -24,6 +24,7 @@ MODULES = {module_of(path): path for path in FILES}
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "habits", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
 FOUNDATION |= {"offered_names", "refused_calls", "storage", "device_memory", "columns", "owners", "installation"}
+FOUNDATION |= {"settings"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -37,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "columns": set(),
     "owners": set(),
     "tracebacks": {"errors", "refused_calls"},
+    "settings": {"errors"},
     "refused_calls": {"errors"},
     "forks": set(),
     "interrupts": set(),
@@ -90,7 +92,7 @@ LAYERS: dict[str, set[str]] = {
     "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
-    | {"splat"},
+    | {"splat", "placement"},
     "__main__": {"cli"},
     "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
@@ -103,6 +105,11 @@ LAYERS: dict[str, set[str]] = {
     "standalone": ARRAYS | {"ops", "code", "backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
+    # names from several rooms for graphs that are built by hand
+    "prelude": {"offered_names", "storage", "backends", "graph", "precision", "quant"},
+    "runtime": {"offered_names", "graph"},
+    "driver": {"offered_names", "storage", "backends", "call", "placement"},
+    "macros": {"offered_names", "call", "graph"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
     "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", "export", ""},
 }

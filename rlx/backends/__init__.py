@@ -21,7 +21,8 @@ from rlx.ir.collectives import communicator
 from rlx.storage import Device
 
 __all__ = [
-    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "memories",
+    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "meant_device",
+    "memories",
     "devices_of", "memory_named", "memory_of_foreign", "own_devices", "register_backend",
 ]  # fmt: skip
 
@@ -38,6 +39,15 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "tpu": "rlx.xla:tpu_backend",
     "wgpu": "rlx.backends.wgpu:WgpuBackend",
     "xla": "rlx.xla:XlaBackend",
+}
+# other names of devices, and names of hardware that rlx has no backend for, with the device that comes closest
+_ALIASES = {"metal": "mlx"}
+_ABSENT = {
+    "ane": "Apple's Neural Engine has no public compiler: use the GPU, device 'mlx'.",
+    "coreml": "Use the GPU of a Mac, device 'mlx'.",
+    "opengl": "Use 'opencl' or 'gpu' for such GPUs.",
+    "fpga": "Export a C function for it instead: rlx.export_c.",
+    "cortexm": "Export a C file for it instead: rlx.export_c.",
 }
 # device name -> the package that it needs in addition to those installed with rlx
 _PACKAGES = {"mlx": "mlx"}
@@ -74,16 +84,30 @@ def device_names() -> list[str]:
     return list(_BACKENDS)
 
 
+def meant_device(name: str) -> str:
+    """The device that an alias means ("metal" is "mlx"); another name itself.
+
+    >>> from rlx.backends import meant_device
+    >>> meant_device("metal"), meant_device("cpu")
+    ('mlx', 'cpu')
+    """
+    platform, colon, unit = name.partition(":")
+    return f"{_ALIASES[platform]}{colon}{unit}" if platform in _ALIASES and platform not in _BACKENDS else name
+
+
 def backend_named(name: str | None) -> Backend:
     """The backend of a device; None means the default device. Raises DeviceError."""
     name = name or config.device
     found = _loaded.get(name)
     if found is not None:
         return found
+    name = meant_device(name)
     platform = name.partition(":")[0]
     if platform not in _BACKENDS:
         for point in entry_points(group=_GROUP):
             register_backend(point.name, point.value)
+    if platform in _ABSENT and platform not in _BACKENDS:
+        raise DeviceError(f"rlx has no backend for {platform!r}.", _ABSENT[platform])
     if platform not in _BACKENDS:
         raise DeviceError(
             f"There is no device {name!r}; rlx has backends for: {', '.join(device_names())}.",

@@ -79,11 +79,16 @@ class Policy:
         >>> rlx.placement.Policy.from_env().margin
         1.3
         """
-        lists = {"only": "RLX_DEVICES", "deny": "RLX_DENY_DEVICES", "prefer": "RLX_PREFER_DEVICES"}
-        given = {name: os.environ.get(variable, "").split(",") for name, variable in lists.items()}
-        named = {name: [word.strip() for word in words if word.strip()] for name, words in given.items()}
+        only, deny, prefer = (
+            [word.strip() for word in text.split(",") if word.strip()]
+            for text in (
+                os.environ.get("RLX_DEVICES", ""),
+                os.environ.get("RLX_DENY_DEVICES", ""),
+                os.environ.get("RLX_PREFER_DEVICES", ""),
+            )
+        )
         measure = os.environ.get("RLX_BENCHMARK_PICK", "").lower() not in ("", "0", "false", "off", "no")
-        return cls(named["only"], named["deny"], named["prefer"], measure)
+        return cls(only, deny, prefer, measure)
 
     @property
     def memory_limits(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from rlx.cli.mistakes import FAILED, FINE, Mistake
 from rlx.cli.output import as_json, short_path
 from rlx.columns import aligned
 from rlx.errors import bytes_text, did_you_mean
+from rlx.placement.stored_rates import FILES as RATE_FILES
 from rlx.profiling.peaks import FILES as PEAK_FILES
 
 __all__ = ["Kept", "add_options", "cache", "kept_files"]
@@ -70,7 +71,8 @@ def kept_files() -> Iterator[Kept]:
     native = user_folder()
     if native is None:
         return
-    for path, kind, patterns in ((native, "code", ()), (native.parent, "peaks", PEAK_FILES)):
+    kinds = ((native, "code", ()), (native.parent, "peaks", PEAK_FILES), (native.parent, "rates", RATE_FILES))
+    for path, kind, patterns in kinds:
         if not path.is_dir():
             continue
         try:

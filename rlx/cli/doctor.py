@@ -25,14 +25,10 @@ from rlx.cli.mistakes import FAILED, FINE
 from rlx.cli.output import as_json, duration, short_path, status_word
 from rlx.cli.requirements import allows, requirements
 from rlx.errors import RlxError, bytes_text, did_you_mean
+from rlx.settings import MEANT, SETTINGS
 
-__all__ = ["SETTINGS", "Check", "add_options", "checks", "doctor"]
+__all__ = ["Check", "add_options", "checks", "doctor"]
 
-# every variable that rlx reads
-SETTINGS = """RLX_NUM_THREADS RLX_CACHE_DIR RLX_CACHE RLX_DEVICE RLX_CHECK RLX_EXPLAIN RLX_DUMP RLX_DISABLE_JIT
-    RLX_NUM_CPU_DEVICES RLX_EXCESS_PRECISION RLX_DEBUG_NANS RLX_DEBUG_INFS RLX_METAL_KERNELS RLX_OPENBLAS_CORETYPE
-    RLX_PROGRESS RLX_TRACEBACK RLX_COLLECTIVE_TIMEOUT RLX_SAVE_TIMEOUT RLX_DETERMINISTIC
-    RLX_CLBLAST""".split()
 # those that make every call slower
 SLOW = ("RLX_CHECK", "RLX_DUMP", "RLX_DISABLE_JIT", "RLX_DEBUG_NANS", "RLX_DEBUG_INFS")
 LITTLE_SPACE = 1 << 28  # bytes
@@ -121,12 +117,18 @@ def _settings() -> Iterator[Check]:
     there = sorted(name for name in os.environ if name.startswith("RLX_"))
     unknown = [name for name in there if name not in SETTINGS]
     for name in unknown:
-        yield Check("settings", "warning", f"rlx reads no variable {name}", did_you_mean(name, SETTINGS) or "Unset it.")
+        yield Check("settings", "warning", f"rlx reads no variable {name}", _meant(name))
     for name in SLOW:
         if os.environ.get(name, "0").lower() not in ("", "0", "false", "off", "no"):
             yield Check("settings", "warning", f"{name} is set: everything is slower", "Unset it when done.")
     if not unknown:
         yield Check("settings", "ok", ", ".join(there) or "none is set")
+
+
+def _meant(name: str) -> str:
+    """What a variable that rlx does not read probably means."""
+    meant = MEANT.get(name, "")
+    return f"{meant[0].upper()}{meant[1:]}." if meant else did_you_mean(name, SETTINGS) or "Unset it."
 
 
 def _compiler() -> Iterator[Check]:

@@ -36,6 +36,7 @@ COMMANDS = {
     "gguf": "show the contents of a GGUF file",
     "splat": "train a scene of Gaussian splats, or show one",
     "launch": "run a program as several processes that compute together",
+    "calibrate": "measure the costs of devices, for the choice of one",
     "cache": "the files that rlx keeps: ls, size, clear",
 }
 _EPILOG = "Exit codes: 0 fine, 1 a check or a comparison failed, 2 wrong usage."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlx.backends import meant_device
 from rlx.config import config
 from rlx.errors import RlxError
 from rlx.explain.dump import dump
@@ -17,13 +19,16 @@ from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legal
 from rlx.graph.module import GraphModule, GraphStage, WrongStageError
 from rlx.graph.protocol import PassStep
 from rlx.ir.kernels import Plan
+from rlx.ir.options import FusionLimits
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
 from rlx.offered_names import offer_names
-from rlx.passes.pipeline import lower_stages, passes, stages
+from rlx.passes.pipeline import Context, Step, lower_stages, passes, stages
+from rlx.precision import Precision, PrecisionPolicy, mixed_program
 
 __all__ = [
+    "CompileOptions",
     "CompilePipeline",
     "CompileResult",
     "PipelineInspect",
@@ -50,9 +55,62 @@ __all__ = [
 offer_names(globals())
 
 
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of compiling a graph, for Session.compile, pipeline_for and the functions that compile stages.
+
+    fusion_target: the target, if it is not the device's own. fusion_opts: whether nests are fused, and limits.
+    arena_alignment: each temporary begins at a multiple of this number of bytes, a power of two.
+    assert_fusion_clean: raise if nests that could share work are not fused. supported_ops: the kinds of operations that
+    may be lowered. kernel_dispatch: the kinds that are rewritten although they are supported. dim_binding: values of a
+    graph's named sizes. precision: compute everything in it; or policy: by kind of operation. dce, constant_folding:
+    whether these passes run. verbose: print the reports of dispatch and fusion on standard error.
+
+    Raises: RlxError for an alignment that is not a power of two, and for precision beside policy.
+
+    >>> import rlx
+    >>> import rlx.compile as compiler
+    >>> g = rlx.Graph("rows")
+    >>> g.set_outputs([g.relu(g.input("x", rlx.Shape(["batch", 4])))])
+    >>> options = compiler.CompileOptions(dim_binding={"batch": 2})
+    >>> rlx.Session("cpu").compile(g, options).run({"x": [1.0, -2.0, 3.0, -4.0] * 2})[0].shape
+    (2, 4)
+    """
+
+    fusion_target: FusionTarget | None = None
+    fusion_opts: FusionOptions = field(default_factory=FusionOptions)
+    arena_alignment: int | None = None
+    assert_fusion_clean: bool = False
+    supported_ops: Iterable[str] | None = None
+    kernel_dispatch: KernelDispatchConfig | None = None
+    dim_binding: Mapping[str, int] | None = None
+    precision: Precision | str | None = None
+    policy: PrecisionPolicy | None = None
+    dce: bool = True
+    constant_folding: bool = True
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        size = self.arena_alignment
+        if size is not None and (size < 1 or size & (size - 1)):
+            raise RlxError(f"CompileOptions got arena_alignment={size}.", "It is a power of two, for example 64.")
+        if self.precision is not None and self.policy is not None:
+            raise RlxError("CompileOptions got precision and policy.", "A policy states all precisions: pass one.")
+
+    @property
+    def precisions(self) -> PrecisionPolicy | None:
+        """The policy, also of a single precision."""
+        if self.precision is None:
+            return self.policy
+        found: PrecisionPolicy = getattr(PrecisionPolicy, Precision(self.precision).value)()
+        return found
+
+
 @dataclass
 class CompileResult:
     """A compiled program: its plan, the intermediate programs, and the reports.
+
+    source: the graph as it was given, with its named sizes. pipeline: what compiled it.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -69,6 +127,26 @@ class CompileResult:
     fusion: FusionReport
     dispatch: KernelDispatchReport | None = None
     graph: Graph | None = None
+    source: Graph | None = None
+    pipeline: CompilePipeline | None = None
+
+    def specialize(self, dim_binding: Mapping[str, int] | None = None, **sizes: int) -> CompileResult:
+        """The result of compiling the graph for other values of its named sizes.
+
+        Raises: RlxError if it has no named sizes, or for a missing or unknown name.
+
+        >>> import rlx
+        >>> import rlx.compile as compiler
+        >>> g = rlx.Graph("rows")
+        >>> g.set_outputs([g.relu(g.input("x", rlx.Shape(["batch", 4])))])
+        >>> one = compiler.compile_graph_stages("cpu", g, dim_binding={"batch": 1})
+        >>> one.specialize(batch=8).mir.output_types
+        (float32[8,4],)
+        """
+        if self.source is None or self.pipeline is None or not self.source.symbols:
+            raise RlxError("This result's graph has no named sizes.", 'Build it with shapes such as ["batch", 4].')
+        binding = {**(dim_binding or {}), **sizes}
+        return replace(self.pipeline, dim_binding=binding).compile(self.source)
 
 
 @dataclass
@@ -76,7 +154,9 @@ class CompilePipeline:
     """The compilation of a graph, module or program to a plan, with all options.
 
     supported_ops: the kinds of operations that may be lowered; others are rewritten, or raise LegalizeError.
-    assert_fusion_clean: raise if loop nests that could share work are not fused.
+    assert_fusion_clean: raise if loop nests that could share work are not fused. The other fields are those of
+    CompileOptions. Compiling raises DeviceError if the target's device is not installed, and RlxError for one that
+    takes programs instead of plans (xla).
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -91,20 +171,50 @@ class CompilePipeline:
     supported_ops: Iterable[str] | None = None
     kernel_dispatch: KernelDispatchConfig | None = None
     assert_fusion_clean: bool = False
+    arena_alignment: int | None = None
+    dim_binding: Mapping[str, int] | None = None
+    policy: PrecisionPolicy | None = None
+    dce: bool = True
+    constant_folding: bool = True
+    verbose: bool = False
+
+    def _context(self) -> Context:
+        """The context of the target's device, with this pipeline's limits and alignment."""
+        backend = self.target.backend
+        if backend.takes_programs:
+            raise RlxError(f"The device {backend.name!r} takes programs, not plans.", "Use rlx.jit(f, device=...).")
+        given = self.options.lowering()
+        lowering = replace(backend.lowering, fuse=given.fuse)
+        if given.fusion != FusionLimits():
+            lowering = replace(lowering, fusion=given.fusion)
+        if self.arena_alignment is not None:
+            lowering = replace(lowering, alignment=self.arena_alignment)
+        return replace(Context.of(backend), options=lowering, claims=replace(backend.claims, blocks=frozenset()))
+
+    def _passes(self) -> list[Step]:
+        """The passes that run on the program."""
+        without = {name for name, kept in (("dce", self.dce), ("fold", self.constant_folding)) if not kept}
+        return [step for step in passes if step.name not in without]
 
     def compile(self, subject: Program | Graph | GraphModule) -> CompileResult:
         """Optimise, legalise, lower. A module at MIR is not optimised again."""
+        source = subject if isinstance(subject, Graph) else None
+        if source is not None and self.dim_binding is not None:
+            subject = source.specialize(self.dim_binding)
         if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
             raise WrongStageError("This module is at LIR: it is already compiled.", "Use module.lir.")
         graph = subject.graph() if isinstance(subject, GraphModule) else subject
         program = graph if isinstance(graph, Program) else graph.program
+        context = self._context()
+        if self.policy is not None:
+            program = mixed_program(program, self.policy)
         ready = isinstance(subject, GraphModule) and subject.stage is GraphStage.MIR
-        found = stages(program, () if ready else passes)
+        found = stages(program, () if ready else self._passes(), context)
         steps = [PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)]
         mir, dispatch = found[-1].program, None
         if self.supported_ops is not None or self.kernel_dispatch is not None:
             mir, dispatch = legalize_or_rewrite(mir, self.supported_ops, self.kernel_dispatch, self.target.value)
-        lowered = lower_stages(mir, self.options.lowering())
+        lowered = lower_stages(mir, context=context)
         if config.dump:
             dump([*found, *lowered], config.dump)
         plan = lowered[-1].form
@@ -112,35 +222,60 @@ class CompilePipeline:
         report = FusionReport.of(plan)
         if self.assert_fusion_clean:
             assert_fusion_clean(report)
-        return CompileResult(plan, mir, steps, report, dispatch, graph if isinstance(graph, Graph) else None)
+        if self.verbose:
+            print("\n".join(map(str, filter(None, (dispatch, report)))), file=sys.stderr)
+        built = graph if isinstance(graph, Graph) else None
+        return CompileResult(plan, mir, steps, report, dispatch, built, source, self)
 
 
 # ------------------------------------------------------------------ stages
 def fusion_target_for(device: str) -> FusionTarget:
-    """The target of a device. Raises RlxError for an unsupported device.
+    """The target of a device, by its name or an alias ("metal"). Raises RlxError for an unsupported device.
 
     >>> import rlx.compile as compiler
-    >>> compiler.fusion_target_for("cpu")
-    <FusionTarget.CPU: 'cpu'>
+    >>> compiler.fusion_target_for("cpu"), compiler.fusion_target_for("metal")
+    (<FusionTarget.CPU: 'cpu'>, <FusionTarget.MLX: 'mlx'>)
     """
     try:
-        return FusionTarget(device)
+        return FusionTarget(meant_device(device).partition(":")[0])
     except ValueError:
         known = ", ".join(t.value for t in FusionTarget)
         raise RlxError(f"There is no target for the device {device!r}.", f"There are: {known}.") from None
 
 
-def pipeline_for(device: str = "cpu", **options: Any) -> CompilePipeline:
-    """A CompilePipeline for a device.
+def pipeline_for(device: str = "cpu", options: CompileOptions | None = None, **named: Any) -> CompilePipeline:
+    """A CompilePipeline for a device, with CompileOptions or fields of them by name.
 
     >>> import rlx.compile as compiler
     >>> compiler.pipeline_for("cpu", assert_fusion_clean=True).target
     <FusionTarget.CPU: 'cpu'>
     """
-    return CompilePipeline(fusion_target_for(device), **options)
+    if options is None:
+        options, named = CompileOptions(**{k: named.pop(k) for k in _OPTIONS if k in named}), named
+    return CompilePipeline(
+        **{
+            "target": options.fusion_target or fusion_target_for(device),
+            "options": options.fusion_opts,
+            "supported_ops": options.supported_ops,
+            "kernel_dispatch": options.kernel_dispatch,
+            "assert_fusion_clean": options.assert_fusion_clean,
+            "arena_alignment": options.arena_alignment,
+            "dim_binding": options.dim_binding,
+            "policy": options.precisions,
+            "dce": options.dce,
+            "constant_folding": options.constant_folding,
+            "verbose": options.verbose,
+            **named,
+        }
+    )
 
 
-def compile_graph_stages(device: str, graph: Graph, **options: Any) -> CompileResult:
+_OPTIONS = tuple(f.name for f in fields(CompileOptions))
+
+
+def compile_graph_stages(
+    device: str, graph: Graph, options: CompileOptions | None = None, **named: Any
+) -> CompileResult:
     """Compile a graph for a device, as far as the plan.
 
     >>> import rlx
@@ -150,10 +285,12 @@ def compile_graph_stages(device: str, graph: Graph, **options: Any) -> CompileRe
     >>> compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2))).fusion.kernels
     1
     """
-    return pipeline_for(device, **options).compile(graph)
+    return pipeline_for(device, options, **named).compile(graph)
 
 
-def compile_hir_stages(device: str, program: Program, **options: Any) -> CompileResult:
+def compile_hir_stages(
+    device: str, program: Program, options: CompileOptions | None = None, **named: Any
+) -> CompileResult:
     """Compile a program for a device, as far as the plan.
 
     >>> import rlx
@@ -164,10 +301,12 @@ def compile_hir_stages(device: str, program: Program, **options: Any) -> Compile
     >>> compiler.compile_hir_stages("cpu", program).fusion.kernels
     1
     """
-    return pipeline_for(device, **options).compile(program)
+    return pipeline_for(device, options, **named).compile(program)
 
 
-def compile_module_stages(device: str, module: GraphModule, **options: Any) -> CompileResult:
+def compile_module_stages(
+    device: str, module: GraphModule, options: CompileOptions | None = None, **named: Any
+) -> CompileResult:
     """Compile a module at HIR or MIR for a device, as far as the plan.
 
     >>> import rlx
@@ -178,7 +317,7 @@ def compile_module_stages(device: str, module: GraphModule, **options: Any) -> C
     >>> compiler.compile_module_stages("cpu", module).fusion.kernels
     1
     """
-    return pipeline_for(device, **options).compile(module)
+    return pipeline_for(device, options, **named).compile(module)
 
 
 def graph_from_lir(result: CompileResult) -> Graph:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from rlx.backends import backend_named
+from rlx.backends.base import Backend
 from rlx.call.jit import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.explain.spills import Spill, SpillReason, first_line, spills_of
@@ -53,15 +55,32 @@ offer_names(globals())
 
 
 class FusionTarget(Enum):
-    """The target of kernels. All targets use the same fusion pass; limits may differ.
+    """The device that kernels are for. All targets use the same fusion pass; limits and supported kinds differ.
+
+    METAL is MLX, and WGPU the device "gpu".
 
     >>> from rlx import fusion
-    >>> fusion.FusionTarget("cpu")
-    <FusionTarget.CPU: 'cpu'>
+    >>> fusion.FusionTarget("cpu"), fusion.FusionTarget.METAL
+    (<FusionTarget.CPU: 'cpu'>, <FusionTarget.MLX: 'mlx'>)
     """
 
     CPU = "cpu"
+    C = "c"
+    NUMBA = "numba"
+    OPENCL = "opencl"
+    CUDA = "cuda"
+    ROCM = "rocm"
+    MLX = "mlx"
+    METAL = "mlx"  # Apple's GPUs
+    WGPU = "gpu"
+    XLA = "xla"
+    TPU = "tpu"
     REFERENCE = "reference"
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of the device. Raises DeviceError if it is not installed."""
+        return backend_named(self.value)
 
 
 class MissReason(Enum):
@@ -330,18 +349,17 @@ def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None 
 
 
 def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> FusionLimits:
-    """The limits on the kernels of a target.
+    """The limits on the kernels of a target. Raises DeviceError if its device is not installed.
 
     >>> from rlx import fusion
-    >>> fusion.fusion_limits_for_target("cpu").operands
-    40
+    >>> fusion.fusion_limits_for_target("cpu").operands, fusion.fusion_limits_for_target("cuda").mixed_sums
+    (40, False)
     """
-    FusionTarget(target)
-    return FusionLimits()
+    return FusionTarget(target).backend.lowering.fusion
 
 
 def fusion_passes(target: FusionTarget | str = FusionTarget.CPU) -> list[Pass]:
-    """The passes that run on programs before lowering and fusion, in order.
+    """The passes that run on programs before lowering and fusion, in order; the same for every target.
 
     >>> from rlx import fusion
     >>> [step.name for step in fusion.fusion_passes()][:2]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.array import Array
 from rlx.call.jit import make_program
 from rlx.errors import DtypeError, RlxError, ShapeError
+from rlx.graph.named_sizes import bound, recorded, renamed
 from rlx.graph.operations import Operations
 from rlx.graph.types import NodeId, NodeOrigin, Op, OpKind, Shape
 from rlx.ir.program import Atom, Equation, Program, dead_code
@@ -28,6 +29,19 @@ from rlx.trees import tree
 __all__ = ["Graph", "Node", "node_label"]
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # the kinds that a Python number may convert to
+
+
+# sizes that stand for names while a graph is built: primes, so that no product of other sizes equals one
+_STAND_INS = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)
+
+
+class RecordedCall(NamedTuple):
+    """A call that built a part of a graph."""
+
+    method: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
 
 
 class Node:
@@ -58,8 +72,8 @@ class Node:
 
     @property
     def shape(self) -> Shape:
-        """Sizes and element type."""
-        return Shape.of(self.atom.type)
+        """Sizes and element type. In a graph with named sizes, a size that follows from names is called "derived"."""
+        return self.graph._named_shape(Shape.of(self.atom.type))
 
     @property
     def op(self) -> Op:
@@ -157,16 +171,76 @@ class Graph(Operations):
         self._seen = 0
         self._outputs: tuple[Atom, ...] | None = None
         self._program: tuple[Any, Program] | None = None  # cache: (state, program)
+        self.symbols: dict[str, int] = {}  # named sizes, and the sizes that stand for them while the graph is built
+        self._calls: list[RecordedCall] = []  # what built the graph, to build it again for other sizes
+        self._depth = 0
+
+    # ------------------------------------------------------------------ named sizes
+    def _recorded(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method that builds, and keep the call unless it is part of another one."""
+        if self._depth:
+            return method(self, *args, **kwargs)
+        self._depth += 1
+        try:
+            result = method(self, *self._sized(args), **self._sized(kwargs))
+        finally:
+            self._depth -= 1
+        self._calls.append(RecordedCall(method, args, kwargs, result))
+        return result
+
+    def _sized(self, values: Any) -> Any:
+        """Arguments with the sizes that stand for names."""
+        return bound(values, self.symbols)
+
+    def _named_shape(self, shape: Shape) -> Shape:
+        """A shape with names in place of the sizes that stand for them."""
+        if not self.symbols:
+            return shape
+        names = {size: name for name, size in self.symbols.items()}
+        known = [names.get(n, "derived" if n > min(names) else n) for n in shape.type.shape]
+        return Shape(known, shape.dtype)
+
+    def specialize(self, sizes: Mapping[str, int] | None = None, **named: int) -> Graph:
+        """The graph built again with values for its named sizes. Every shape is checked again.
+
+        Raises: RlxError for a name without a value or a value without a name; ShapeError if the sizes do not fit.
+
+        >>> import rlx
+        >>> g = rlx.Graph("rows")
+        >>> x = g.input("x", rlx.Shape(["batch", 4]))
+        >>> g.set_outputs([g.reduce("sum", x, [1])])
+        >>> g.specialize(batch=3)(rlx.numpy.ones((3, 4)))
+        Array([4., 4., 4.], dtype=float32)
+        """
+        given = {**(sizes or {}), **named}
+        missing, unknown = self.symbols.keys() - given.keys(), given.keys() - self.symbols.keys()
+        for what, names in (("no value for the size", missing), ("no size named", unknown)):
+            if names:
+                raise RlxError(f"Graph {self.name!r} has {what} {', '.join(sorted(names))}.", self._sizes_text())
+        graph = Graph(self.name)
+        nodes: dict[Any, Node] = {}
+        for made in self._calls:
+            args, kwargs = renamed((made.args, made.kwargs), nodes)
+            result = getattr(graph, made.method.__name__)(*bound(args, given), **bound(kwargs, given))
+            pairs = zip(tree.leaves(made.result, _is_node), tree.leaves(result, _is_node), strict=True)
+            nodes.update((old.atom, new) for old, new in pairs if isinstance(old, Node))
+        return graph
+
+    def _sizes_text(self) -> str:
+        return f"Its named sizes are: {', '.join(self.symbols) or 'none'}."
 
     # ------------------------------------------------------------------ leaves
+    @recorded
     def input(self, name: str, shape: Any, dtype: Any = None) -> Node:
         """A value that is passed to each run. `shape`: a Shape, or sizes (with `dtype`, float32 if left out)."""
         return self._leaf("input", name, shape, dtype)
 
+    @recorded
     def param(self, name: str, shape: Any, dtype: Any = None) -> Node:
         """A value that is set once (CompiledGraph.set_param) and used by every run."""
         return self._leaf("param", name, shape, dtype)
 
+    @recorded
     def constant(self, value: Any) -> Node:
         """An array that is part of the graph."""
         listed = np.asarray(value) if isinstance(value, (list, tuple)) else value
@@ -178,11 +252,15 @@ class Graph(Operations):
                 f"Graph {self.name!r} already has an input or parameter {name!r}.", "Choose another name."
             )
         full = Shape(shape, dtype) if dtype is not None else Shape.of(shape)
+        for symbol in full.symbols:
+            self.symbols.setdefault(symbol, _STAND_INS[len(self.symbols) % len(_STAND_INS)])
+        full = full.bind(self.symbols)
         atom = self._builder.input(full.type).atom
         self._roles[atom] = (role, name)
         return self._number(atom)
 
     # ------------------------------------------------------------------ operations
+    @recorded
     def apply(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
         """Record any function of arrays (of rlx.numpy, rlx.nn, or your own); nodes stand for arrays.
 
@@ -277,6 +355,7 @@ class Graph(Operations):
             raise RlxError(f"Graph {self.name!r} has no outputs yet.", "Call graph.set_outputs([...]) first.")
         return [Node(self, atom) for atom in self._outputs]
 
+    @recorded
     def set_outputs(self, outputs: Node | Sequence[Node]) -> None:
         """Set the outputs of the graph."""
         nodes = [outputs] if isinstance(outputs, Node) else list(outputs)
@@ -284,7 +363,12 @@ class Graph(Operations):
 
     @property
     def program(self) -> Program:
-        """The program, without dead code; its inputs are `signature`, in order."""
+        """The program, without dead code; its inputs are `signature`, in order. Raises RlxError for named sizes."""
+        if self.symbols:
+            raise RlxError(
+                f"Graph {self.name!r} has sizes without a value: {', '.join(self.symbols)}.",
+                "Bind them: graph.specialize(batch=8), or the option dim_binding of rlx.compile.CompileOptions.",
+            )
         outputs = tuple(node.atom for node in self.outputs)
         state_of = (len(self._builder.inputs), outputs)
         if self._program is None or self._program[0] != state_of:
@@ -296,8 +380,8 @@ class Graph(Operations):
     # ------------------------------------------------------------------ as a function
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The outputs (a single one, or a tuple) for values of the signature, by position or by name."""
-        values = self.bind_values(args, named)
         program = self.program
+        values = self.bind_values(args, named)
         held = [array for _, array in program.constants]
         opened = program.replace(inputs=[*[v for v, _ in program.constants], *program.inputs], constants=())
         results = call(*held, *values, program=opened, name=self.name)

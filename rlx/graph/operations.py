@@ -16,6 +16,7 @@ from rlx.graph.layers import (
     pool,
     rope,
 )
+from rlx.graph.named_sizes import record_methods
 from rlx.graph.types import DType, Shape
 from rlx.numpy.fft import fft as fourier
 from rlx.numpy.fft import ifft as fourier_inverse
@@ -74,6 +75,7 @@ def _choose(what: str, table: dict[str, Any], name: str) -> Any:
     return table[name]
 
 
+@record_methods
 class Operations:
     """Methods that record operations. A `shape` argument is the expected shape, which is checked."""
 
@@ -83,9 +85,10 @@ class Operations:
 
     def _checked(self, shape: Any, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
         node = self.apply(function, *operands, **options)
-        if shape is not None and Shape.of(shape) != node.shape:
+        found = Shape.of(node.atom.type)  # without names of sizes
+        if shape is not None and Shape.of(shape) != found:
             raise ShapeError(
-                f"The result has {node.shape!r}, not the expected {Shape.of(shape)!r}.",
+                f"The result has {found!r}, not the expected {Shape.of(shape)!r}.",
                 "Leave the shape out, or give the shape that follows from the operands.",
             )
         return node

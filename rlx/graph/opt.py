@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from rlx.backends.base import Backend
 from rlx.config import config
 from rlx.errors import RlxError
 from rlx.explain.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
@@ -75,12 +77,13 @@ from rlx.graph.protocol import (
     SpecializeParams,
 )
 from rlx.graph.specialize import specialize
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Library, Plan, Sort, all_kernels
 from rlx.ir.program import Program
 from rlx.offered_names import offer_names
-from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.pipeline import Context, compile_stages, lower_to_plan
 from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
-from rlx.trace.primitive import registry
+from rlx.trace import places
+from rlx.trace.primitive import registry, type_of
 
 __all__ = [
     "AlgebraicSimplify",
@@ -440,14 +443,42 @@ def is_pure_view(node: Node) -> bool:
 
 
 def supported_for_target(target: FusionTarget | str = FusionTarget.CPU) -> frozenset[str]:
-    """The kinds of operations that a target runs: every primitive, on all targets.
+    """The kinds of operations that a target runs itself, by its claims; the others run on the host.
+
+    Raises: DeviceError if the target's device is not installed.
 
     >>> from rlx import opt
-    >>> "tanh" in opt.supported_for_target("cpu")
-    True
+    >>> "tanh" in opt.supported_for_target("cpu"), "eig" in opt.supported_for_target("cuda")
+    (True, False)
     """
-    FusionTarget(target)
-    return frozenset(registry)
+    backend = FusionTarget(target).backend
+    return frozenset(name for name in registry if _runs_itself(name, backend))
+
+
+@cache
+def _runs_itself(name: str, backend: Backend) -> bool:
+    """Whether a device has kernels for a primitive: asked of the plan of a sample, where routines and sorts may lack.
+    """
+    primitive = registry[name]
+    if not primitive.routine and name not in _SORTED:
+        return True
+    sample = next(iter(primitive.samples()), None)
+    if sample is None:
+        return primitive.decomposes or primitive.routine in ("", *backend.claims.routines)
+    program = places.program_of(primitive, [type_of(x) for x in sample.args], dict(sample.params))
+    try:
+        context = Context.of(backend)
+        form = compile_stages(program, context=context)[-1].form
+    except RlxError:
+        return False
+    if isinstance(form, Program):
+        return all(e.primitive.routine in ("", *backend.claims.routines) for e in form.equations)
+    own = (Library,) if backend.memory.host else (Library, Sort)  # sorts of NumPy are the processor's
+    kernels = [k for k in all_kernels(form) if isinstance(k, own)]
+    return all(backend.host_reason(k) is None for k in kernels)
+
+
+_SORTED = ("sort", "top_k")
 
 
 def supports_op(supported: Iterable[str], kind: str) -> bool:

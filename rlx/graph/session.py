@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlx.array import ConcreteArray, DeviceArray, Placed, asarray_numpy, from_storage, moved
-from rlx.backends import backend_named
+from rlx.backends import backend_named, meant_device
 from rlx.call.compiled import CompiledProgram
 from rlx.call.device import Device
 from rlx.config import config
 from rlx.errors import RlxError
+from rlx.graph.compile import CompileOptions, pipeline_for
 from rlx.graph.graph import Graph, fit
 from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.graph.module import GraphModule
@@ -41,7 +43,10 @@ class CompiledGraph:
         device: str,
         supported_ops: Iterable[str] | None = None,
         kernel_dispatch: KernelDispatchConfig | None = None,
+        options: CompileOptions | None = None,
     ) -> None:
+        if options is not None and options.dim_binding is not None:
+            graph, options = graph.specialize(options.dim_binding), replace(options, dim_binding=None)
         self.graph = graph
         self.device = device
         self.dispatch_report: KernelDispatchReport | None = None
@@ -50,15 +55,20 @@ class CompiledGraph:
         self._params = frozenset(graph.params)
         program = graph.program
         backend = backend_named(device)
-        if supported_ops is None and kernel_dispatch is None:
+        if supported_ops is None and kernel_dispatch is None and options is None:
             compiled = CompiledProgram(program, backend)
             self._run = compiled.run
             self.plan: Plan | None = None if compiled.executable is None else compiled.executable.plan
             return
-        legal, self.dispatch_report = legalize_or_rewrite(
-            optimize(program), supported_ops, kernel_dispatch, device
-        )
-        executable = executable_of(legal, backend)
+        if options is not None:
+            result = pipeline_for(device, options).compile(graph)
+            legal, self.dispatch_report = result.mir, result.dispatch
+            executable = backend.compile(result.lir)
+        else:
+            legal, self.dispatch_report = legalize_or_rewrite(
+                optimize(program), supported_ops, kernel_dispatch, device
+            )
+            executable = executable_of(legal, backend)
         self.plan = executable.plan
         memory, types = backend.memory, legal.output_types
         self._run = lambda values: [
@@ -143,24 +153,28 @@ class Session:
     """
 
     def __init__(self, device: str | Device | None = None) -> None:
-        self.device = device.name if isinstance(device, Device) else device or config.device
+        self.device = device.name if isinstance(device, Device) else meant_device(device or config.device)
         backend_named(self.device)
 
     def compile(
         self,
         graph: Graph | GraphModule,
+        options: CompileOptions | None = None,
         *,
         supported_ops: Iterable[str] | None = None,
         kernel_dispatch: KernelDispatchConfig | None = None,
     ) -> CompiledGraph:
         """Compile a graph.
 
+        options: rlx.compile.CompileOptions, among them the values of named sizes.
         supported_ops: the kinds of operations that may reach the backend; others are rewritten, and
           kinds that cannot be rewritten raise LegalizeError. All kinds by default.
         kernel_dispatch: which kinds are rewritten although they are supported.
         """
         found = graph.graph() if isinstance(graph, GraphModule) else graph
-        return CompiledGraph(found, self.device, supported_ops, kernel_dispatch)
+        if options is not None and (supported_ops is not None or kernel_dispatch is not None):
+            raise RlxError("Session.compile got options, and supported_ops or kernel_dispatch.", "Put all in options.")
+        return CompiledGraph(found, self.device, supported_ops, kernel_dispatch, options)
 
     def __repr__(self) -> str:
         return f"Session({self.device!r})"

@@ -53,24 +53,48 @@ class DType(Enum):
 
 
 class Shape:
-    """Sizes of the axes and the element type of a node's value.
+    """Sizes of the axes and the element type of a node's value. A size may be a name, for a size that is bound later.
 
     >>> Shape([2, 3], DType.F32)
     Shape([2, 3], F32)
+    >>> Shape(["batch", 3]).bind({"batch": 8})
+    Shape([8, 3], F32)
     """
 
-    __slots__ = ("dims", "type")
+    __slots__ = ("_dtype", "dims")
 
-    def __init__(self, dims: Sequence[int], dtype: Any = DType.F32) -> None:
-        self.dims = tuple(map(int, dims))
-        if any(size < 0 for size in self.dims):
+    def __init__(self, dims: Sequence[int | str], dtype: Any = DType.F32) -> None:
+        self.dims = tuple([size if isinstance(size, str) else int(size) for size in dims])
+        if any(isinstance(size, int) and size < 0 for size in self.dims):
             raise RlxError(f"Shape got the sizes {list(self.dims)}.", "Sizes must be zero or more.")
-        self.type = TensorType(self.dims, DType.of(dtype).dtype)
+        unnamed = [size for size in self.dims if isinstance(size, str) and not size.isidentifier()]
+        if unnamed:
+            raise RlxError(f"Shape got the name {unnamed[0]!r} for a size.", 'Write a single word, such as "batch".')
+        self._dtype = DType.of(dtype)
+
+    @property
+    def type(self) -> TensorType:
+        """The type of such arrays. Raises RlxError if a size is a name."""
+        if self.symbols:
+            raise RlxError(
+                f"{self!r} has sizes without a value: {', '.join(self.symbols)}.",
+                "Bind them: shape.bind({...}), graph.specialize(...), or the option dim_binding.",
+            )
+        return TensorType(self.dims, self._dtype.dtype)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of sizes that are not bound, each once."""
+        return tuple(dict.fromkeys(size for size in self.dims if isinstance(size, str)))
+
+    def bind(self, sizes: Mapping[str, int]) -> Shape:
+        """The shape with values in place of names; names without a value stay."""
+        return Shape([sizes.get(size, size) if isinstance(size, str) else size for size in self.dims], self._dtype)
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return DType.of(self.type.dtype)
+        return self._dtype
 
     @classmethod
     def of(cls, value: Any) -> Shape:
@@ -99,10 +123,10 @@ class Shape:
         return self.type.nbytes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shape) and self.type is other.type
+        return isinstance(other, Shape) and (self.dims, self._dtype) == (other.dims, other._dtype)
 
     def __hash__(self) -> int:
-        return hash(self.type)
+        return hash((self.dims, self._dtype))
 
     def __repr__(self) -> str:
         return f"Shape({list(self.dims)}, {self.dtype.name})"

@@ -26,6 +26,7 @@ _ROOMS = {
     "jaxnames": "ad_checkpoint compat core custom_batching custom_derivatives dtypes example_libraries"
     " flatten_util profiler segments test_util",
     "lax": "ref",
+    "numpy": "linalg",
     "sharding": "memory",
     "transforms": "ad",
     "trees": "tree tree_util",

@@ -71,6 +71,36 @@ class QuantScheme:
         if self.code_bits == 4 and self.block_size % 2:
             raise OptionError(f"{name} cuts bytes in two: they hold two codes.", "Choose an even block.")
 
+    @classmethod
+    def int8_block(cls, block_size: int = 32) -> QuantScheme:
+        """int8 with a scale for each block."""
+        return cls(f"int8/{block_size}")
+
+    @classmethod
+    def int8_block_asym(cls, block_size: int = 32) -> QuantScheme:
+        """int8 with a scale and a zero point for each block."""
+        return cls(f"int8a/{block_size}")
+
+    @classmethod
+    def int4_block(cls, block_size: int = 32) -> QuantScheme:
+        """Four bits with a scale for each block."""
+        return cls(f"int4/{block_size}")
+
+    @classmethod
+    def fp8_e4m3(cls) -> QuantScheme:
+        """8-bit floats with four bits of exponent."""
+        return cls("fp8e4m3")
+
+    @classmethod
+    def fp8_e5m2(cls) -> QuantScheme:
+        """8-bit floats with five bits of exponent."""
+        return cls("fp8e5m2")
+
+    @classmethod
+    def nvfp4_block(cls) -> QuantScheme:
+        """4-bit floats with an 8-bit scale for every 16 neighbours."""
+        return cls("nvfp4")
+
     @cached_property
     def kind(self) -> str:
         """The name without its block."""

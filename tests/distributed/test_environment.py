@@ -11,10 +11,10 @@ import pytest
 
 from rlx import distributed, errors
 from rlx.cli import one_rank
-from rlx.cli.doctor import SETTINGS
 from rlx.distributed import message_passing, processes
 from rlx.distributed.environment import LAUNCHERS, Launcher, find_place
 from rlx.ir.collectives import Alone
+from rlx.settings import SETTINGS
 
 NAMES = {name for row in LAUNCHERS for name in (row.rank, row.size, *row.beside) if name}
 

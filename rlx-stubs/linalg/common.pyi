@@ -1,0 +1,1 @@
+from rlx.numpy.linalg.common import *
