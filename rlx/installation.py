@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,11 @@ def _requirement(extra: str) -> str:
 
 def _origin() -> dict[str, Any] | None:
     """The installation's direct_url.json (PEP 610); a checkout that is not installed counts as a folder."""
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distributions
 
-    installed = None
-    with suppress(PackageNotFoundError):
-        installed = distribution("rlx")
-    if installed is None:
-        return {"url": _CHECKOUT.as_uri(), "dir_info": {}} if (_CHECKOUT / "pyproject.toml").exists() else None
-    text = installed.read_text("direct_url.json")
-    return json.loads(text) if text else None
+    # the first may be the build's rlx.egg-info in the checkout's folder, which has no such file
+    texts = [found.read_text("direct_url.json") for found in distributions(name="rlx")]
+    text = next(filter(None, texts), None)
+    if text is not None:
+        return json.loads(text)
+    return {"url": _CHECKOUT.as_uri(), "dir_info": {}} if (_CHECKOUT / "pyproject.toml").exists() else None

@@ -15,7 +15,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
-from rlx.refused_uses import explain_use
+from rlx.refused_uses import called_function, explain_use
 
 __all__ = ["advise"]
 
@@ -145,7 +145,8 @@ def advise(error: BaseException) -> None:
             error.args = ("\n".join([said, _shown(frames), "Sizes and counts are integers: use // or int(...)."]),)
         return
     name = found[1].removesuffix(".__init__").removesuffix(".__new__")
-    function = _function(frames[-1][0], name)
+    called = called_function(error.__traceback__)
+    function = _function(frames[-1][0], name) if called is None else called if _is_ours(called) else None
     if function is not None:
         instead = _instead(function, name, found[0])
     elif _is_given(frames[-1][0], found[1]):

@@ -15,7 +15,7 @@ from typing import Any
 from rlx.errors import is_ours, source_line
 from rlx.habits import remedy_for
 
-__all__ = ["explain_use"]
+__all__ = ["called_function", "explain_use"]
 
 _IMPORTED = re.compile(r"cannot import name '(\w+)' from '(rlx[\w.]*)'")
 _NO_MODULE = re.compile(r"No module named '(rlx(?:\.\w+)*)\.(\w+)'")
@@ -52,6 +52,18 @@ def explain_use(error: BaseException) -> None:
         error.args = ("\n".join([str(error), source_line(code.co_filename, line, code.co_name), remedy]),)
         if isinstance(error, ImportError):
             error.msg = error.args[0]
+
+
+def called_function(traceback: TracebackType | None) -> Any:
+    """The function whose call failed, if the user's source names it; else None.
+
+    >>> from rlx.refused_uses import called_function
+    >>> called_function(None) is None
+    True
+    """
+    place = _last(traceback)
+    node = None if place is None else _expression(place)
+    return None if place is None or not isinstance(node, ast.Call) else _value(node.func, place.tb_frame)
 
 
 def _last(traceback: TracebackType | None) -> TracebackType | None:

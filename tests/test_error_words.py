@@ -643,7 +643,7 @@ def the_line_of_a_body_of_while_loop() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.fori_loop: the body returns a carry of another structure than it takes: a tuple of 2 for float32[].",
+    "lax.fori_loop: the body returns a carry of another structure than it takes: a tuple of 2 for int32[].",
     "The body must return a carry with the structure of the initial one: the same nesting of tuples, lists and dicts,"
     " with the same keys.",
     inside="body",

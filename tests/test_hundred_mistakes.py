@@ -13,6 +13,7 @@ import linecache
 import math
 import re
 import sys
+import traceback
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -2213,6 +2214,22 @@ def test_a_users_own_function_is_left_alone() -> None:
     """Only calls of rlx's functions get advice, also if a function of the user has the same name."""
     code = "def sum(x):\n    return x\nsum(1, dim=0)  # here"
     assert answer_to(code, {"jnp": jnp}) == ("TypeError", "sum() got an unexpected keyword argument 'dim'")
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    """A program that uses np.sum and jnp.sum."""
+    code = "np.sum([1])\njnp.sum(jnp.ones(2), dim=0)  # here"
+    assert answer_to(code, {"np": np, "jnp": jnp})[1].endswith("Write axis= instead of dim=.")
+    other = "jnp.sum(jnp.ones(2))\nnp.sum([1], dim=0)  # here"
+    assert "instead of" not in answer_to(other, {"np": np, "jnp": jnp})[1]
+
+
+def test_printed_errors_have_the_remedy() -> None:
+    """Also where no hook prints them: logging.exception, print_exc, pytest."""
+    try:
+        jnp.sum(jnp.ones(3), dim=0)
+    except TypeError:
+        assert traceback.format_exc().rstrip().endswith("Write axis= instead of dim=.")
 
 
 def test_a_refused_call_inside_of_a_transform_is_explained_at_once() -> None:

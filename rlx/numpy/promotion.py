@@ -78,10 +78,8 @@ _YIELDING = frozenset((*SCALARS, *WIDE_SCALARS))
 Pair = tuple[np.dtype, bool]
 # reductions that other libraries also call with two arrays -> rlx's functions of two arrays
 _PAIRS = {"max": "maximum", "min": "minimum", "all": "logical_and", "any": "logical_or"}
-# functions whose second argument is a dtype, and might be taken for a size
-_MAKERS = frozenset(
-    "zeros ones empty _view reshape normal uniform truncated_normal exponential gumbel laplace logistic".split()
-)
+# functions with a dtype in a place that is not taken for a size
+_REDUCERS = frozenset("array asarray sum prod mean std var nansum nanmean cumsum cumprod trace astype".split())
 _SHAPE = "A shape is one argument: zeros((2, 3)), not zeros(2, 3). x.reshape(shape) changes the shape of an array."
 
 
@@ -102,7 +100,7 @@ def to_dtype(value: Any) -> np.dtype:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
             (did_you_mean(value, (d.name for d in supported_dtypes), repr) if isinstance(value, str) else "")
-            or (_SHAPE if isinstance(value, (int, np.integer)) and entered() in _MAKERS else "")
+            or (_SHAPE if isinstance(value, (int, np.integer)) and entered() not in _REDUCERS else "")
             or "The dtype is the argument in this place: pass one such as rlx.numpy.float32.",
         ) from None
 

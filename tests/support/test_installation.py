@@ -45,16 +45,15 @@ class Installed:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_extras_are_installed_from_the_same_place(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the folder of a build, which has no direct_url.json, is found first."""
     origin, command = PLACES[place]
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(origin))
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [Installed(None), Installed(origin)])
+    monkeypatch.setattr(installation, "_CHECKOUT", Path("/usr/lib/python3/dist-packages"))
     assert installation.install_command("cuda") == command
 
 
 def test_a_checkout_on_the_path_is_its_own_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
     root = Path(__file__).resolve().parent.parent.parent
     assert installation.install_command("onnx") == f"pip install '{root}[onnx]'"
 
