@@ -78,3 +78,33 @@ def test_a_donated_array_in_a_dict():
     give(x)
     with pytest.raises(rlx.errors.DonatedArrayError):
         f({"a": x})
+
+
+def test_donating_calls_have_the_shorter_way(monkeypatch):
+    """From the second call on, with the same errors, and with results that are arguments."""
+    f = rlx.jit(lambda x, d: (x + d["b"], d), donate_argnums=(0, 1))
+
+    def arguments():
+        return A(np.ones(3, np.float32)), {"b": A(np.full(3, 2.0, np.float32))}
+
+    f(*arguments())
+    monkeypatch.setattr(type(f), "_call", None)
+    x, d = arguments()
+    total, same = f(x, d)
+    assert x.is_deleted() and total.tolist() == [3, 3, 3] and same["b"].tolist() == [2, 2, 2]
+    with pytest.raises(rlx.errors.DonatedArrayError, match="float32"):
+        f(x, same)
+    y = A(np.ones(3, np.float32))
+    with pytest.raises(rlx.errors.DonatedArrayError, match="another argument"):
+        f(y, {"b": y})
+    assert not y.is_deleted()
+
+
+def test_arrays_that_do_not_know_their_types_yet(monkeypatch):
+    """Views and results of NumPy: the first look at the type makes the key."""
+    f = rlx.jit(lambda x, rest: x + rest[0])
+    f(A(np.ones(3, np.float32)), [A(np.ones(3, np.float32))])
+    monkeypatch.setattr(type(f), "_call", None)
+    x = A(np.ones(3, np.float32))
+    x._type = None
+    assert f(x, [x]).tolist() == [2, 2, 2]

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
@@ -103,6 +103,12 @@ def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
         return leaves, [config.token, in_tree, *[x._type or x.type for x in leaves]], True
     except (AttributeError, RlxError):  # told by who traces the call
         return given, [], True
+
+
+def _find_types(leaves: Sequence[Any]) -> bool:
+    """Whether arrays did not know their types; they do then."""
+    unknown = [x for x in leaves if type(x) is ConcreteArray and x._type is None and not x.is_deleted()]
+    return [x.type for x in unknown] != []
 
 
 @contextmanager
@@ -278,7 +284,8 @@ class Jitted:
         self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
         refuse_both((*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames))
         self.cache_size = cache_size
-        self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
+        # calls without static arguments and keywords have a shorter way from the second one on
+        self._plain = not (self.static_argnums or self.static_argnames)
         arguments = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
         self._traces = _traces.of(fun, (*arguments, device, memory_limit, cache_size))
         self._entries, self._ready = self._traces.entries, self._traces.ready
@@ -342,6 +349,8 @@ class Jitted:
             if key is None:
                 leaves, key, foreign = _key_of(args)
             found = self._ready.get(tuple(key))
+            if found is None and _find_types(leaves):
+                return self(*args)
             if found is None and self._traces.odd:
                 found = self._ready.get((*key, odd_keys_in(args)))
             if found is not None and not (foreign and found[3]):
@@ -385,13 +394,17 @@ class Jitted:
         )
         # keys of the fast path do not say whether arrays on the host were put there
         moves = self.automatic and not compiled.memory.host
-        if request.fast_key is not None and not watching() and not moves:
+        giving = request.donated_leaves() if self.donate_argnums else None
+        short = giving is None or _may_give(request, compiled, brings)
+        if request.fast_key is not None and not watching() and not moves and short:
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.maker()
             caller = compiled.run if brings else compiled.caller()
             run = caller if entry.places is None else lambda args: entry.placed(caller(args))
             if entry.cells is not None:
                 pure = run
                 run = lambda args: entry.returned(pure(entry.operands(args)))  # noqa: E731
+            if giving is not None:
+                run = _giving(self.name, run, giving)
             self._ready[request.fast_key] = (run, out_tree, request.order, compiled.passes_inputs)
         outs = entry.placed(request.run(compiled, operands, brings))
         if watching() and (found := refused(outs)):
@@ -742,29 +755,52 @@ class _Request:
         return bool(self.jitted.donate_argnums or self.jitted.donate_argnames)
 
     def _check_donated(self) -> None:
-        if self._gives:
-            marked = zip(self.leaves, self.donated_leaves(), strict=True)
-            given = [id(x) for x, donated in marked if donated and type(x) in _OF_NUMBERS]
-            every = list(map(id, self.leaves))
-            if any(every.count(i) > 1 for i in given):
-                raise DonatedArrayError(
-                    f"{self.jitted.name} was called with an array to donate that is another argument, too.",
-                    "Pass a copy, or leave the argument out of donate_argnums.",
-                )
-        for x in self.leaves:
-            if type(x) in _OF_NUMBERS and x.is_deleted():
-                raise gone(x, f"An argument of {self.jitted.name} ({x.type!r})")
+        _check_given(self.jitted.name, self.leaves, self.donated_leaves() if self._gives else ())
 
     def donate(self, results: Sequence[Any]) -> None:
         """After a successful call: give donated arguments' memory back."""
         given = [self.args[i] for i in sorted(self._donated_numbers())]
         given += [self.kwargs[k] for k in self.jitted.donate_argnames if k in self.kwargs]
-        if not given:
-            return
-        kept = {id(r) for r in results}
-        for x in locals_of(tree.leaves(given)):
-            if type(x) in _OF_NUMBERS and id(x) not in kept:
-                x.donate()
+        if given:
+            _give(locals_of(tree.leaves(given)), results)
+
+
+def _check_given(name: str, leaves: Sequence[Any], donated: Sequence[bool]) -> None:
+    """Raise an error if an array to donate is another argument, too, or if an argument's memory is gone."""
+    given, every = [id(x) for x in itertools.compress(leaves, donated) if type(x) in _OF_NUMBERS], list(map(id, leaves))
+    if any(every.count(i) > 1 for i in given):
+        raise DonatedArrayError(
+            f"{name} was called with an array to donate that is another argument, too.",
+            "Pass a copy, or leave the argument out of donate_argnums.",
+        )
+    for x in leaves:
+        if type(x) in _OF_NUMBERS and x.is_deleted():
+            raise gone(x, f"An argument of {name} ({x.type!r})")
+
+
+def _give(given: Iterable[Any], results: Sequence[Any]) -> None:
+    """Give back the memory of arrays that are not results."""
+    kept = set(map(id, results))
+    for x in given:
+        if type(x) in _OF_NUMBERS and id(x) not in kept:
+            x.donate()
+
+
+def _may_give(request: _Request, compiled: CompiledProgram, brings: bool) -> bool:
+    """Whether a call that donates has the shorter way: on the host, with its own arrays only."""
+    return compiled.memory.host and not brings and set(map(type, request.given)) <= {ConcreteArray}
+
+
+def _giving(name: str, run: Callable[[Any], Any], donated: Sequence[bool]) -> Callable[[Any], Any]:
+    """`run`, which gives the memory of donated leaves back."""
+
+    def call(leaves: Sequence[Any]) -> Any:
+        _check_given(name, leaves, donated)
+        results = run(leaves)
+        _give(itertools.compress(leaves, donated), results)
+        return results
+
+    return call
 
 
 def _is_committed(x: Any) -> bool:

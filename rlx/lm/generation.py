@@ -103,12 +103,25 @@ class Model:
                 f"Tokens of shape {list(rows.shape)} for a context of {self.config.context}.",
                 "Give a batch [batch, time]: model.logits([tokens]).",
             )
-        padded = np.pad(rows, [(0, 0), (0, _padded(rows.shape[1]) - rows.shape[1])])
+        padded = np.pad(rows, [(0, 0), (0, self._padded(rows.shape[1]) - rows.shape[1])])
         cache = new_cache(self.config, len(rows), padded.shape[1])
         least = np.full(len(rows), rows.shape[1])
         return self.steps.advance(padded, cache, every=True, least=least)[0][:, : rows.shape[1]]
 
     # ------------------------------------------------------------- tokens
+    @property
+    def _largest(self) -> int:
+        """How many tokens of a prompt are computed at once: a ring takes a chunk."""
+        chunk = self.cache.get("chunk", _LARGEST) if self.cache.get("kind") == "ring" else _LARGEST
+        return max(1, min(_LARGEST, chunk))
+
+    def _padded(self, length: int) -> int:
+        """How many tokens are computed for a prompt."""
+        most = self._largest
+        if length > most:
+            return -(-length // most) * most
+        return 1 if length == 1 else min(max(_SMALLEST, 1 << (length - 1).bit_length()), most)
+
     def start(
         self, prompts: Sequence[Sequence[int] | np.ndarray], room: int, prompt_cache: PromptCache | None = None
     ) -> tuple[Any, Cache]:
@@ -132,7 +145,7 @@ class Model:
 
         def needed(known: int) -> int:
             """The positions that are written if the first `known` are there."""
-            return max(longest + room, known + _padded(longest - known))
+            return max(longest + room, known + self._padded(longest - known))
 
         cache = None
         if prompt_cache is not None:
@@ -141,7 +154,7 @@ class Model:
             capacity = -(-needed(0) // _CAPACITY) * _CAPACITY
             cache = new_cache(self.config, len(rows), capacity, **self.cache)
         known = cache.filled
-        padded = _padded(longest - known)
+        padded = self._padded(longest - known)
         tokens = np.zeros((len(rows), padded), np.int32)
         for number, row in enumerate(rows):
             tokens[number, : row.size - known] = row[known:]
@@ -150,15 +163,15 @@ class Model:
     def computed(self, tokens: Any, cache: Cache) -> tuple[Any, Cache]:
         """The logits behind tokens [1, time], float32 [1, vocabulary], that follow those in a cache, and the cache."""
         time, known = tokens.shape[1], cache.filled
-        padded = min(_padded(time), cache.capacity - known)
+        padded = min(self._padded(time), cache.capacity - known)
         rows = np.pad(np.asarray(tokens, np.int32), [(0, 0), (0, max(padded - time, 0))])
         return self._computed(rows, np.array([known + time], np.int32), known, cache)
 
     def _computed(self, tokens: np.ndarray, lengths: np.ndarray, known: int, cache: Cache) -> tuple[Any, Cache]:
         """The logits behind sequences of these lengths, and their cache, which has the first `known` tokens."""
         logits: Any = None
-        for first in range(0, tokens.shape[1], _LARGEST):
-            part = tokens[:, first : first + _LARGEST]
+        for first in range(0, tokens.shape[1], self._largest):
+            part = tokens[:, first : first + self._largest]
             counts = np.clip(lengths - known - first, 0, part.shape[1]).astype(np.int32)
             # positions after the end of a sequence are truncated
             least = np.where(counts > 0, lengths, cache.capacity)
@@ -302,13 +315,6 @@ def _texts(tokens: Iterator[int], pieces: Utf8) -> Iterator[str]:
     for token in tokens:
         yield pieces.add(token)
     yield pieces.rest()
-
-
-def _padded(length: int) -> int:
-    """How many tokens are computed for a prompt."""
-    if length > _LARGEST:
-        return -(-length // _LARGEST) * _LARGEST
-    return 1 if length == 1 else max(_SMALLEST, 1 << (length - 1).bit_length())
 
 
 def _seen(prompts: Sequence[np.ndarray], vocabulary: int) -> Any:

@@ -80,6 +80,16 @@ def test_ragged_prompts_go_through_each_kind() -> None:
         assert list(model.generate(prompts, 12, stop=())) == expected
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 6])
+@pytest.mark.thorough
+def test_prompts_come_in_chunks_of_a_ring(chunk: int) -> None:
+    """Shorter, equal and longer ones, also of fewer tokens than are computed at once without a ring."""
+    model = lm.Model(CONFIG, MODEL.parameters, cache={"kind": "ring", "chunk": chunk})
+    for length in (1, 3, 4, 19):
+        prompt = TOKENS[0, :length].tolist()
+        assert list(model.generate(prompt, 5, stop=())) == list(MODEL.generate(prompt, 5, stop=())), length
+
+
 def test_pages_are_shared_until_they_are_written_and_come_back() -> None:
     cache = lm.new_cache(CONFIG, 1, 40, kind="paged", page=8, pages=7)
     first, cache = MODEL.steps.advance(TOKENS[:1, :12], cache)
