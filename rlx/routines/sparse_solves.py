@@ -2,7 +2,7 @@
 
 Factors are SciPy's SuperLU's (Li, Demmel and others), or the Cholesky factors that a backend offers.
 
-Factors are found by the contents of the matrix: the solves of a gradient use those of the function. The ordering of a
+Factors are found by the contents of the matrix: the solves of a gradient use the function's factors. The ordering of a
 pattern is found by the contents of the pattern, so that a matrix with new values is only factored.
 """
 
@@ -260,7 +260,7 @@ _factors = _RecentValues(4, 512 << 20, lambda f: f.nbytes)
 
 
 def factor_of(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, attributes: Attributes) -> SparseFactor:
-    """The factors of a matrix by rows, those of an equal matrix if they are kept."""
+    """The factors of a matrix by rows; factors of an equal matrix are used again if they are kept."""
     pattern = _digest(indices, indptr)
     options = (attributes.get("assume"), attributes.get("ordering"), attributes.get("factor_dtype"))
     analysis = _analyses.get(pattern, lambda: _Analysis(indices, indptr))
