@@ -131,7 +131,8 @@ def test_newtons_method(sparse: bool | None) -> None:
         y = jnp.pad(x, 1)
         return (3 - 2 * x) * x - y[:-2] - 2 * y[2:] + 1
 
-    found = root(equations, np.full(80, -5.0), method="newton", sparse=sparse, callback=lambda x, f: seen.append(x.size))
+    callback = lambda x, f: seen.append(x.size)  # noqa: E731
+    found = root(equations, np.full(80, -5.0), method="newton", sparse=sparse, callback=callback)
     assert found.success and len(seen) == found.nit == found.njev < 20
     np.testing.assert_allclose(equations(found.x), 0.0, atol=1e-9)
 
