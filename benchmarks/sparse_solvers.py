@@ -1,6 +1,6 @@
 """Solvers of SciPy over rlx functions with sparse Jacobians, beside SciPy without derivatives.
 
-    python -m benchmarks.sparse_solvers [--residuals 10000] [--side 64] [--rounds 3] [--json]
+    python -m benchmarks.sparse_solvers [--residuals 10000] [--side 32] [--rounds 3] [--json]
 
 prints the median times of alternating runs in one process, and their ratios to SciPy's. The first case is a least
 squares problem, whose residuals depend on three neighbouring parameters each; SciPy approximates its Jacobian by
@@ -83,7 +83,7 @@ def integrations(side: int) -> dict[str, Run]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Solvers over rlx functions beside SciPy's without derivatives.")
-    for name, value in (("residuals", 10_000), ("side", 64), ("rounds", 3)):
+    for name, value in (("residuals", 10_000), ("side", 32), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true", help="print seconds in JSON")
     options = parser.parse_args()
