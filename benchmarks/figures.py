@@ -139,6 +139,22 @@ def packed_weights(rounds: int) -> dict[str, Any]:
         return in_turn(rounds, {name: lambda name=name: run(name) for name in ("products", "decoding")})
 
 
+def _in_a_process(module: str, rounds: int) -> dict[str, Any]:
+    """Median seconds by case and library, which a module measures in turn."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        return probe(["--json", "--rounds", str(rounds)], cache, module=module)
+
+
+def sparse_matrices(rounds: int) -> dict[str, Any]:
+    """Seconds of sparse products and solves, by case and library."""
+    return _in_a_process("benchmarks.sparse", 3 * rounds)
+
+
+def sparse_solvers(rounds: int) -> dict[str, Any]:
+    """Seconds of solvers over functions with sparse Jacobians, by case and library."""
+    return _in_a_process("benchmarks.sparse_solvers", rounds)
+
+
 figures: dict[str, Callable[[int], dict[str, Any]]] = {
     "import": imports,
     "second_process": second_process,
@@ -147,4 +163,6 @@ figures: dict[str, Callable[[int], dict[str, Any]]] = {
     "packed_weights": packed_weights,
     "language_model": language_model,
     "libraries": libraries,
+    "sparse_matrices": sparse_matrices,
+    "sparse_solvers": sparse_solvers,
 }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DECODING", "DEPTH", "DEPTH_BESIDE", "FIRST", "IMPORT", "KERNELS", "LIBRARY"]
 __all__ += ["LIBRARY_MEANS", "MEAN", "MEMORY_MEAN", "MODEL", "MODEL_SECONDS", "NBITS", "NEW_BATCH", "OTHERS", "SECOND"]
-__all__ += ["Goal", "packed_goal", "program_goal"]
+__all__ += ["SPARSE", "SPARSE_GRADIENT", "Goal", "packed_goal", "program_goal"]
 
 
 class Goal(NamedTuple):
@@ -90,6 +90,18 @@ _ONE_ROW = {
 _MANY_ROWS = Goal(0.8, least=True)
 # and that of onnxruntime's product with weights of four bits, of one row
 NBITS = Goal(0.7, least=True)
+# rlx's time as a part of another library's, in sparse products and solvers by case and library
+SPARSE: dict[tuple[str, str], Goal] = {
+    ("random columns", "scipy"): Goal(0.6, least=False),
+    ("random columns", "jax"): Goal(0.125, least=False),
+    ("five diagonals", "scipy"): Goal(0.5, least=False),
+    ("32 columns", "scipy"): Goal(0.5, least=False),
+    ("first direct solve", "scipy"): Goal(0.85, least=False),
+    ("direct solve, new values", "scipy"): Goal(0.6, least=False),
+    ("conjugate gradients", "scipy"): Goal(0.6, least=False),
+}
+# a solve with its gradient as a multiple of a solve
+SPARSE_GRADIENT = Goal(1.3, least=False)
 
 
 def packed_goal(rows: int, scheme: str) -> Goal | None:

@@ -211,10 +211,31 @@ def _library_rows(found: Results) -> Iterator[Row]:
             yield [label, f"{means[name]:.2f}", "", f"jax/rlx {goal}", goal.verdict(means[name])]
 
 
+_GRADIENT = "rlx, with its gradient"
+
+
+def _sparse_rows(found: Results) -> Iterator[Row]:
+    """A row for each form of rlx beside SciPy, one beside JAX, and one for a gradient beside its function."""
+    for case, seconds in found.items():
+        pairs = [(name, "scipy") for name in seconds if name.startswith("rlx")]
+        pairs += [("rlx", "jax")] if "jax" in seconds else []
+        for ours, theirs in pairs:
+            goal = goals.SPARSE.get((case, theirs)) if ours != _GRADIENT else None
+            form = f" ({ours.removeprefix('rlx, ')})" if ours != "rlx" else ""
+            place = ", SciPy in jax's place" if theirs == "scipy" else ""
+            verdict = "" if goal is None else goal.verdict(seconds[ours] / seconds[theirs])
+            bar = "" if goal is None else f"rlx/{theirs} {goal}"
+            yield [f"sparse: {case}{form}{place}", duration(seconds[ours]), duration(seconds[theirs]), bar, verdict]
+        if _GRADIENT in seconds:
+            goal, part = goals.SPARSE_GRADIENT, seconds[_GRADIENT] / seconds["rlx"]
+            yield [f"sparse: {case}, gradient as a multiple", f"{part:.2f}", "", str(goal), goal.verdict(part)]
+
+
 def figure_rows(results: Results) -> list[Row]:
     """A header, and a row for each figure that is not a program's own."""
     parts = {"import": _import_rows, "second_process": _second_rows, "new_batch": _batch_rows, "depth": _depth_rows}
     parts |= {"packed_weights": _packed_rows, "language_model": _model_rows, "libraries": _library_rows}
+    parts |= {"sparse_matrices": _sparse_rows, "sparse_solvers": _sparse_rows}
     rows = [["figure", "rlx", "jax", "bar", "missed"]]
     if results["programs"]:
         rows += [*_mean_rows(results["programs"]), *_call_rows(results["programs"])]

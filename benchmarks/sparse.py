@@ -1,6 +1,6 @@
 """Sparse products and solvers beside SciPy and jax.experimental.sparse.
 
-    python -m benchmarks.sparse [--rows 1000000] [--side 300] [--rounds 9]
+    python -m benchmarks.sparse [--rows 1000000] [--side 300] [--rounds 9] [--json]
 
 prints the median times of alternating runs in one process, and their ratios to SciPy's. Products are of matrices with
 five elements a row, in float64; systems are Poisson's equation on a square.
@@ -9,9 +9,11 @@ five elements a row, in float64; systems are Poisson's equation on a square.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,18 @@ def medians(runs: dict[str, Run], rounds: int) -> dict[str, float]:
             run()
             times[name].append(time.perf_counter() - start)
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def tell(cases: dict[str, dict[str, Run]], rounds: int, as_json: bool) -> None:
+    """Measure and print each run of each case, as a table or as seconds in JSON."""
+    found = {case: medians(runs, rounds) for case, runs in cases.items()}
+    if as_json:
+        print(json.dumps(found))
+        return
+    rows = [("case", "library", "ms", "of SciPy's")]
+    for case, times in found.items():
+        rows += [(case, name, f"{1e3 * s:.1f}", f"{s / times['scipy']:.3f}") for name, s in times.items()]
+    print(*aligned(rows, [0, 1]), sep="\n")
 
 
 def jax_product(matrix: Any, x: np.ndarray) -> dict[str, Run]:
@@ -83,14 +97,31 @@ def poisson(side: int) -> Any:
     return (sp.kron(line, one) + sp.kron(one, line)).tocsr()
 
 
+def new_patterns(matrix: Any) -> Iterator[Any]:
+    """The matrix with a stored zero at another place each time."""
+    for number in itertools.count(2):
+        zeros = sp.coo_array((np.zeros(2), ([0, number], [number, 0])), shape=matrix.shape)
+        every = sp.coo_array(matrix)
+        pairs = zip(every.coords, zeros.coords, strict=True)
+        places = tuple(np.concatenate(pair).astype(np.int32) for pair in pairs)
+        yield sp.coo_array((np.concatenate([every.data, zeros.data]), places), shape=matrix.shape).tocsr()
+
+
 def solver_runs(side: int) -> dict[str, dict[str, Run]]:
-    """Solvers by name; a direct solve is of new values each time."""
+    """Solvers by name; a direct solve is of a new pattern each time, or of new values."""
     matrix, scale = poisson(side), iter(np.linspace(1, 2, 1000))
+    new = new_patterns(matrix)
     b, ours = np.ones(matrix.shape[0]), sparse.CSR.fromscipy(matrix)
     by_columns = matrix.tocsc()
     iterate = rlx.jit(lambda a, b: sparse.cg(a, b, tol=1e-8)[0])
     solve = rlx.jit(lambda a, b: sparse.spsolve(a, b, assume="positive definite"))
     slope = rlx.jit(rlx.grad(lambda a, b: solve(a, b).sum(), argnums=(0, 1)))
+    first = {
+        "scipy": lambda: solvers.spsolve(by_columns, b),
+        "rlx": lambda: sparse.spsolve(
+            sparse.CSR.fromscipy(next(new)), b, assume="positive definite"
+        ).block_until_ready(),
+    }
     direct = {
         "scipy": lambda: solvers.spsolve(by_columns, b),
         "rlx": lambda: solve(ours * next(scale), b).block_until_ready(),
@@ -100,7 +131,7 @@ def solver_runs(side: int) -> dict[str, dict[str, Run]]:
         "scipy": lambda: solvers.cg(matrix, b, rtol=1e-8),
         "rlx": lambda: iterate(ours, b).block_until_ready(),
     }
-    return {"direct solve": direct, "conjugate gradients": iterated}
+    return {"first direct solve": first, "direct solve, new values": direct, "conjugate gradients": iterated}
 
 
 def main() -> None:
@@ -108,6 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sparse products and solvers beside SciPy and JAX.")
     for name, value in (("rows", 1_000_000), ("side", 300), ("rounds", 9)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--json", action="store_true", help="print seconds in JSON")
     options = parser.parse_args()
     matrix = random_rows(options.rows)
     band = sp.diags_array([np.full(options.rows - abs(k), k + 3.0) for k in range(-2, 3)], offsets=range(-2, 3)).tocsr()
@@ -118,11 +150,7 @@ def main() -> None:
         "32 columns": product_runs(matrix, rng.normal(size=(options.rows, 32))),
         **solver_runs(options.side),
     }
-    rows = [("case", "library", "ms", "of SciPy's")]
-    for case, runs in cases.items():
-        found = medians(runs, options.rounds)
-        rows += [(case, name, f"{1e3 * s:.1f}", f"{s / found['scipy']:.2f}") for name, s in found.items()]
-    print(*aligned(rows, [0, 1]), sep="\n")
+    tell(cases, options.rounds, options.json)
 
 
 if __name__ == "__main__":

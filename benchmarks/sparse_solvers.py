@@ -1,6 +1,6 @@
 """Solvers of SciPy over rlx functions with sparse Jacobians, beside SciPy without derivatives.
 
-    python -m benchmarks.sparse_solvers [--residuals 10000] [--side 64] [--rounds 3]
+    python -m benchmarks.sparse_solvers [--residuals 10000] [--side 32] [--rounds 3] [--json]
 
 prints the median times of alternating runs in one process, and their ratios to SciPy's. The first case is a least
 squares problem, whose residuals depend on three neighbouring parameters each; SciPy approximates its Jacobian by
@@ -20,8 +20,7 @@ import scipy.sparse as sp
 
 import rlx
 import rlx.numpy as jnp
-from benchmarks.sparse import Run, medians
-from rlx.columns import aligned
+from benchmarks.sparse import Run, tell
 from rlx.experimental.ode import odeint
 from rlx.scipy.integrate import solve_ivp
 from rlx.scipy.optimize import least_squares
@@ -84,15 +83,12 @@ def integrations(side: int) -> dict[str, Run]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Solvers over rlx functions beside SciPy's without derivatives.")
-    for name, value in (("residuals", 10_000), ("side", 64), ("rounds", 3)):
+    for name, value in (("residuals", 10_000), ("side", 32), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--json", action="store_true", help="print seconds in JSON")
     options = parser.parse_args()
     cases = {"least squares": fits(options.residuals), "Brusselator": integrations(options.side)}
-    rows = [("case", "library", "ms", "of SciPy's")]
-    for case, runs in cases.items():
-        found = medians(runs, options.rounds)
-        rows += [(case, name, f"{1e3 * s:.1f}", f"{s / found['scipy']:.3f}") for name, s in found.items()]
-    print(*aligned(rows, [0, 1]), sep="\n")
+    tell(cases, options.rounds, options.json)
 
 
 if __name__ == "__main__":

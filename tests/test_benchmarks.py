@@ -168,6 +168,19 @@ def test_products_with_packed_weights_have_bars(benchmarks: Benchmarks) -> None:
     assert [row[3] for row in rows[:2]] == ["jax/rlx ≥ 3", "jax/rlx ≥ 2"] and rows[-1][3] == "jax/rlx ≥ 0.7"
 
 
+def test_sparse_matrices_have_bars_beside_scipy_and_jax(benchmarks: Benchmarks) -> None:
+    """A case without a bar has a row too; a gradient is compared with its function."""
+    found = {
+        "random columns": {"scipy": 2e-3, "rlx": 1e-3, "jax": 4e-3},
+        "direct solve, new values": {"scipy": 1.0, "rlx": 0.5, "rlx, with its gradient": 0.7},
+        "another": {"scipy": 1.0, "rlx": 2.0},
+    }
+    rows = benchmarks.report.figure_rows({"programs": [], "figures": {"sparse_matrices": found}})[1:]
+    assert [row[-1] for row in rows] == ["", "missed", "", "", "missed", ""]
+    assert rows[0] == ["sparse: random columns, SciPy in jax's place", "1.00 ms", "2.00 ms", "rlx/scipy ≤ 0.6", ""]
+    assert rows[4][1:4] == ["1.40", "", "≤ 1.3"]
+
+
 def test_every_kind_of_packed_weight_that_is_timed_is_there(benchmarks: Benchmarks) -> None:
     module = benchmarks.language_model
     barred = {scheme for scheme in module.SCHEMES if benchmarks.goals.packed_goal(1, scheme) is not None}

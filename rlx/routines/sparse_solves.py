@@ -2,7 +2,7 @@
 
 Factors are SciPy's SuperLU's (Li, Demmel and others), or the Cholesky factors that a backend offers.
 
-Factors are found by the contents of the matrix: the solves of a gradient use those of the function. The ordering of a
+Factors are found by the contents of the matrix: the solves of a gradient use the function's factors. The ordering of a
 pattern is found by the contents of the pattern, so that a matrix with new values is only factored.
 """
 
@@ -260,7 +260,7 @@ _factors = _RecentValues(4, 512 << 20, lambda f: f.nbytes)
 
 
 def factor_of(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, attributes: Attributes) -> SparseFactor:
-    """The factors of a matrix by rows, those of an equal matrix if they are kept."""
+    """The factors of a matrix by rows; factors of an equal matrix are used again if they are kept."""
     pattern = _digest(indices, indptr)
     options = (attributes.get("assume"), attributes.get("ordering"), attributes.get("factor_dtype"))
     analysis = _analyses.get(pattern, lambda: _Analysis(indices, indptr))
@@ -343,31 +343,42 @@ def _inverse_entries(factor: SparseFactor) -> np.ndarray:
     lower, upper = factor.factor.L.tocsc(), factor.factor.U.tocsr()
     lower.sort_indices()
     upper.sort_indices()
-    blocks = _InverseBlocks(lower, upper)
     rows = np.repeat(np.arange(kept.order), np.diff(kept.indptr))
     # A.T[i, j] is at row perm_r[i'], column perm_c[j'] of L U, where i', j' are its places in the factored order
     i, j = (np.arange(kept.order) if o is None else np.argsort(o) for o in (factor.row_order, factor.order))
     at_row, at_column = factor.factor.perm_r[i[kept.indices]], factor.factor.perm_c[j[rows]]
-    found = blocks.elements(at_column, at_row)
+    found = _InverseBlocks(lower, upper, at_column, at_row).elements()
     return found if kept.places is None else found[kept.places]
 
 
 class _InverseBlocks:
     """The inverse of L U at the places of the factors, column by column."""
 
-    def __init__(self, lower: Any, upper: Any) -> None:
+    def __init__(self, lower: Any, upper: Any, rows: np.ndarray, columns: np.ndarray) -> None:
         self.lower, self.upper, self.order = lower, upper, lower.shape[0]
+        self.rows, self.columns = rows, columns
+        first = np.minimum(rows, columns)
+        self.wanted = np.argsort(first, kind="stable")
+        self.starts = np.searchsorted(first[self.wanted], np.arange(self.order + 1))
         self.places = self._closed()
 
+    def _wanted(self, j: int) -> np.ndarray:
+        """The numbers of the wanted places that column j is the first row or column of."""
+        return self.wanted[self.starts[j] : self.starts[j + 1]]
+
     def _closed(self) -> list[np.ndarray]:
-        """For each column, the places below the diagonal, with those that its elimination fills."""
+        """For each column, the places below the diagonal: of the factors, wanted ones, and what elimination fills.
+
+        Factors do not have the places of stored zeros.
+        """
         fill: list[list[np.ndarray]] = [[] for _ in range(self.order)]
         places: list[np.ndarray] = []
+        last = np.maximum(self.rows, self.columns)
         l_indices, l_ends, u_indices, u_ends = (
             self.lower.indices, self.lower.indptr, self.upper.indices, self.upper.indptr,
         )  # fmt: skip
         for j in range(self.order):
-            own = (l_indices[l_ends[j] : l_ends[j + 1]], u_indices[u_ends[j] : u_ends[j + 1]])
+            own = (l_indices[l_ends[j] : l_ends[j + 1]], u_indices[u_ends[j] : u_ends[j + 1]], last[self._wanted(j)])
             s = np.unique(np.concatenate([*own, *fill[j]]))
             s = s[s > j]
             fill[j] = []
@@ -376,11 +387,9 @@ class _InverseBlocks:
                 fill[s[0]].append(s[1:])
         return places
 
-    def elements(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """The elements of the inverse at places of the factors."""
-        first = np.minimum(rows, columns)
-        wanted = np.argsort(first, kind="stable")
-        starts = np.searchsorted(first[wanted], np.arange(self.order + 1))
+    def elements(self) -> np.ndarray:
+        """The elements of the inverse at the wanted places."""
+        rows, columns = self.rows, self.columns
         found = np.empty(len(rows), np.result_type(self.upper.dtype, np.float64))
         blocks: dict[int, np.ndarray] = {}
         children: list[int] = [0] * self.order
@@ -396,7 +405,7 @@ class _InverseBlocks:
                     del blocks[s[0]]
             if children[j]:
                 blocks[j] = block
-            numbers = wanted[starts[j] : starts[j + 1]]
+            numbers = self._wanted(j)
             if len(numbers):
                 every = np.concatenate([[j], s])
                 found[numbers] = block[

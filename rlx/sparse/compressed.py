@@ -248,7 +248,7 @@ class CSR(SparseMatrix):
 class CSC(SparseMatrix):
     """A sparse matrix by columns: column j has the elements data[indptr[j]:indptr[j + 1]] in the rows `indices`.
 
-    Args, leaves, raises: as CSR, with rows and columns exchanged.
+    Arguments, leaves and errors are the same as in `CSR`, with rows and columns exchanged.
 
     >>> import numpy as np
     >>> from rlx.sparse import CSC
@@ -271,7 +271,7 @@ class CSC(SparseMatrix):
 
     @classmethod
     def from_dense(cls, array: Any, *, nse: int | None = None) -> CSC:
-        """As CSR.from_dense."""
+        """The nonzero elements of a dense matrix; see `CSR.from_dense`."""
         return CSR.from_dense(jnp.swapaxes(as_array(array), -1, -2), nse=nse).T
 
     @classmethod

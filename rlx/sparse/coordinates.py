@@ -44,7 +44,7 @@ class COO(SparseMatrix):
       data: the stored elements [nnz]; row, col: their rows and columns, int32 or int64 [nnz].
       shape: (rows, columns).
 
-    Its leaves are as those of CSR: `data` alone if the coordinates are known when it is made. Traced coordinates
+    Its only leaf is `data` if the coordinates are known when it is made, as in CSR. Traced coordinates
     outside of the matrix belong to zeros.
 
     Raises: ShapeError, DtypeError, IndexBoundsError.
@@ -78,7 +78,7 @@ class COO(SparseMatrix):
 
     @classmethod
     def from_dense(cls, array: Any, *, nse: int | None = None) -> COO:
-        """As CSR.from_dense."""
+        """The nonzero elements of a dense matrix; see `CSR.from_dense`."""
         return cls.from_csr(CSR.from_dense(array, nse=nse))
 
     @classmethod

@@ -123,7 +123,7 @@ def slogdet(A: Any, *, assume: str = "general", ordering: str | None = None) -> 
     The derivative needs the inverse at the stored places alone, which are found from the factors (Takahashi, Fagan and
     Chin 1973); the second derivative takes two solves for each column.
 
-    Args, raises: as `spsolve`. Of a singular matrix the sign is 0 and the logarithm -inf.
+    Arguments and errors are the same as in `spsolve`. For a singular matrix the sign is 0 and the logarithm -inf.
 
     >>> import numpy as np
     >>> from rlx import sparse
@@ -193,7 +193,7 @@ class Factor:
 def factorized(A: Any, *, assume: str = "general", ordering: str | None = None, refine: int = 1) -> Factor:
     """The factors of a square sparse matrix that is not traced, for solves with several right-hand sides.
 
-    Args, raises: as `spsolve`; ConcretizationTypeError for a traced matrix.
+    Arguments and errors are the same as in `spsolve`, and ConcretizationTypeError for a traced matrix.
 
     >>> import numpy as np
     >>> from rlx import sparse

@@ -102,7 +102,7 @@ def bicgstab(
 ) -> tuple[Any, SolverInfo]:  # fmt: skip
     """The solution of A x = b for any regular A, by stabilised biconjugate gradients.
 
-    Args, returns, raises: as `cg`. Source: van der Vorst 1992.
+    Arguments, result and errors are the same as in `cg`. Source: van der Vorst 1992.
 
     >>> import numpy as np
     >>> from rlx import sparse
@@ -121,10 +121,11 @@ def gmres(
 ) -> tuple[Any, SolverInfo]:  # fmt: skip
     """The solution of A x = b for any regular A, by the generalised minimal residual method.
 
-    Args: as `cg`. restart: the dimension of the Krylov space, after which it restarts from the residual.
+    Args: the same as in `cg`, and:
+      restart: the dimension of the Krylov space, after which it restarts from the residual.
       maxiter: the maximum number of restarts (None: ten for each number in b).
 
-    Returns, raises: as `cg`; iterations are products with A. Source: Saad and Schultz 1986.
+    Result and errors are the same as in `cg`; iterations are products with A. Source: Saad and Schultz 1986.
 
     >>> import numpy as np
     >>> from rlx import sparse
@@ -221,7 +222,7 @@ def minres(
 ) -> tuple[Any, SolverInfo]:  # fmt: skip
     """The solution of A x = b for a Hermitian A, which may be indefinite, by minimal residuals.
 
-    Args, returns, raises: as `cg`; M must be positive definite. Source: Paige and Saunders 1975.
+    Arguments, result and errors are the same as in `cg`; M must be positive definite. Source: Paige and Saunders 1975.
 
     >>> import numpy as np
     >>> from rlx import sparse

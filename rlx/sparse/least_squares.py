@@ -41,7 +41,7 @@ def lsqr(A: Any, b: Any, *, tol: float = 1e-6, maxiter: int | None = None) -> tu
 
 
 def lsmr(A: Any, b: Any, *, tol: float = 1e-6, maxiter: int | None = None) -> tuple[Array, SolverInfo]:
-    """As `lsqr`, by another iteration, whose residual of the normal equations decreases in every step.
+    """The same as `lsqr`, by another iteration, whose residual of the normal equations decreases in every step.
 
     Source: Fong and Saunders 2011, by SciPy.
 

@@ -169,7 +169,7 @@ def amg(A: Any, **options: Any) -> Preconditioner:
 
     Args: A: a sparse matrix that is not traced; options: of pyamg.smoothed_aggregation_solver.
 
-    Raises: UnsupportedError if pyamg is not installed; as `ic0`. Source: Vanek, Mandel and Brezina 1996.
+    Raises: UnsupportedError if pyamg is not installed, and the errors of `ic0`. Source: Vanek, Mandel and Brezina 1996.
 
     >>> import numpy as np
     >>> from rlx import sparse

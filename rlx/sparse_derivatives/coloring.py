@@ -261,8 +261,9 @@ def _only(places: RowPattern, chosen: np.ndarray) -> RowPattern:
 def _star(places: RowPattern, order: Sequence[int]) -> np.ndarray:
     """A star colouring: neighbours differ, and each path over four vertices has three colours.
 
-    Sets of colours are the bits of numbers: near[v] has those of v's neighbours, twice[v] those of several of them, and
-    closed[w] those of the neighbours that have another neighbour of w's colour: a neighbour of w may not have them.
+    Sets of colours are the bits of numbers: near[v] has the colours of v's neighbours, twice[v] the colours that
+    several neighbours have, and closed[w] the colours of neighbours that have another neighbour of w's colour: a
+    neighbour of w may not have them.
     """
     n = places.shape[0]
     starts, of = places.indptr.tolist(), places.indices.tolist()

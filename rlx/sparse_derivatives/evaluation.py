@@ -49,14 +49,14 @@ def jacobian(
     """The Jacobian of `fun`; with sparse=True as a sparse matrix that few products determine.
 
     Args:
-      fun, argnums, has_aux, holomorphic, allow_int: as of `jacrev`, which computes the dense Jacobian.
+      fun, argnums, has_aux, holomorphic, allow_int: see `jacrev`, which computes the dense Jacobian.
       sparse: find the pattern in the program of `fun`, colour it, and compute only the places of the pattern.
       mode: "forward" (products with columns), "reverse" (with rows), "both", or "auto", the cheapest.
       coloring: from `rlx.color`, instead of finding the pattern.
 
     Returns: a function of fun's arguments. With sparse=True its result is an `rlx.sparse.CSR` of shape
     (elements of the results, elements of the arguments), in the order of the trees' leaves. In jit the pattern and the
-    colours are constants of the program. Derivatives of the result are those of its elements.
+    colours are constants of the program. The result has the derivatives of its elements.
 
     Source: A. Curtis, M. Powell, J. Reid, On the estimation of sparse Jacobian matrices (1974).
 

@@ -133,7 +133,7 @@ def sparsity(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: A
 def hessian_sparsity(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, *, at: Any = None
 ) -> Callable[..., Pattern]:
-    """The sparsity pattern of the Hessian of a function with one real result. Arguments and result as of `sparsity`.
+    """The sparsity pattern of the Hessian of a function with one real result; see `sparsity`.
 
     >>> import rlx
     >>> import numpy as np

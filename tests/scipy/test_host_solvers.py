@@ -111,7 +111,7 @@ def test_curve_fit_is_scipys() -> None:
 
 
 # ------------------------------------------------------------------ roots, minima
-@pytest.mark.parametrize("method", ["hybr", "lm", "krylov"])
+@pytest.mark.parametrize("method", ["newton", "hybr", "lm", "krylov"])
 def test_roots(method: str) -> None:
     def equations(p: Any, total: float) -> Any:
         return p["x"] + p["y"].sum() - total, p["x"] * p["y"] - 2.0
@@ -120,6 +120,36 @@ def test_roots(method: str) -> None:
     assert found.success
     np.testing.assert_allclose(found.x["x"] + found.x["y"].sum(), 5.0, atol=1e-5)
     np.testing.assert_allclose(found.x["x"] * found.x["y"], 2.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [None, True, False])
+def test_newtons_method(sparse: bool | None) -> None:
+    """Broyden's tridiagonal function (1965), from a start that needs shorter steps."""
+    seen = []
+
+    def equations(x: Any) -> Any:
+        y = jnp.pad(x, 1)
+        return (3 - 2 * x) * x - y[:-2] - 2 * y[2:] + 1
+
+    callback = lambda x, f: seen.append(x.size)  # noqa: E731
+    found = root(equations, np.full(80, -5.0), method="newton", sparse=sparse, callback=callback)
+    assert found.success and len(seen) == found.nit == found.njev < 20
+    np.testing.assert_allclose(equations(found.x), 0.0, atol=1e-9)
+
+
+def test_newtons_method_says_why_it_stopped() -> None:
+    reasons = {
+        "maximum": lambda: root(lambda x: x**3 - 2.0, np.full(3, 9.0), method="newton", options={"maxiter": 2}),
+        "decreases": lambda: root(lambda x: x**2 + 1.0, np.full(3, 1e-5), method="newton"),
+        "singular": lambda: root(lambda x: x[:1] * jnp.ones(2), np.ones(2), method="newton"),
+    }
+    for word, call in reasons.items():
+        found = call()
+        assert not found.success and word in found.message, found
+    with pytest.raises(errors.OptionError, match="sparse=True"):
+        root(lambda x: x, np.ones(2), sparse=True)
+    with pytest.raises(errors.OptionError, match="no option"):
+        root(lambda x: x, np.ones(2), method="newton", options={"xtol": 1})
 
 
 @pytest.mark.selected("all")

@@ -292,6 +292,14 @@ def test_determinants() -> None:
     assert [float(p) for p in sparse.slogdet(sparse.diags([1.0, 0.0]))] == [0.0, -np.inf]
 
 
+def test_the_determinant_depends_on_stored_zeros() -> None:
+    """The factors do not have their places."""
+    stored = np.array([[4.0, 1.0, 0.0], [0.0, 5.0, 2.0], [0.0, 0.0, 3.0]])
+    matrix = sparse.CSR(stored.ravel(), np.tile(np.arange(3), 3), np.arange(0, 10, 3), (3, 3))
+    gradient = rlx.grad(sparse.logdet)(matrix)
+    np.testing.assert_allclose(gradient.todense(), np.linalg.inv(stored).T, atol=1e-12)
+
+
 def test_batches_of_systems() -> None:
     data = np.stack([GENERAL.data, 2 * np.asarray(GENERAL.data), 3 * np.asarray(GENERAL.data)])
     b = RNG.normal(size=(3, 9))

@@ -151,7 +151,7 @@ def bcsr_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """As bcoo_dot_general.
+    """The product of a BCSR matrix; see `bcoo_dot_general`.
 
     >>> import numpy as np
     >>> from rlx.experimental import sparse
@@ -206,7 +206,7 @@ def eye(
 
 # ------------------------------------------------------------- derivatives in elements
 def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, **options: Any) -> Callable[..., Any]:
-    """As rlx.value_and_grad, for arguments with sparse arrays: their cotangents are at the stored elements.
+    """`rlx.value_and_grad` for arguments with sparse arrays, whose gradients have the stored elements alone.
 
     >>> import numpy as np
     >>> from rlx.experimental import sparse
@@ -241,7 +241,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, **
 
 
 def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """As rlx.grad, for arguments with sparse arrays: their cotangents are at the stored elements.
+    """`rlx.grad` for arguments with sparse arrays, whose gradients have the stored elements alone.
 
     >>> import numpy as np
     >>> from rlx.experimental import sparse

@@ -16,10 +16,10 @@ __all__ = ["lobpcg_standard", "spsolve"]
 def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1) -> Array:
     """The solution of A x = b for a square sparse matrix by rows; it is differentiable in data and b.
 
-    Args: data, indices, indptr: of the matrix; b: dense [order]. tol and reorder are those of cuSOLVER: reorder=0
+    Args: data, indices, indptr: the matrix's arrays. b: dense [order]. tol and reorder are cuSOLVER's: reorder=0
     eliminates in the given order.
 
-    Raises, source: as rlx.sparse.spsolve.
+    Raises: the errors of `rlx.sparse.spsolve`, which has the source.
 
     >>> import numpy as np
     >>> from rlx.experimental.sparse import linalg

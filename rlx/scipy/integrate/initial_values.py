@@ -45,13 +45,13 @@ def solve_ivp(
       t_span: (first, last) time. y0: [n], real or complex.
       method: "BDF" or "Radau" for stiff systems, with the exact Jacobian; "LSODA", which finds out, with the dense
         Jacobian; "RK45", "RK23", "DOP853" for others.
-      t_eval, dense_output: as of scipy.integrate.solve_ivp.
+      t_eval, dense_output: see scipy.integrate.solve_ivp.
       events: functions event(t, y, *args), compiled, whose zeros are found; their attributes terminal and direction
         count as in SciPy.
       args: further arguments of fun and events.
       sparse: the form of the Jacobian of BDF and Radau. None: sparse if its pattern, which rlx finds in the program of
         `fun`, has at most a tenth of the places of a large matrix.
-      options: first_step, max_step, rtol, atol, min_step (LSODA), as of SciPy's function.
+      options: first_step, max_step, rtol, atol, min_step (LSODA): see SciPy's function.
 
     Returns: SciPy's result: t, y [n, times], sol, t_events, y_events, nfev, njev, nlu, status, message, success.
 

@@ -74,7 +74,7 @@ _HARMLESS = _Curve(0.0, 0.0, -1.0, 1.0, 0.0, 2.0, 6.0)  # of t**3 - t: its inter
 
 
 def _cubic_minimum(curve: _Curve) -> Array:
-    """Of the cubic through three points, with the slope at the first one; the first point if it has none."""
+    """The minimum of the cubic through three points, with the slope at the first; the first point if it has none."""
     first, second = curve.high - curve.low, curve.last - curve.low
     scale = jnp.square(first * second) * (first - second)
     rise_first = curve.high_value - curve.low_value - curve.slope * first
@@ -87,7 +87,7 @@ def _cubic_minimum(curve: _Curve) -> Array:
 
 
 def _quadratic_minimum(curve: _Curve) -> Array:
-    """Of the parabola through two points, with the slope at the first one; the first point if it has none."""
+    """The minimum of the parabola through two points, with the slope at the first; the first point if it has none."""
     width = curve.high - curve.low
     curvature = _quotient(curve.high_value - curve.low_value - curve.slope * width, jnp.square(width))
     return curve.low - _quotient(curve.slope, 2 * curvature)

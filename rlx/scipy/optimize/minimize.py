@@ -77,9 +77,9 @@ def minimize(
       constraints: of SLSQP, trust-constr, COBYLA and COBYQA: dicts with type ("eq" or "ineq"), fun and args, or
         scipy.optimize.NonlinearConstraint, of functions of trees like x0, whose derivatives rlx finds; or
         LinearConstraint, of the vector of all leaves.
-      tol: the same as the option gtol for BFGS and L-BFGS; as of scipy.optimize.minimize for the others.
-      callback: for SciPy's methods, as of scipy.optimize.minimize, with a tree like x0.
-      options: of SciPy's methods those of scipy.optimize.minimize. For BFGS and L-BFGS gtol: stop if the
+      tol: the same as the option gtol for BFGS and L-BFGS; for the others see scipy.optimize.minimize.
+      callback: for SciPy's methods; it gets a tree like x0.
+      options: for SciPy's methods, see scipy.optimize.minimize. For BFGS and L-BFGS gtol: stop if the
         gradient's norm is less (1e-5); norm: its order, as in numpy.linalg.norm (largest component); maxiter: the
         maximum number of iterations (200 n). For BFGS line_search_maxiter (10); for L-BFGS maxcor: steps in memory
         (10), ftol: least decrease of a step, maxfun, maxgrad: evaluations, maxls: doublings of a step (20).

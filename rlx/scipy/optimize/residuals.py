@@ -44,11 +44,11 @@ def least_squares(
       method: "trf", "dogbox", or "lm", which takes neither bounds nor sparse Jacobians.
       sparse: the form of the Jacobian. None: sparse if its pattern, which rlx finds in the program of `fun`, has at
         most a tenth of the places of a large matrix.
-      loss, tr_solver: as of scipy.optimize.least_squares; with a sparse Jacobian, tr_solver is "lsmr".
-      options: ftol, xtol, gtol, x_scale, f_scale, tr_options, max_nfev, verbose, callback, as of SciPy's function.
+      loss, tr_solver: see scipy.optimize.least_squares; with a sparse Jacobian, tr_solver is "lsmr".
+      options: ftol, xtol, gtol, x_scale, f_scale, tr_options, max_nfev, verbose, callback: see SciPy's function.
 
     Returns: SciPy's OptimizeResult. Its x is a tree like x0, of NumPy arrays of float64; fun, grad, jac and active_mask
-    are those of the vector of all residuals and parameters, in the order of the trees' leaves.
+    belong to the vector of all residuals and parameters, in the order of the trees' leaves.
 
     Raises: ConcretizationTypeError in traced functions; OptionError for SciPy's keywords jac, jac_sparsity and
       diff_step, which rlx replaces; ShapeError, DtypeError for bounds and parameters that do not fit; ValueError (by
@@ -153,7 +153,7 @@ def curve_fit(
       p0: [n], where to start; None: ones, or numbers between the bounds, as many as f has parameters.
       sigma: errors of ydata, [m] or [m, m]; absolute_sigma: whether they are more than relative.
       bounds: (lower, upper), each a number or [n]. method: "lm" (without bounds), "trf" or "dogbox".
-      check_finite, full_output, nan_policy, options: as of scipy.optimize.curve_fit.
+      check_finite, full_output, nan_policy, options: see scipy.optimize.curve_fit.
 
     Returns (popt [n], pcov [n, n]), NumPy arrays; with full_output also infodict, mesg and ier.
 

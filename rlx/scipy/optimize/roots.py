@@ -1,4 +1,4 @@
-"""root: a zero of a system of equations, by SciPy's solvers with compiled functions and exact Jacobians."""
+"""root: a zero of a system of equations, by SciPy's solvers or Newton's method, with exact Jacobians."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.scipy.host_functions import Host, Parameters, dense_jacobian, raveled, refuse_keywords
+from rlx.scipy.jacobian_forms import jacobian_form
+from rlx.scipy.optimize.newton import newton
 from rlx.scipy.optimize.scipy_methods import tree_callback
 from rlx.trace.flat import check_function
 
@@ -19,8 +21,8 @@ _IN_PROGRAMS = (
 )
 _WITH_JACOBIAN = ("hybr", "lm")
 _METHODS = (
-    *_WITH_JACOBIAN, "broyden1", "broyden2", "anderson", "linearmixing", "diagbroyden", "excitingmixing", "krylov",
-    "df-sane",
+    "newton", *_WITH_JACOBIAN, "broyden1", "broyden2", "anderson", "linearmixing", "diagbroyden", "excitingmixing",
+    "krylov", "df-sane",
 )  # fmt: skip
 
 
@@ -30,33 +32,41 @@ def root(
     args: Sequence[Any] = (),
     method: str = "hybr",
     *,
+    sparse: bool | None = None,
     tol: float | None = None,
     callback: Callable[..., Any] | None = None,
     options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> Any:
-    """x with fun(x) = 0, by SciPy's solvers.
+    """x with fun(x) = 0, by SciPy's solvers or by Newton's method.
 
     Args:
       fun: fun(x, *args) returns as many numbers as x has, an array or a tree of arrays. It is compiled, and gets a tree
         like x0 with leaves of float64.
       x0: where to start: an array of any shape, or a tree of arrays.
-      method: "hybr" or "lm", which use the exact Jacobian, or a method that needs none: "krylov", "broyden1",
-        "broyden2", "anderson", "linearmixing", "diagbroyden", "excitingmixing", "df-sane".
-      tol, callback, options: as of scipy.optimize.root; the callback gets a tree like x0.
+      method: "newton", for systems with many unknowns and a sparse Jacobian; "hybr" or "lm", which use the exact dense
+        Jacobian; or a method that needs none: "krylov", "broyden1", "broyden2", "anderson", "linearmixing",
+        "diagbroyden", "excitingmixing", "df-sane".
+      sparse: for "newton", the form of the Jacobian. None: sparse if its pattern, which rlx finds in the program of
+        `fun`, has at most a tenth of the places of a large matrix.
+      tol, callback, options: see scipy.optimize.root; the callback gets a tree like x0. The options of "newton" are
+        ftol, the largest value that counts as zero (1e-10, relative to the values at x0 if they are larger than 1), and
+        maxiter (100); tol is ftol. A step is halved until the norm of the values decreases.
 
     Returns: SciPy's OptimizeResult. Its x is a tree like x0, of NumPy arrays of float64.
 
-    Raises: ConcretizationTypeError in traced functions; OptionError for SciPy's keyword jac and for another method;
+    Raises: ConcretizationTypeError in traced functions; OptionError for SciPy's keyword jac, for another method, and
+      for `sparse` with a method that has no sparse Jacobian;
       ShapeError if fun returns more or fewer numbers than x0 has.
-
-    Sparse systems of many equations: `least_squares`, or Newton's method with `rlx.jacobian(fun, sparse=True)`.
 
     >>> import rlx.numpy as jnp
     >>> from rlx.scipy.optimize import root
     >>> found = root(lambda x: {"sum": x["a"] + x["b"] - 3, "product": x["a"] * x["b"] - 2}, {"a": 0.5, "b": 4.0})
     >>> found.success, found.x["a"].round(6).item(), found.x["b"].round(6).item()
     (True, 1.0, 2.0)
+    >>> found = root(lambda u: 3 * u + u**3 - jnp.roll(u, 1) - jnp.roll(u, -1) - 2, jnp.zeros(1000), method="newton")
+    >>> found.success, found.x[0].round(6).item()
+    (True, 1.0)
     """
     from scipy import optimize
 
@@ -80,6 +90,13 @@ def root(
             f"root got a function with {rows} results for {start.size} unknowns.",
             "Return one number for each unknown; least_squares takes any number.",
         )
+    if method == "newton":
+        jacobian, _ = jacobian_form(host, equations, rows, sparse, start)
+        found = newton(run, jacobian, start, tol, tree_callback(parameters, callback), options or {})
+        found.x = parameters.tree(found.x)
+        return found
+    if sparse is not None:
+        raise OptionError(f"root got sparse={sparse} with method={method!r}.", "Sparse Jacobians are for 'newton'.")
     jac = dense_jacobian(host, equations, rows, start) if method in _WITH_JACOBIAN else None
     found = optimize.root(
         run, start, method=method, jac=jac, tol=tol, callback=tree_callback(parameters, callback),

@@ -170,7 +170,7 @@ _LETTERS = {"f4": "s", "f8": "d", "c8": "c", "c16": "z"}
 
 def _routines(dtype: str) -> list[int]:
     letter = _LETTERS[dtype]
-    names = ("potrf", "potri", "trsm", "herk" if letter in "cz" else "syrk", "gemm")
+    names = ("potrf", "potri", "trsm", "herk" if letter in "cz" else "syrk", "gemm", "trsv", "gemv")
     return [load_blas().fortran(letter + name) for name in names]
 
 

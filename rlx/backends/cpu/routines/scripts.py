@@ -82,6 +82,12 @@ def place(state: Word, reference: Word) -> Word:
 
 
 @native
+def operand_place(state: Word, action: Word, number: Word) -> Word:
+    """The address of an operand of an action whose first fields are places."""
+    return place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS * number))
+
+
+@native
 def run_actions(state: Word, action: Word, end: Word) -> int:
     """Run the actions up to `end`, or to the first that fails."""
     while action != end:

@@ -39,7 +39,7 @@ move_bytes = pointer_operation(
 
 # ------------------------------------------------------------- analysis
 # fronts up to so many columns are joined whatever zeros it stores, and wider ones up to parts of 16
-SMALL, MIDDLE, MIDDLE_ZEROS, WIDE, WIDE_ZEROS, MOST_ZEROS = 4, 16, 8, 48, 2, 1
+SMALL, MIDDLE, MIDDLE_ZEROS, WIDE, WIDE_ZEROS, MOST_ZEROS = 8, 16, 12, 48, 2, 1
 
 
 @native
@@ -305,8 +305,9 @@ NUMBER, FIRSTS, STARTS, ROWS, PLACES, ABOVE, PANELS = range(7)
 # elements, work for them, work of two words for each front,
 VALUES, WORK, WAITING, RESULT = range(7, 11)
 # routines, numbers and characters that they take, and the size of right-hand sides.
-POTRF, POTRI, TRSM, RANK_UPDATE, MULTIPLY, ONE, MINUS_ONE, ZERO, LETTERS, COLUMNS, ORDER = range(11, 22)
-STATE_WORDS = 22
+POTRF, POTRI, TRSM, RANK_UPDATE, MULTIPLY, TRSV, MULTIPLY_VECTOR = range(11, 18)
+ONE, MINUS_ONE, ZERO, LETTERS, COLUMNS, ORDER = range(18, 24)
+STATE_WORDS = 24
 LETTERS_TEXT = b"LNRC"
 LOWER, NOT_TURNED, RIGHT, TURNED = range(4)
 LEFT = LOWER  # the same letter
@@ -414,6 +415,59 @@ def factor_fronts(state: Word) -> int:
 
 
 @native
+def solve_triangle(state: Word, panel: Word, turn: Word, sizes: Word, own: Word) -> int:
+    """A solve with the triangle of a front, or with its adjoint; sizes: its columns, rows, both, and columns of x."""
+    letters = state[LETTERS]
+    if sizes[3] == 1:
+        call_blas(
+            state[TRSV], letters + LOWER, turn, letters + NOT_TURNED, sizes, panel, sizes + 16, own, sizes + 24, 1, 1,
+            1, 1, 1,
+        )  # fmt: skip
+        return 0
+    call_blas(
+        state[TRSM], letters + LEFT, letters + LOWER, turn, letters + NOT_TURNED, sizes, sizes + 24, state[ONE], panel,
+        sizes + 16, own, state + 8 * ORDER, 1, 1,
+    )  # fmt: skip
+    return 0
+
+
+@native
+def multiply_rows(state: Word, below: Word, sizes: Word, own: Word) -> int:
+    """Minus the product of the rows below a front's triangle with its part of x, to the work."""
+    letters = state[LETTERS]
+    work = state[WORK]
+    if sizes[3] == 1:
+        call_blas(
+            state[MULTIPLY_VECTOR], letters + NOT_TURNED, sizes + 8, sizes, state[MINUS_ONE], below, sizes + 16, own,
+            sizes + 24, state[ZERO], work, sizes + 24, 1, 1,
+        )  # fmt: skip
+        return 0
+    call_blas(
+        state[MULTIPLY], letters + NOT_TURNED, letters + NOT_TURNED, sizes + 8, sizes + 24, sizes, state[MINUS_ONE],
+        below, sizes + 16, own, state + 8 * ORDER, state[ZERO], work, sizes + 8,
+    )  # fmt: skip
+    return 0
+
+
+@native
+def multiply_adjoint_rows(state: Word, below: Word, sizes: Word, own: Word) -> int:
+    """Subtract the product of the adjoint of the rows below with the work from a front's part of x."""
+    letters = state[LETTERS]
+    work = state[WORK]
+    if sizes[3] == 1:
+        call_blas(
+            state[MULTIPLY_VECTOR], letters + TURNED, sizes + 8, sizes, state[MINUS_ONE], below, sizes + 16, work,
+            sizes + 24, state[ONE], own, sizes + 24, 1, 1,
+        )  # fmt: skip
+        return 0
+    call_blas(
+        state[MULTIPLY], letters + TURNED, letters + NOT_TURNED, sizes, sizes + 24, sizes + 8, state[MINUS_ONE], below,
+        sizes + 16, work, sizes + 8, state[ONE], own, state + 8 * ORDER,
+    )  # fmt: skip
+    return 0
+
+
+@native
 def solve_fronts(state: Word) -> int:
     """Turn right-hand sides by columns into solutions: with the factor, then with its adjoint."""
     sizes = stack(4)
@@ -444,26 +498,12 @@ def solve_fronts(state: Word) -> int:
                     target = work + ITEM * column * size
                     for row in range(size):
                         copy_bytes(target + ITEM * row, source + ITEM * rows[row], ITEM)
-                call_blas(
-                    state[MULTIPLY], letters + TURNED, letters + NOT_TURNED, sizes, sizes + 24, sizes + 8,
-                    state[MINUS_ONE], panel + ITEM * columns, sizes + 16, work, sizes + 8, state[ONE], own,
-                    state + 8 * ORDER,
-                )  # fmt: skip
-            call_blas(
-                state[TRSM], letters + LEFT, letters + LOWER, letters + TURNED, letters + NOT_TURNED, sizes,
-                sizes + 24, state[ONE], panel, sizes + 16, own, state + 8 * ORDER, 1, 1,
-            )  # fmt: skip
+                multiply_adjoint_rows(state, panel + ITEM * columns, sizes, own)
+            solve_triangle(state, panel, letters + TURNED, sizes, own)
             continue
-        call_blas(
-            state[TRSM], letters + LEFT, letters + LOWER, letters + NOT_TURNED, letters + NOT_TURNED, sizes,
-            sizes + 24, state[ONE], panel, sizes + 16, own, state + 8 * ORDER, 1, 1,
-        )  # fmt: skip
+        solve_triangle(state, panel, letters + NOT_TURNED, sizes, own)
         if size > 0:
-            call_blas(
-                state[MULTIPLY], letters + NOT_TURNED, letters + NOT_TURNED, sizes + 8, sizes + 24, sizes,
-                state[MINUS_ONE], panel + ITEM * columns, sizes + 16, own, state + 8 * ORDER, state[ZERO], work,
-                sizes + 8,
-            )  # fmt: skip
+            multiply_rows(state, panel + ITEM * columns, sizes, own)
             for column in range(count):
                 target = state[RESULT] + ITEM * column * order
                 source = work + ITEM * column * size
@@ -544,7 +584,10 @@ def invert_fronts(state: Word) -> int:
     return 0
 
 
-_NUMERIC = (call_blas, add_to_panel, add_to_update, factor_fronts, solve_fronts, invert_fronts)
+_NUMERIC = (
+    call_blas, add_to_panel, add_to_update, factor_fronts, solve_triangle, multiply_rows, multiply_adjoint_rows,
+    solve_fronts, invert_fronts,
+)  # fmt: skip
 
 
 def _added(kind: str, parts: int) -> Operation:

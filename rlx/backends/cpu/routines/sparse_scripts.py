@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
-from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
+from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, operand_place
 from rlx.backends.cpu.routines.sparse_text import CARRY, PUSH, ROWS, SAMPLE
 from rlx.backends.cpu.routines.sparse_triangle_text import INCOMPLETE, PULL, SPREAD
 from rlx.backends.cpu.runtime.native import (
@@ -24,6 +24,7 @@ from rlx.backends.cpu.runtime.native import (
     maximum,
     minimum,
     native,
+    stack,
 )
 
 __all__ = ["SPARSE_ACTIONS", "SPARSE_ROUTINES", "fill_sparse"]
@@ -83,8 +84,8 @@ def ended_rows(indptr: Word, diagonal: Word, rows: Word, stored: Word, wide: Wor
 @native
 def multiply_sparse_rows(state: Word, action: Word) -> int:
     """[y, data, indices, indptr, x, carries]: a part of A @ x."""
-    indptr = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    carry = place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS))
+    indptr = operand_place(state, action, 3)
+    carry = operand_place(state, action, 5)
     rows = action[MATRIX_ROWS]
     total = rows + action[STORED]
     begin = total * state[MATRIX] // action[DIVISIONS]
@@ -93,10 +94,8 @@ def multiply_sparse_rows(state: Word, action: Word) -> int:
     last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
     carry[0] = last_row
     call_rows(
-        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
-        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)), indptr,
-        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)), carry + CARRY_HEAD,
+        action[FUNCTION], operand_place(state, action, 0), operand_place(state, action, 1),
+        operand_place(state, action, 2), indptr, operand_place(state, action, 4), carry + CARRY_HEAD,
         row, last_row, begin - row, end - last_row, action[COLUMNS],
     )  # fmt: skip
     return 0
@@ -105,8 +104,8 @@ def multiply_sparse_rows(state: Word, action: Word) -> int:
 @native
 def add_carried_rows(state: Word, action: Word) -> int:
     """[y, carries]: add the sums of beginnings of rows, part by part."""
-    y = place(state, action + 8 * ACTION_HEAD)
-    carry = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
+    y = operand_place(state, action, 0)
+    carry = operand_place(state, action, 1)
     for _ in range(action[DIVISIONS]):
         if carry[0] < action[MATRIX_ROWS]:
             call_carry(
@@ -119,7 +118,7 @@ def add_carried_rows(state: Word, action: Word) -> int:
 @native
 def push_sparse_rows(state: Word, action: Word) -> int:
     """[y, data, indices, indptr, x]: some columns of A.T @ x."""
-    y = place(state, action + 8 * ACTION_HEAD)
+    y = operand_place(state, action, 0)
     columns = action[COLUMNS]
     first = columns * state[MATRIX] // action[DIVISIONS]
     last = columns * (state[MATRIX] + 1) // action[DIVISIONS]
@@ -130,10 +129,8 @@ def push_sparse_rows(state: Word, action: Word) -> int:
         for row in range(action[RESULT_BYTES] // step):
             clear_bytes(y + row * step + first * action[ITEM], (last - first) * action[ITEM])
     call_push(
-        action[FUNCTION], y, place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
+        action[FUNCTION], y, operand_place(state, action, 1), operand_place(state, action, 2),
+        operand_place(state, action, 3), operand_place(state, action, 4),
         0, action[MATRIX_ROWS], columns, first, last,
     )  # fmt: skip
     return 0
@@ -142,7 +139,7 @@ def push_sparse_rows(state: Word, action: Word) -> int:
 @native
 def sample_sparse_rows(state: Word, action: Word) -> int:
     """[out, x, y, indices, indptr]: a part of the elements of x @ y.T."""
-    indptr = place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS))
+    indptr = operand_place(state, action, 4)
     rows = action[MATRIX_ROWS]
     total = rows + action[STORED]
     begin = total * state[MATRIX] // action[DIVISIONS]
@@ -150,25 +147,29 @@ def sample_sparse_rows(state: Word, action: Word) -> int:
     row = ended_rows(indptr, begin, rows, action[STORED], action[WIDE])
     last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
     call_sample(
-        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
-        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)), indptr,
+        action[FUNCTION], operand_place(state, action, 0), operand_place(state, action, 1),
+        operand_place(state, action, 2), operand_place(state, action, 3), indptr,
         row, minimum(last_row + 1, rows), begin - row, end - last_row, action[COLUMNS],
     )  # fmt: skip
     return 0
 
 
 @native
+def row_places(state: Word, action: Word, found: Word) -> int:
+    """Write the addresses of [result, data, indices, indptr, other operand]."""
+    for number in range(5):
+        found[number] = operand_place(state, action, number)
+    return 0
+
+
+@native
 def solve_sparse_triangle(state: Word, action: Word) -> int:
     """[x, data, indices, indptr, b]: a solve with a triangle, or with a transposed one."""
+    at = stack(5)
+    row_places(state, action, at)
     call_triangle(
-        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
-        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
-        action[MATRIX_ROWS], action[COLUMNS], action[SIGN], action[UNIT],
+        action[FUNCTION], at[0], at[1], at[2], at[3], at[4], action[MATRIX_ROWS], action[COLUMNS], action[SIGN],
+        action[UNIT],
     )  # fmt: skip
     return 0
 
@@ -176,14 +177,9 @@ def solve_sparse_triangle(state: Word, action: Word) -> int:
 @native
 def factor_sparse_rows(state: Word, action: Word) -> int:
     """[factors, data, indices, indptr, work]: an incomplete factorisation."""
-    call_incomplete(
-        action[FUNCTION], place(state, action + 8 * ACTION_HEAD),
-        place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS)),
-        place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)),
-        action[MATRIX_ROWS],
-    )  # fmt: skip
+    at = stack(5)
+    row_places(state, action, at)
+    call_incomplete(action[FUNCTION], at[0], at[1], at[2], at[3], at[4], action[MATRIX_ROWS])
     return 0
 
 
@@ -290,9 +286,7 @@ SPARSE_ROUTINES = {
 }
 
 
-def fill_sparse(
-    routine: str, new: NewScript, functions: dict[str, int], between: Between
-) -> list[Script]:
+def fill_sparse(routine: str, new: NewScript, functions: dict[str, int], between: Between) -> list[Script]:
     """The scripts of a routine; `functions`: addresses of the loops by name."""
     fill, _ = SPARSE_ROUTINES[routine]
     kernel = new().kernel

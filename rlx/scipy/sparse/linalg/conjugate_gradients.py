@@ -128,7 +128,7 @@ def bicgstab(
 ) -> tuple[Any, None]:
     """The solution of A x = b for any regular A, by stabilised biconjugate gradients.
 
-    Args, returns, raises: as `cg`. Source: van der Vorst 1992.
+    Arguments, result and errors are the same as in `cg`. Source: van der Vorst 1992.
 
     >>> import rlx, rlx.numpy as jnp
     >>> x, _ = rlx.scipy.sparse.linalg.bicgstab(jnp.array([[2.0, 1.0], [0.0, 1.0]]), jnp.array([4.0, 2.0]))

@@ -163,7 +163,7 @@ def gmres(
     """The solution of A x = b for any regular A, by the generalised minimal residual method.
 
     Args:
-      A, b, x0, tol, atol, M: as in `cg`.
+      A, b, x0, tol, atol, M: the same as in `cg`.
       restart: dimension of the Krylov space, after which it restarts from the residual.
       maxiter: the maximum number of restarts (None: ten per number in b).
       solve_method: "batched": the whole Krylov space, then one least squares problem; "incremental": looks
