@@ -23,7 +23,7 @@ from rlx.errors import DeviceError
 from rlx.installation import install_command
 from rlx.storage import AllocationError
 
-__all__ = ["LIMITS", "WgpuEngine", "adapters"]
+__all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 
 # WebGPU guarantees these sizes; loads are of words
 LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
@@ -67,6 +67,12 @@ def adapters() -> list[Any]:
             " (Debian: apt install mesa-vulkan-drivers).",
         )
     return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
+
+
+def grid_of_groups(groups: int) -> tuple[int, int]:
+    """The grid of this many groups: beyond 65535, they continue along a second dimension, the last row in excess."""
+    across = max(1, min(groups, _MOST_GROUPS))
+    return across, -(-groups // across)
 
 
 @dataclass(slots=True)
@@ -164,20 +170,19 @@ class WgpuEngine(Engine):
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
         found = {module.name: _Compiled(module) for module in modules_of(source)}
-        most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
-        for kernel in found.values():
-            if len(kernel.module.arrays) > most:
-                raise DeviceError(
-                    f"The kernel {kernel.module.name!r} has {len(kernel.module.arrays)} arrays; the adapter binds"
-                    f" {most} (max-storage-buffers-per-shader-stage).", _HELP,
-                )  # fmt: skip
-            self._pipeline_of(kernel, tuple(range(len(kernel.module.arrays))))
+        for kernel in found.values():  # mistakes are found now
+            self._pipeline_of(kernel, (0,) * len(kernel.module.arrays))
         return {name: found[name] for name in names}
 
     def _pipeline_of(self, kernel: _Compiled, sharing: tuple[int, ...]) -> Any:
         if sharing not in kernel.pipelines:
+            memories, most = len(set(sharing)), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+            if memories > most:
+                raise DeviceError(
+                    f"The kernel {kernel.module.name!r} uses {memories} blocks of memory; the adapter binds {most}"
+                    " (max-storage-buffers-per-shader-stage).", _HELP,
+                )  # fmt: skip
             text = WgslDialect(self.features).declared(kernel.module, sharing)
-            memories = len(set(sharing))
             kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, memories)
         return kernel.pipelines[sharing]
 
@@ -205,11 +210,10 @@ class WgpuEngine(Engine):
         return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Encode a dispatch; groups beyond 65535 continue along a second dimension, the last row in excess."""
+        """Encode a dispatch."""
         del block
         (groups,) = grid
-        across = min(groups, _MOST_GROUPS)
-        self._launch(kernel, views, [groups, *(view.start for view in views)], (across, -(-groups // across)))
+        self._launch(kernel, views, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
     def _launch(self, kernel: _Compiled, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
         memories = list(dict.fromkeys(id(view.memory) for view in views))
