@@ -18,7 +18,7 @@ from rlx.backends.gpu.engine import Engine, View, is_present
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.helpers import Features
-from rlx.backends.wgpu.memory_text import Module, modules_of
+from rlx.backends.wgpu.memory_text import KernelModule, modules_of
 from rlx.errors import DeviceError
 from rlx.installation import install_command
 from rlx.storage import AllocationError
@@ -28,6 +28,7 @@ __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 # WebGPU guarantees these sizes; loads are of words
 LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
 _MOST_GROUPS = 65535  # along a dimension
+_LLVMPIPE_TURNS = 60000  # Mesa's llvmpipe ends all loops of a launch after 65535 iterations, silently
 _BATCH = 64  # launches that are submitted at once
 _MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
 _LONGS, _DOUBLES, _STAMPS = ("shader-int64", "shader-int64-atomic-all-ops"), "shader-f64", "timestamp-query"
@@ -76,10 +77,10 @@ def grid_of_groups(groups: int) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class _Compiled:
+class _WgpuKernel:
     """A kernel: its module, and its pipelines by how its arrays share memory."""
 
-    module: Module
+    module: KernelModule
     pipelines: dict[tuple[int, ...], Any] = field(default_factory=dict)
     bound: dict[Any, Any] = field(default_factory=dict)
 
@@ -97,7 +98,7 @@ class WgpuEngine(Engine):
         self._pass: Any = None
         self._queued = self._submitted = self._over = 0
         self._waiting: threading.Thread | None = None
-        self._copied = _Compiled(Module.read(_COPY))
+        self._copied = _WgpuKernel(KernelModule.read(_COPY))
         self._launch_buffers: dict[bytes, Any] = {}
         self._layouts: dict[int, Any] = {}
 
@@ -115,6 +116,11 @@ class WgpuEngine(Engine):
         """The number of adapters."""
         return len(adapters()) if self.present else 0
 
+    @property
+    def named(self) -> str:
+        """The adapter's name."""
+        return self._adapter.info["device"]
+
     @cached_property
     def _device(self) -> Any:
         features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
@@ -130,8 +136,9 @@ class WgpuEngine(Engine):
             sizes = self._adapter.limits
             group = min(LIMITS.group, sizes["max-compute-invocations-per-workgroup"])
             held = 0 if self._adapter.info["adapter_type"] == "CPU" else LIMITS.held
+            turns = _LLVMPIPE_TURNS if self._adapter.info["device"].startswith("llvmpipe") else 0
             self._own_limits = replace(
-                LIMITS, group=group, group_bytes=sizes["max-compute-workgroup-storage-size"], held=held
+                LIMITS, group=group, group_bytes=sizes["max-compute-workgroup-storage-size"], held=held, turns=turns
             )
         return self._own_limits or LIMITS
 
@@ -164,17 +171,19 @@ class WgpuEngine(Engine):
         try:
             return action()
         except (_module().GPUError, RuntimeError) as error:
-            raise DeviceError(f"wgpu refused {what} on {self._adapter.info['device']}: {error}", _HELP) from None
+            raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", _HELP) from None
 
     # ------------------------------------------------------------------ kernels
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
-        found = {module.name: _Compiled(module) for module in modules_of(source)}
+        found = {module.name: _WgpuKernel(module) for module in modules_of(source)}
+        most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
         for kernel in found.values():  # mistakes are found now
-            self._pipeline_of(kernel, (0,) * len(kernel.module.arrays))
+            count = len(kernel.module.arrays)
+            self._pipeline_of(kernel, tuple(range(count)) if count <= most else (0,) * count)
         return {name: found[name] for name in names}
 
-    def _pipeline_of(self, kernel: _Compiled, sharing: tuple[int, ...]) -> Any:
+    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...]) -> Any:
         if sharing not in kernel.pipelines:
             memories, most = len(set(sharing)), self._adapter.limits["max-storage-buffers-per-shader-stage"]
             if memories > most:
@@ -215,7 +224,7 @@ class WgpuEngine(Engine):
         (groups,) = grid
         self._launch(kernel, views, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
-    def _launch(self, kernel: _Compiled, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
+    def _launch(self, kernel: _WgpuKernel, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
         memories = list(dict.fromkeys(id(view.memory) for view in views))
         sharing = tuple(memories.index(id(view.memory)) for view in views)
         words = np.array([*sizes, *[0] * (-len(sizes) % 4)], np.uint32).tobytes()

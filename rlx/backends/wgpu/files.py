@@ -14,14 +14,13 @@ import numpy as np
 
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
-from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.loops.place import FunctionParameter
 from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.engine import LIMITS, WgpuEngine, grid_of_groups
 from rlx.backends.wgpu.helpers import Features
-from rlx.backends.wgpu.memory_text import Module, modules_of
+from rlx.backends.wgpu.memory_text import KernelModule, modules_of
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Plan
 
@@ -45,20 +44,16 @@ class WgslFiles(NamedTuple):
 
 
 class _Recorder(WgpuEngine):
-    """An engine without a device: it records what it would launch. All memory is one buffer."""
+    """An engine without a device, with WebGPU's limits: it records what it would launch. All memory is one buffer."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.limits = EXPORT_LIMITS
         self.memory = object()
         self.nbytes = 0
         self.steps: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
-        self.kernels: dict[str, Module] = {}
-
-    @property
-    def limits(self) -> Limits:
-        """What WebGPU guarantees."""
-        return EXPORT_LIMITS
+        self.kernels: dict[str, KernelModule] = {}
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """The kernels' modules."""
@@ -70,7 +65,7 @@ class _Recorder(WgpuEngine):
         (groups,) = grid
         self._record(kernel, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
-    def _record(self, kernel: Module, sizes: Sequence[int], grid: Sequence[int]) -> None:
+    def _record(self, kernel: KernelModule, sizes: Sequence[int], grid: Sequence[int]) -> None:
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append({"kernel": kernel.name, "grid": grid, "sizes": [*sizes, *[0] * (-len(sizes) % 4)]})
 
