@@ -382,10 +382,24 @@ class WgpuEngine(Engine):
             self.wait(self.mark())
 
     def stamp(self) -> Any:
-        raise NotImplementedError
+        """A pass that does nothing but write the time, and a buffer for it."""
+        if _STAMPS not in self._adapter.features:
+            raise DeviceError(f"{self.named} has no clock that kernels can be timed by ({_STAMPS}).")
+        usage = _module().BufferUsage
+        times = self._device.create_query_set(type="timestamp", count=1)
+        buffer = self._device.create_buffer(size=256, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        self._end_pass()
+        encoder = self._encoding()
+        encoder.begin_compute_pass(timestamp_writes={"query_set": times, "beginning_of_pass_write_index": 0}).end()
+        encoder.resolve_query_set(times, 0, 1, buffer, 0)
+        self._count()
+        return buffer
 
     def nanoseconds(self, begin: Any, end: Any) -> float:
-        raise NotImplementedError
+        """The time between two passes, in the units of the queue."""
+        first, last = (int(np.frombuffer(self._device.queue.read_buffer(b, 0, 8), np.uint64)[0]) for b in (begin, end))
+        native = importlib.import_module("wgpu.backends.wgpu_native")  # WebGPU's units are nanoseconds
+        return float(last - first) * native.lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal)
 
     # ------------------------------------------------------------------ other libraries
     @property
