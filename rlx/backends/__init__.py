@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import threading
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -27,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 # device name -> module:class, imported on first use
-_BACKENDS: dict[str, str | type[Backend]] = {
+_BACKENDS: dict[str, str | Callable[[], Backend]] = {
     "cpu": "rlx.backends.cpu:CpuBackend",
     "c": "rlx.backends.c:CBackend",
     "cuda": "rlx.backends.cuda:CudaBackend",
@@ -38,6 +39,10 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "rocm": "rlx.backends.rocm:RocmBackend",
     "tpu": "rlx.xla:tpu_backend",
     "wgpu": "rlx.backends.wgpu:WgpuBackend",
+    "gpu": "rlx.backends.wgpu.names:gpu",
+    "vulkan": "rlx.backends.wgpu.names:vulkan",
+    "webgpu": "rlx.backends.wgpu.names:webgpu",
+    "directx": "rlx.backends.wgpu.names:directx",
     "xla": "rlx.xla:XlaBackend",
 }
 # other names of devices, and names of hardware that rlx has no backend for, with the device that comes closest
@@ -63,10 +68,11 @@ reopen_after_fork(sys.modules[__name__])
 _GROUP = "rlx.backends"  # the entry points with which installed packages add backends: name = module:class
 
 
-def register_backend(name: str, backend: str | type[Backend]) -> None:
+def register_backend(name: str, backend: str | Callable[[], Backend]) -> None:
     """Add a backend: its device is then known by `name` to jit(device=), rlx.devices, rlx.device_put and RLX_DEVICE.
 
-    Args: backend: its class, or "module:class", which is imported when the device is first used.
+    Args: backend: its class, or "module:class", which is imported when the device is first used. A function that
+        returns a backend of another name makes a second name of that device.
       An installed package need not call this: an entry point of the group "rlx.backends" does the same.
 
     Raises: DeviceError if there is another backend of this name.
@@ -244,7 +250,8 @@ def device_named(device: str | Device) -> Device:
             raise DeviceError(what, "Put arrays on one of rlx.local_devices(), or shard them over a mesh.")
         return found[0]
     memory = memory_named(platform if number in ("", "0") else device)
-    return memory.device if memory.device.unit else Device(platform)
+    own = memory.device  # of another platform, if that is another name
+    return own if own.unit or own.platform != platform else Device(platform)
 
 
 def backend_of(memory: Memory) -> Backend:

@@ -42,7 +42,10 @@ from rlx.ir.kernels import Loops
 from rlx.ir.scalar import ALPHABET
 from rlx.ir.work import Work
 
-__all__ = ["PROCESSOR", "Cost", "Counts", "Rates", "cost_of", "counts_of_code", "counts_of_nest", "counts_of_work"]
+__all__ = [
+    "PROCESSOR", "Cost", "Counts", "Rates", "cost_of", "counts_of_code", "counts_of_nest", "counts_of_work",
+    "loop_iterations",
+]  # fmt: skip
 
 
 _OPERATIONS = {"cast": 0, "bitcast": 0, "select": 0, "fma": 2}  # others are one
@@ -151,6 +154,23 @@ def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int
     return Counts(*arithmetic, products, moved, count.barriers)
 
 
+def loop_iterations(code: Block, groups: int) -> float:
+    """The iterations of all loops that the first item of a group runs, and one more for the end of each loop.
+
+    >>> import numpy as np
+    >>> from rlx.code.tree import Register
+    >>> from rlx.code.writing import CodeWriter
+    >>> code, i = CodeWriter(), Register(np.dtype(np.int32), "i")
+    >>> with code.loop(i, 0, 10):
+    ...     pass
+    >>> loop_iterations(code.block, 1)
+    11.0
+    """
+    count = _Count(groups, 1)
+    count.block(code, 1.0)
+    return count.turns
+
+
 class _Count:
     """Counts of one item, and estimates of registers: the mean over items, groups and iterations."""
 
@@ -161,7 +181,7 @@ class _Count:
         self.numbers: defaultdict[str, float] = defaultdict(float)
         self.products: defaultdict[str, float] = defaultdict(float)
         self.moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # bytes by array, read or written
-        self.barriers = 0.0
+        self.barriers = self.turns = 0.0
         self.views: dict[str, int] = {}
 
     def block(self, block: Block, times: float) -> None:
@@ -175,7 +195,9 @@ class _Count:
             case Declare(register, value, changes):
                 self.registers[register.name] = None if changes else self.mean(value)
             case ForLoop():
+                self.turns += times
                 times *= self.iterations(statement)
+                self.turns += times
             case If(condition) if self.is_of_one(condition):
                 times /= self.items
             case Write(array) | AtomicUpdate(_, array):

@@ -6,6 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
-from rlx.backends.gpu.memory import Pool
+from rlx.backends.gpu.memory import Pool, rounded
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.timed import Clock
@@ -252,7 +253,9 @@ class LaunchProgram:
 
     def _launch(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
         scratch = list(dict.fromkeys(b for step in steps for b in step.arrays if b not in memory))
-        with self._taken(b.nbytes for b in scratch) as views:
+        starts = [0, *accumulate(rounded(b.nbytes) for b in scratch)]  # in one block: devices bind few of them
+        with self._taken(starts[-1:] if scratch else ()) as blocks:
+            views = (block.part(at, b.nbytes) for block in blocks for b, at in zip(scratch, starts, strict=False))
             known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
             for step in steps:
                 arrays = [known[buffer] for buffer in step.arrays]

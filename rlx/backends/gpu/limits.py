@@ -37,7 +37,8 @@ class Limits:
     of a loop's step for which the cost of launches is negligible. together_resident: groups of such a launch on one
     multiprocessor; without a bound, compilers spill registers to run more. product_rate: multiplications of a product
     in the time of one iteration that moves values. parted: groups per unit when rows are cut in parts, because groups
-    wait at barriers. graph_launches: the largest number of launches of a graph; 0 if there are no graphs. costs: of
+    wait at barriers. graph_launches: the largest number of launches of a graph; 0 if there are no graphs. turns: the
+    largest number of iterations of loops that an item runs in a launch; 0 if there is no such bound. costs: of
     launches. least_group_bytes: the memory that groups share on every device.
     """
 
@@ -61,5 +62,6 @@ class Limits:
     product_rate: int = 16
     parted: int = 4
     graph_launches: int = 0
+    turns: int = 0
     costs: LaunchCosts = LaunchCosts()
     least_group_bytes: int = 1 << 15

@@ -20,7 +20,8 @@ from rlx.backends.gpu.together import NotTogetherError, iterations, steps_togeth
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.walk import Walk, kernel_code, kernel_parameters
 from rlx.code.checking import group_bytes
-from rlx.code.tree import Allocate, Barrier, Expression, Register, index
+from rlx.code.cost import loop_iterations
+from rlx.code.tree import Allocate, Barrier, Expression, FreeLoop, Register, index, statements_in
 from rlx.ir.kernels import Branch, Contract, Kernel, Loops, RowTiles, Scan, While, nested_plans
 
 __all__ = ["host_loop_reason", "loop_steps"]
@@ -65,7 +66,15 @@ def _loop_of_one_group(kernel: Scan | While, limits: Limits, dialect: DeviceDial
     writer = _OfOneGroup(kernel, limits, dialect)
     writer.kernel(kernel)
     step = writer.step(kernel.label or "loop", "loop", 1)
-    return step if group_bytes(step.code) <= limits.group_bytes else None
+    return step if group_bytes(step.code) <= limits.group_bytes and _ends(step, limits) else None
+
+
+def _ends(step: LaunchStep, limits: Limits) -> bool:
+    """Whether the device lets a launch run all iterations of a loop."""
+    if not limits.turns:
+        return True
+    bounded = not any(isinstance(s, FreeLoop) for s in statements_in(step.code))
+    return bounded and loop_iterations(step.code, 1) <= limits.turns
 
 
 class _OfOneGroup(LoopWriter):

@@ -12,9 +12,10 @@ from rlx.backends.c.types import helper_name
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter, bare
+from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import WITHOUT_LIBRARY
 from rlx.backends.wgpu.helpers import Features, helpers_of
-from rlx.backends.wgpu.memory_text import COMPONENTS, Module, memory_text
+from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, memory_text
 from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, wrapped
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
@@ -88,17 +89,18 @@ class WgslDialect(DeviceDialect):
         ]
         head = ["let group = grid_place.x + grid_place.y * grid_size.x;", "if (group >= launch[0].x) { return; }"]
         lines = [*head, "let item = i32(local_item);", *places, *(line for line in body if line not in shared)]
-        code = [*shared, f"{self.kernel_mark(items)} {name}({_COORDINATES}) {{", *(f"    {line}" for line in lines), "}"]
-        return Module(name, tuple(p.name for p in parameters), "\n".join(code)).text()
+        indented = (f"{self.extent}{line}" for line in lines)
+        code = [*shared, f"{self.kernel_mark(items)} {name}({_COORDINATES}) {{", *indented, "}"]
+        return KernelModule(name, tuple(p.name for p in parameters), "\n".join(code)).text()
 
     def program(self, kernels: Mapping[str, str]) -> str:
         """The modules, with their arrays in memory of their own."""
-        return "\n".join(self.declared(Module.read(text)) for text in kernels.values())
+        return "\n".join(self.declared(KernelModule.read(text)) for text in kernels.values())
 
-    def declared(self, module: Module, sharing: Sequence[int] | None = None) -> str:
+    def declared(self, module: KernelModule, sharing: Sequence[int] | None = None) -> str:
         """A module with the declarations that it needs. sharing: for each array, the number of its memory."""
-        memory = memory_text(module, sharing, self)
-        return module.text("\n".join([*helpers_of(memory + module.code, self), memory]))
+        memory = memory_text(module, sharing, self._updated_word)
+        return module.text("\n".join([*helpers_of(memory + module.code, self.features, Printer(self)), memory]))
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
         return f"{helper_name(operation, *dtypes)}({', '.join(map(bare, arguments))})"
@@ -219,11 +221,11 @@ class WgslDialect(DeviceDialect):
         root, place = self._place(array, position)
         return f"{root}_update{memory_bits(array.dtype)}_{reducer}_{array.dtype.name}({place}, {bare(value)});"
 
-    def updated(self, reducer: str, dtype: np.dtype, word: str) -> str:
-        """The word after an atomic update, given the word before and a `value`."""
+    def _updated_word(self, reducer: str, dtype: np.dtype, word: str) -> tuple[str, str]:
         held, wide = self._of_word(dtype, word), compute_dtype(dtype)
         result = self.combine(reducer, wide, self._call("decode", [dtype], held) if is_narrow(dtype) else held, "value")
-        return self._as_word(dtype, self._call("encode", [dtype], result) if is_narrow(dtype) else result)
+        held = self._call("encode", [dtype], result) if is_narrow(dtype) else result
+        return self.type(wide), self._as_word(dtype, held)
 
     # ------------------------------------------------------------------ values
     def has_function(self, name: str) -> bool:
@@ -238,12 +240,15 @@ class WgslDialect(DeviceDialect):
 
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
         """A literal, or the bits of a number that has none."""
-        return literal(number, self.type(FLOAT_FORMATS and _FLOAT32 if dtype in FLOAT_FORMATS else dtype))
+        return literal(number, self.type(_FLOAT32 if dtype in FLOAT_FORMATS else dtype))
 
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """A sum of products, without negative factors: they are no numbers of unsigned types."""
         signed = sorted([*terms, *([(offset, "")] if offset or not terms else [])], key=lambda term: term[0] < 0)
-        texts = [f"{abs(factor)} * {name}" if name and abs(factor) != 1 else name or str(abs(factor)) for factor, name in signed]
+        texts = [
+            f"{abs(factor)} * {name}" if name and abs(factor) != 1 else name or str(abs(factor))
+            for factor, name in signed
+        ]
         signs = [" - " if factor < 0 else " + " for factor, _ in signed]
         first = "0 - " if signs[0] == " - " else ""
         return first + texts[0] + "".join(sign + text for sign, text in zip(signs[1:], texts[1:], strict=True))

@@ -18,16 +18,17 @@ from rlx.backends.gpu.engine import Engine, View, is_present
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.helpers import Features
-from rlx.backends.wgpu.memory_text import Module, modules_of
+from rlx.backends.wgpu.memory_text import KernelModule, modules_of
 from rlx.errors import DeviceError
 from rlx.installation import install_command
 from rlx.storage import AllocationError
 
-__all__ = ["LIMITS", "WgpuEngine", "adapters"]
+__all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 
 # WebGPU guarantees these sizes; loads are of words
 LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
 _MOST_GROUPS = 65535  # along a dimension
+_LLVMPIPE_TURNS = 60000  # Mesa's llvmpipe ends all loops of a launch after 65535 iterations, silently
 _BATCH = 64  # launches that are submitted at once
 _MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
 _LONGS, _DOUBLES, _STAMPS = ("shader-int64", "shader-int64-atomic-all-ops"), "shader-f64", "timestamp-query"
@@ -69,11 +70,17 @@ def adapters() -> list[Any]:
     return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
 
 
+def grid_of_groups(groups: int) -> tuple[int, int]:
+    """The grid of this many groups: beyond 65535, they continue along a second dimension, the last row in excess."""
+    across = max(1, min(groups, _MOST_GROUPS))
+    return across, -(-groups // across)
+
+
 @dataclass(slots=True)
-class _Compiled:
+class _WgpuKernel:
     """A kernel: its module, and its pipelines by how its arrays share memory."""
 
-    module: Module
+    module: KernelModule
     pipelines: dict[tuple[int, ...], Any] = field(default_factory=dict)
     bound: dict[Any, Any] = field(default_factory=dict)
 
@@ -91,7 +98,7 @@ class WgpuEngine(Engine):
         self._pass: Any = None
         self._queued = self._submitted = self._over = 0
         self._waiting: threading.Thread | None = None
-        self._copied = _Compiled(Module.read(_COPY))
+        self._copied = _WgpuKernel(KernelModule.read(_COPY))
         self._launch_buffers: dict[bytes, Any] = {}
         self._layouts: dict[int, Any] = {}
 
@@ -109,6 +116,11 @@ class WgpuEngine(Engine):
         """The number of adapters."""
         return len(adapters()) if self.present else 0
 
+    @property
+    def named(self) -> str:
+        """The adapter's name."""
+        return self._adapter.info["device"]
+
     @cached_property
     def _device(self) -> Any:
         features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
@@ -124,8 +136,9 @@ class WgpuEngine(Engine):
             sizes = self._adapter.limits
             group = min(LIMITS.group, sizes["max-compute-invocations-per-workgroup"])
             held = 0 if self._adapter.info["adapter_type"] == "CPU" else LIMITS.held
+            turns = _LLVMPIPE_TURNS if self._adapter.info["device"].startswith("llvmpipe") else 0
             self._own_limits = replace(
-                LIMITS, group=group, group_bytes=sizes["max-compute-workgroup-storage-size"], held=held
+                LIMITS, group=group, group_bytes=sizes["max-compute-workgroup-storage-size"], held=held, turns=turns
             )
         return self._own_limits or LIMITS
 
@@ -158,26 +171,27 @@ class WgpuEngine(Engine):
         try:
             return action()
         except (_module().GPUError, RuntimeError) as error:
-            raise DeviceError(f"wgpu refused {what} on {self._adapter.info['device']}: {error}", _HELP) from None
+            raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", _HELP) from None
 
     # ------------------------------------------------------------------ kernels
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
-        found = {module.name: _Compiled(module) for module in modules_of(source)}
+        found = {module.name: _WgpuKernel(module) for module in modules_of(source)}
         most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
-        for kernel in found.values():
-            if len(kernel.module.arrays) > most:
-                raise DeviceError(
-                    f"The kernel {kernel.module.name!r} has {len(kernel.module.arrays)} arrays; the adapter binds"
-                    f" {most} (max-storage-buffers-per-shader-stage).", _HELP,
-                )  # fmt: skip
-            self._pipeline_of(kernel, tuple(range(len(kernel.module.arrays))))
+        for kernel in found.values():  # mistakes are found now
+            count = len(kernel.module.arrays)
+            self._pipeline_of(kernel, tuple(range(count)) if count <= most else (0,) * count)
         return {name: found[name] for name in names}
 
-    def _pipeline_of(self, kernel: _Compiled, sharing: tuple[int, ...]) -> Any:
+    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...]) -> Any:
         if sharing not in kernel.pipelines:
+            memories, most = len(set(sharing)), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+            if memories > most:
+                raise DeviceError(
+                    f"The kernel {kernel.module.name!r} uses {memories} blocks of memory; the adapter binds {most}"
+                    " (max-storage-buffers-per-shader-stage).", _HELP,
+                )  # fmt: skip
             text = WgslDialect(self.features).declared(kernel.module, sharing)
-            memories = len(set(sharing))
             kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, memories)
         return kernel.pipelines[sharing]
 
@@ -205,13 +219,12 @@ class WgpuEngine(Engine):
         return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Encode a dispatch; groups beyond 65535 continue along a second dimension, the last row in excess."""
+        """Encode a dispatch."""
         del block
         (groups,) = grid
-        across = min(groups, _MOST_GROUPS)
-        self._launch(kernel, views, [groups, *(view.start for view in views)], (across, -(-groups // across)))
+        self._launch(kernel, views, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
-    def _launch(self, kernel: _Compiled, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
+    def _launch(self, kernel: _WgpuKernel, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
         memories = list(dict.fromkeys(id(view.memory) for view in views))
         sharing = tuple(memories.index(id(view.memory)) for view in views)
         words = np.array([*sizes, *[0] * (-len(sizes) % 4)], np.uint32).tobytes()
@@ -369,10 +382,24 @@ class WgpuEngine(Engine):
             self.wait(self.mark())
 
     def stamp(self) -> Any:
-        raise NotImplementedError
+        """A pass that does nothing but write the time, and a buffer for it."""
+        if _STAMPS not in self._adapter.features:
+            raise DeviceError(f"{self.named} has no clock that kernels can be timed by ({_STAMPS}).")
+        usage = _module().BufferUsage
+        times = self._device.create_query_set(type="timestamp", count=1)
+        buffer = self._device.create_buffer(size=256, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        self._end_pass()
+        encoder = self._encoding()
+        encoder.begin_compute_pass(timestamp_writes={"query_set": times, "beginning_of_pass_write_index": 0}).end()
+        encoder.resolve_query_set(times, 0, 1, buffer, 0)
+        self._count()
+        return buffer
 
     def nanoseconds(self, begin: Any, end: Any) -> float:
-        raise NotImplementedError
+        """The time between two passes, in the units of the queue."""
+        first, last = (int(np.frombuffer(self._device.queue.read_buffer(b, 0, 8), np.uint64)[0]) for b in (begin, end))
+        native = importlib.import_module("wgpu.backends.wgpu_native")  # WebGPU's units are nanoseconds
+        return float(last - first) * native.lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal)
 
     # ------------------------------------------------------------------ other libraries
     @property

@@ -1,11 +1,10 @@
-"""Helper functions in WGSL: operations that operators and built-in functions lack, with the functions that they call."""
+"""Helper functions in WGSL: operations that operators and built-in functions lack, and what those call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -13,12 +12,9 @@ import numpy as np
 from rlx.backends.c.types import helper_name
 from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import CONVERSIONS, WITHOUT_LIBRARY, straight_line
-from rlx.backends.wgpu.types import literal, memory_bits, wrapped
+from rlx.backends.wgpu.types import literal, memory_bits, type_name, wrapped
 from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
-
-if TYPE_CHECKING:
-    from rlx.backends.wgpu.dialect import WgslDialect
 
 __all__ = ["Features", "helpers_of"]
 
@@ -46,22 +42,22 @@ class Features:
     fused: bool = False
 
 
-def helpers_of(text: str, dialect: WgslDialect) -> list[str]:
-    """The helpers that a text calls, and those that they call, each once."""
+def helpers_of(text: str, features: Features, printer: Printer) -> list[str]:
+    """The helpers that a text calls, and those that they call, each once. printer: for trees."""
     found: dict[str, str] = {}
 
     def add(called: str) -> None:
         for name in dict.fromkeys(_CALL.findall(called)):
             if name not in found:
-                key = (name, dialect.features)
-                _KNOWN[key] = found[name] = _KNOWN.get(key) or _text(name, dialect)
+                key = (name, features)
+                _KNOWN[key] = found[name] = _KNOWN.get(key) or _text(name, features, printer)
                 add(found[name])
 
     add(text)
     return list(found.values())
 
 
-def _text(name: str, dialect: WgslDialect) -> str:
+def _text(name: str, features: Features, printer: Printer) -> str:
     if name in _PLAIN:
         return _PLAIN[name]
     match = _NAME.fullmatch(name)
@@ -70,8 +66,8 @@ def _text(name: str, dialect: WgslDialect) -> str:
     dtypes = [_DTYPES[d] for d in re.findall("|".join(sorted(_DTYPES, key=len, reverse=True)), rest)]
     own = name.removeprefix("rlx_")
     if operation in WITHOUT_LIBRARY or own in CONVERSIONS:
-        return _kept_sums(Printer(dialect).function(straight_line(own, dialect.features.doubles), name))
-    return _HELPERS[operation](dialect, *dtypes)
+        return _kept_sums(printer.function(straight_line(own, features.doubles), name))
+    return _HELPERS[operation](features, *dtypes)
 
 
 def _kept_sums(text: str) -> str:
@@ -82,11 +78,11 @@ def _kept_sums(text: str) -> str:
     return _SUM.sub(lambda m: m[0] if m[1] not in kept else m[0].replace(m[3], f"rlx_kept_float{m[2]}({m[3]})"), text)
 
 
-def _kept(dialect: WgslDialect, dtype: np.dtype) -> str:
+def _kept(features: Features, dtype: np.dtype) -> str:
     """A float as it is, of which compilers know nothing: a launch has fewer than 2^31 groups."""
     word = "u32" if dtype.itemsize == 4 else "u64"
     body = f"bitcast<T>(bitcast<{word}>(x) | {word}(launch[0].x >> 31u))"
-    return _same("kept", 1, f"return {body};")(dialect, dtype)
+    return _same("kept", 1, f"return {body};")(features, dtype)
 
 
 Helper = Callable[..., str]
@@ -98,8 +94,8 @@ def _same(operation: str, arity: int, *body: str) -> Helper:
     In its body T is the type, W the dtype's width, N(0.5) a number, `B(x)` the bits of an integer as an unsigned one.
     """
 
-    def text(dialect: WgslDialect, dtype: np.dtype) -> str:
-        kind = dialect.type(dtype)
+    def text(features: Features, dtype: np.dtype) -> str:
+        kind = type_name(dtype, features.longs)
         unsigned = f"u{kind[1:]}"
 
         def bits(match: re.Match[str]) -> str:
@@ -127,49 +123,49 @@ def _same(operation: str, arity: int, *body: str) -> Helper:
 def _by_sign(operation: str, arity: int, signed: tuple[str, ...], unsigned: tuple[str, ...]) -> Helper:
     """A helper that differs for integers without sign."""
 
-    def text(dialect: WgslDialect, dtype: np.dtype) -> str:
-        return _same(operation, arity, *(unsigned if dtype.kind == "u" else signed))(dialect, dtype)
+    def text(features: Features, dtype: np.dtype) -> str:
+        return _same(operation, arity, *(unsigned if dtype.kind == "u" else signed))(features, dtype)
 
     return text
 
 
-def _is_nan(dialect: WgslDialect, dtype: np.dtype) -> str:
-    head = f"fn {helper_name('is_nan', dtype)}(x: {dialect.type(dtype)}) -> bool {{ return "
+def _is_nan(features: Features, dtype: np.dtype) -> str:
+    head = f"fn {helper_name('is_nan', dtype)}(x: {type_name(dtype, features.longs)}) -> bool {{ return "
     if dtype.itemsize == 4:
         return head + "(bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }"
     return head + "(bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu; }"
 
 
-def _is_finite(dialect: WgslDialect, dtype: np.dtype) -> str:
-    head = f"fn {helper_name('is_finite', dtype)}(x: {dialect.type(dtype)}) -> bool {{ return "
+def _is_finite(features: Features, dtype: np.dtype) -> str:
+    head = f"fn {helper_name('is_finite', dtype)}(x: {type_name(dtype, features.longs)}) -> bool {{ return "
     if dtype.itemsize == 4:
         return head + "(bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u; }"
     return head + "(bitcast<u64>(x) & 0x7ff0000000000000lu) != 0x7ff0000000000000lu; }"
 
 
-def _copysign(dialect: WgslDialect, dtype: np.dtype) -> str:
+def _copysign(features: Features, dtype: np.dtype) -> str:
     kind, word, end = ("f32", "u32", "u") if dtype.itemsize == 4 else ("f64", "u64", "lu")
     sign = f"{1 << (8 * dtype.itemsize - 1):#x}{end}"
     body = f"bitcast<{kind}>((bitcast<{word}>(x) & ~{sign}) | (bitcast<{word}>(y) & {sign}))"
     return f"fn {helper_name('copysign', dtype)}(x: {kind}, y: {kind}) -> {kind} {{ return {body}; }}"
 
 
-def _decode(dialect: WgslDialect, dtype: np.dtype) -> str:
+def _decode(features: Features, dtype: np.dtype) -> str:
     form = INTEGER_FORMATS[dtype]
-    kind, mask, sign = dialect.type(compute_dtype(dtype)), (1 << form.bits) - 1, 1 << (form.bits - 1)
+    kind, mask, sign = type_name(compute_dtype(dtype), features.longs), (1 << form.bits) - 1, 1 << (form.bits - 1)
     value = f"((x & {mask}) ^ {sign}) - {sign}" if form.signed else f"x & {mask}"
     return f"fn {helper_name('decode', dtype)}(x: {kind}) -> {kind} {{ return {value}; }}"
 
 
-def _encode(dialect: WgslDialect, dtype: np.dtype) -> str:
-    kind, mask = dialect.type(compute_dtype(dtype)), (1 << INTEGER_FORMATS[dtype].bits) - 1
+def _encode(features: Features, dtype: np.dtype) -> str:
+    kind, mask = type_name(compute_dtype(dtype), features.longs), (1 << INTEGER_FORMATS[dtype].bits) - 1
     return f"fn {helper_name('encode', dtype)}(x: {kind}) -> {kind} {{ return x & {mask}; }}"
 
 
-def _cast(dialect: WgslDialect, source: np.dtype, target: np.dtype) -> str:
+def _cast(features: Features, source: np.dtype, target: np.dtype) -> str:
     """Convert a float to an integer: truncated and saturated, NaN as 0."""
     info, wide = ml_dtypes.iinfo(target), compute_dtype(target)
-    given, kind = dialect.type(source), dialect.type(wide)
+    given, kind = (type_name(d, features.longs) for d in (source, wide))
     low, high = (literal(float(int(bound)), given) for bound in (info.min, info.max))
     least, largest = (literal(int(bound), kind) for bound in (info.min, info.max))
     return f"""fn {helper_name('cast', source, target)}(x: {given}) -> {kind} {{
@@ -180,10 +176,10 @@ def _cast(dialect: WgslDialect, source: np.dtype, target: np.dtype) -> str:
 }}"""
 
 
-def _fma(dialect: WgslDialect, dtype: np.dtype) -> str:
+def _fma(features: Features, dtype: np.dtype) -> str:
     """A product and a sum that are rounded once: in float64, or with the errors of both, by Dekker and Knuth."""
-    if dtype.itemsize == 4 and dialect.features.doubles:
-        return _same("fma", 3, "return f32(f64(x) * f64(y) + f64(z));")(dialect, dtype)
+    if dtype.itemsize == 4 and features.doubles:
+        return _same("fma", 3, "return f32(f64(x) * f64(y) + f64(z));")(features, dtype)
     return _same(
         "fma", 3,
         f"let splitter = N({4097.0 if dtype.itemsize == 4 else 134217729.0});",
@@ -199,26 +195,26 @@ def _fma(dialect: WgslDialect, dtype: np.dtype) -> str:
         "let error = rlx_kept_D(missed) + rlx_kept_D(x_low * y_low - lost);",
         "if (!rlx_is_finite_D(error)) { return total; }",
         "return total + error;",
-    )(dialect, dtype)  # fmt: skip
+    )(features, dtype)  # fmt: skip
 
 
 def _circular(name: str) -> Helper:
     """A circular function: of small arguments, else reduced in float64, or as exact as the device's own."""
 
-    def text(dialect: WgslDialect, dtype: np.dtype) -> str:
+    def text(features: Features, dtype: np.dtype) -> str:
         if dtype.itemsize == 8:
-            return _same(name, 1, f"return rlx_small_{name}_D(x);")(dialect, dtype)
-        far = f"f32(rlx_small_{name}_float64(f64(x)))" if dialect.features.doubles else f"{name}(x)"
+            return _same(name, 1, f"return rlx_small_{name}_D(x);")(features, dtype)
+        far = f"f32(rlx_small_{name}_float64(f64(x)))" if features.doubles else f"{name}(x)"
         return _same(
             name, 1, f"if (abs(x) > N(1e5)) {{ return {far}; }}", f"return rlx_small_{name}_D(x);"
-        )(dialect, dtype)
+        )(features, dtype)
 
     return text
 
 
 def _counted(name: str, builtin: str) -> Helper:
-    def text(dialect: WgslDialect, dtype: np.dtype) -> str:
-        wide = dialect.type(dtype).endswith("64")
+    def text(features: Features, dtype: np.dtype) -> str:
+        wide = type_name(dtype, features.longs).endswith("64")
         if name == "population_count":
             body = [f"return T({builtin}(B(x)));"]
             if wide:
@@ -230,7 +226,7 @@ def _counted(name: str, builtin: str) -> Helper:
                     "let high = u32(B(x) >> 32u);",
                     f"return T(select({builtin}(high), 32u + {builtin}(u32(B(x) & 0xfffffffflu)), high == 0u));",
                 ]
-        return _same(name, 1, *body)(dialect, dtype)
+        return _same(name, 1, *body)(features, dtype)
 
     return text
 
@@ -241,8 +237,8 @@ _HELPERS: dict[str, Helper] = {
         ("if (y == 0) { return N(-1); }", "if (y == -1) { return wrap(N(0) - x); }", "return wrap(x / y);"),
         ("if (y == 0) { return wrap(~N(0)); }", "return x / y;"),
     ),
-    "remainder": lambda dialect, dtype: (_real_remainder if dtype.kind == "f" else _remainder)(dialect, dtype),
-    "sign": lambda dialect, dtype: (_real_sign if dtype.kind == "f" else _integer_sign)(dialect, dtype),
+    "remainder": lambda features, dtype: (_real_remainder if dtype.kind == "f" else _remainder)(features, dtype),
+    "sign": lambda features, dtype: (_real_sign if dtype.kind == "f" else _integer_sign)(features, dtype),
     "maximum": _same("maximum", 2, "return select(y, x, x > y || rlx_is_nan_D(x));"),
     "minimum": _same("minimum", 2, "return select(y, x, x < y || rlx_is_nan_D(x));"),
     "shift_left": _same(
@@ -250,8 +246,8 @@ _HELPERS: dict[str, Helper] = {
         "return wrap(moved);",
     ),
     "shift_right_logical": _same(
-        "shift_right_logical", 2, "let moved = T(B(x) >> (u32(B(y)) & (W - 1u)));", "if (B(y) >= U(W)) { return T(0); }",
-        "return wrap(moved);",
+        "shift_right_logical", 2, "let moved = T(B(x) >> (u32(B(y)) & (W - 1u)));",
+        "if (B(y) >= U(W)) { return T(0); }", "return wrap(moved);",
     ),
     "shift_right_arithmetic": _same(
         "shift_right_arithmetic", 2, "let steps = select(W - 1u, u32(B(y)), B(y) < U(W));",

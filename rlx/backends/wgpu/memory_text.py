@@ -7,27 +7,24 @@ WebGPU forbids two writable bindings of one buffer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlx.ir.types import compute_dtype, supported_dtypes
+from rlx.ir.types import supported_dtypes
 
-if TYPE_CHECKING:
-    from rlx.backends.wgpu.dialect import WgslDialect
-
-__all__ = ["COMPONENTS", "Module", "memory_text", "modules_of"]
+__all__ = ["COMPONENTS", "KernelModule", "memory_text", "modules_of"]
 
 COMPONENTS = "xyzw"
 _HEAD = re.compile(r"^// kernel (\w+):(.*)$", re.MULTILINE)
-_DTYPES = {dtype.name: dtype for dtype in supported_dtypes}
+_DTYPES: dict[str, np.dtype] = {dtype.name: dtype for dtype in supported_dtypes}
 _CODE = "// code"
+Updated = Callable[[str, np.dtype, str], tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class KernelModule:
     """A kernel's name, the names of its arrays, and its code without declarations of memory."""
 
     name: str
@@ -36,25 +33,30 @@ class Module:
 
     def text(self, declarations: str = "") -> str:
         """The module as text, with declarations if there are any."""
-        return "\n".join(filter(None, [f"// kernel {self.name}: {' '.join(self.arrays)}", declarations, _CODE, self.code]))
+        head = f"// kernel {self.name}: {' '.join(self.arrays)}"
+        return "\n".join([head, *([declarations] if declarations else []), _CODE, self.code])
 
     @staticmethod
-    def read(text: str) -> Module:
+    def read(text: str) -> KernelModule:
         """The module of a text."""
         head, _, code = text.partition(f"\n{_CODE}\n")
         match = _HEAD.match(head)
         assert match, head
-        return Module(match[1], tuple(match[2].split()), code.strip("\n"))
+        return KernelModule(match[1], tuple(match[2].split()), code.strip("\n"))
 
 
-def modules_of(source: str) -> list[Module]:
+def modules_of(source: str) -> list[KernelModule]:
     """The modules of a program."""
     starts = [match.start() for match in _HEAD.finditer(source)]
-    return [Module.read(source[a:b]) for a, b in zip(starts, [*starts[1:], len(source)], strict=True)]
+    return [KernelModule.read(source[a:b]) for a, b in zip(starts, [*starts[1:], len(source)], strict=True)]
 
 
-def memory_text(module: Module, sharing: Sequence[int] | None, dialect: WgslDialect) -> str:
-    """The declarations of a module's memory. sharing: for each array, the number of its memory; by default, each its own."""
+def memory_text(module: KernelModule, sharing: Sequence[int] | None, updated: Updated) -> str:
+    """The declarations of a module's memory.
+
+    sharing: for each array, the number of its memory; None: all differ. updated: the type of the value of an atomic
+    update, and the word that follows, given the reducer, the dtype and the word before.
+    """
     numbers = range(len(module.arrays)) if sharing is None else sharing
     calls = {
         name: dict.fromkeys(re.findall(rf"\b{name}_((?:get|put|update)\d+\w*)\(", module.code))
@@ -69,7 +71,7 @@ def memory_text(module: Module, sharing: Sequence[int] | None, dialect: WgslDial
         if calls[name]:
             basic = _BASIC[kinds[number]].replace("NAME", name).replace("MEMORY", f"memory_{number}")
             functions.append(basic)
-            functions += [_made(name, f"memory_{number}", c, dialect) for c in calls[name] if c[3:] != "32"]
+            functions += [_made(name, f"memory_{number}", c, updated) for c in calls[name] if c[3:] != "32"]
     memory = [
         f"@group(0) @binding({n + 1}) var<storage, read_write> memory_{n}: array<{kinds[n]}>;" for n in sorted(kinds)
     ]
@@ -91,7 +93,9 @@ _BASIC = {
 fn NAME_put32(i: u32, word: u32) { MEMORY[i] = word; }""",
     "atomic<u32>": """fn NAME_get32(i: u32) -> u32 { return atomicLoad(&MEMORY[i]); }
 fn NAME_put32(i: u32, word: u32) { atomicStore(&MEMORY[i], word); }""",
-    "atomic<u64>": """fn NAME_get32(i: u32) -> u32 { return u32((atomicLoad(&MEMORY[i / 2u]) >> (32u * (i % 2u))) & 0xfffffffflu); }
+    "atomic<u64>": """fn NAME_get32(i: u32) -> u32 {
+    return u32((atomicLoad(&MEMORY[i / 2u]) >> (32u * (i % 2u))) & 0xfffffffflu);
+}
 fn NAME_put32(i: u32, word: u32) {
     atomicAnd(&MEMORY[i / 2u], 0xffffffff00000000lu >> (32u * (i % 2u)));
     atomicOr(&MEMORY[i / 2u], u64(word) << (32u * (i % 2u)));
@@ -99,13 +103,13 @@ fn NAME_put32(i: u32, word: u32) {
 }
 
 
-def _made(name: str, memory: str, call: str, dialect: WgslDialect) -> str:
+def _made(name: str, memory: str, call: str, updated: Updated) -> str:
     """The function of other elements: parts of words, pairs of words, and atomic updates."""
     match = re.fullmatch(r"(get|put|update)(\d+)(?:_([a-z]+)_(\w+))?", call)
     assert match, call
     way, bits, reducer, dtype = match.groups()
     if way == "update":
-        return _update(name, memory, int(bits), reducer, _DTYPES[dtype], dialect)
+        return _update(name, memory, int(bits), reducer, _DTYPES[dtype], updated)
     if bits == "64":
         return _PAIRS[way].replace("NAME", name)
     part = _PART.replace("SHARE", str(32 // int(bits))).replace("BITS", bits)
@@ -132,13 +136,13 @@ _PAIRS = {
 }
 
 
-def _update(name: str, memory: str, bits: int, reducer: str, dtype: np.dtype, dialect: WgslDialect) -> str:
+def _update(name: str, memory: str, bits: int, reducer: str, dtype: np.dtype, updated: Updated) -> str:
     """Compute what follows from a word until no other item has changed it since."""
     share, mask = max(1, 32 // bits), (1 << bits) - 1
-    after = dialect.updated(reducer, dtype, "before" if bits >= 32 else f"((before >> shift) & {mask:#x}u)")
+    kind, after = updated(reducer, dtype, "before" if bits >= 32 else f"((before >> shift) & {mask:#x}u)")
     if bits < 32:
         after = f"(before & ~({mask:#x}u << shift)) | (({after} & {mask:#x}u) << shift)"
-    return f"""fn {name}_update{bits}_{reducer}_{dtype.name}(i: u32, value: {dialect.type(compute_dtype(dtype))}) {{
+    return f"""fn {name}_update{bits}_{reducer}_{dtype.name}(i: u32, value: {kind}) {{
     let shift = (i % {share}u) * {bits % 32}u;
     loop {{
         let before = atomicLoad(&{memory}[i / {share}u]);

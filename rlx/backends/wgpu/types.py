@@ -14,14 +14,15 @@ __all__ = ["RESERVED", "literal", "memory_bits", "type_name", "wrapped"]
 _SUFFIX = {"i32": "i", "u32": "u", "i64": "li", "u64": "lu", "f32": "f", "f64": "lf"}
 # keywords, reserved words and built-in functions that a kernel could be named after
 RESERVED = frozenset(
-    """alias break case const const_assert continue continuing default diagnostic discard else enable false fn for if
-    let loop override requires return struct switch true var while abs all any ceil clamp cos exp floor fma length log
-    max min mix pow round select sign sin sqrt step tan trunc launch item group grid_place grid_size local_item""".split()
+    """alias break case const const_assert continue continuing default diagnostic discard else enable false fn for
+    if let loop override requires return struct switch true var while abs all any ceil clamp cos exp floor fma length
+    log max min mix pow round select sign sin sqrt step tan trunc launch item group grid_place grid_size
+    local_item""".split()
 )
 
 
 def type_name(dtype: np.dtype, longs: bool) -> str:
-    """The type of a register of a dtype; codes of narrow numbers are words. longs: whether there are 64-bit integers."""
+    """The type of a register; codes of narrow numbers are words. longs: whether there are 64-bit integers."""
     if dtype.kind == "b":
         return "bool"
     if dtype in FLOAT_FORMATS:
