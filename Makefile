@@ -9,6 +9,7 @@
 #                            (those below need compilers, libraries, or more time)
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
+#   make test-wasm           WebAssembly modules in wasmtime, Node and a browser, with a compiler that it installs
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
@@ -73,7 +74,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-notebooks test-backends test-opencl test-gpu-compile \
 	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -87,7 +88,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types mpi clusters): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types mpi clusters wasm-test): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -156,6 +157,9 @@ test-formats: $(VENV)/tested
 
 test-iree: $(VENV)/with-iree
 	RLX_TEST_IREE=1 $(BIN)/python -m pytest -n 0 tests/stablehlo/test_iree.py
+
+test-wasm: $(VENV)/with-wasm-test
+	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py
 
 test-notebooks: $(VENV)/tested
 	$(PYTEST) $(NOTEBOOKS)

@@ -651,6 +651,29 @@ def test_examples_of_the_documents(command: Rlx, tmp_path: Path, page: Path) -> 
         assert doctest.OutputChecker().check_output(expected, printed + said, flags), (words, code, printed + said)
 
 
+@pytest.mark.parametrize(
+    ("form", "ends", "word"),
+    [
+        ("c", [".c", ".h"], "void normalise("),
+        ("numba", [".py"], "def normalise("),
+        ("stablehlo", [".mlir"], "stablehlo."),
+    ],
+)
+def test_export_writes_other_formats(command: Rlx, tmp_path: Path, form: str, ends: list[str], word: str) -> None:
+    found = command("export", "model.py:normalise", "--args", "f32[8,32]", "--to", form, "--json")
+    assert found[0] == 0, found[2]
+    files = [Path(file["path"]) for file in data(found)["files"]]
+    assert [file.suffix for file in files] == ends
+    assert word in (tmp_path / files[0]).read_text()
+
+
+def test_export_to_source_code_takes_sizes_that_are_numbers(command: Rlx) -> None:
+    code, _, said = command("export", "model.py:normalise", "--args", "f32[batch,32]", "--to", "c")
+    assert code == 2 and "batch" in said
+    code, _, said = command("export", "model.py:normalise", "--args", "f32[8,32]", "--to", "c", "--vjp-order", "1")
+    assert code == 2 and "do not apply to --to c" in said
+
+
 def test_a_reader_that_has_read_enough_is_no_mistake() -> None:
     with pytest.raises(BrokenPipeError), told("x"):
         raise BrokenPipeError

@@ -233,6 +233,7 @@ ROWS: dict[str, Row | str] = {
     "device_put.may_alias": "robust/test_memory_borders.py::test_memory_is_shared_on_request",
     "pure_callback.vmap_method": Row(callback, "sequential", "UnsupportedError", (2,)),
     "export_c.blas": "backends/test_c.py::test_exported_products_by_blas",
+    "export_c.donate_argnums": "backends/test_c_in_place.py::test_results_replace_arguments",
     "lax.scan.xs": Row(lambda xs=None: scanned(**({"length": 1} if xs is None else {})), X, (1, [0]), (3, [0, 11, 22])),
     "lax.scan.length": Row(scanned, 2, (3, [0, 11, 22]), (2, [0, 1])),
     "lax.scan.reverse": Row(scanned, True, (3, [0, 11, 22]), (3, [2, 11, 20])),

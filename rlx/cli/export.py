@@ -1,9 +1,11 @@
-"""rlx export: a function as a file that runs without its Python."""
+"""rlx export: a function as a file that runs without its Python, or as source code of another language."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import rlx
 from rlx.cli.mistakes import FINE, Mistake, told
@@ -22,30 +24,96 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     types = 'such as "f32[batch,32] i32[]": sizes with names are any number'
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help=types)
-    parser.add_argument("-o", "--output", metavar="PATH", help="the file, by default FUNCTION.rlx")
+    parser.add_argument("--to", choices=["rlx", *_WRITERS], default="rlx", help="the format, by default rlx")
+    parser.add_argument("-o", "--output", metavar="PATH", help="the file, by default FUNCTION with the format's ending")
     parser.add_argument("--vjp-order", type=int, default=0, metavar="N", help="save N derivatives with it")
     parser.add_argument("--object-code", action="store_true", help="put this processor's object code in")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def export(options: argparse.Namespace) -> int:
-    """Export a function for types, save it, and print its signature."""
+    """Export a function for types, save it, and print its signature or the files."""
     if not 0 <= options.vjp_order <= MOST_ORDER:
         raise Mistake(f"--vjp-order is {options.vjp_order}.", f"Write 0 to {MOST_ORDER}.")
+    if options.to != "rlx" and (options.vjp_order or options.object_code):
+        raise Mistake(f"--vjp-order and --object-code do not apply to --to {options.to}.", "Leave them out.")
     target = target_of(options.target)
-    arguments = [a for text in options.args for a in arguments_of(text, symbolic=True)]
+    arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to == "rlx")]
     name = target.function.rpartition(".")[2]
-    path = Path(options.output or f"{name}.rlx")
     with there(target, options.json):
         function = function_of(load(target), target)
         require_arguments(function, arguments)
         with told(options.target):
-            exported = rlx.export(function)(*arguments)
-            content = bytes(exported.serialize(options.vjp_order, object_code=options.object_code))
+            if options.to == "rlx":
+                found = _saved(function, arguments, Path(options.output or f"{name}.rlx"), options)
+            else:
+                found = _written(options.to, function, arguments, options.output, name)
+    print(as_json(found) if options.json else _summary(found))
+    return FINE
+
+
+def _saved(function: Any, arguments: list[Any], path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Save a function for rlx.load_exported."""
+    exported = rlx.export(function)(*arguments)
+    content = bytes(exported.serialize(options.vjp_order, object_code=options.object_code))
+    _write(path, content)
+    return {"path": str(path), "bytes": len(content), "function": repr(exported)[len("<Exported ") : -1]}
+
+
+def _written(form: str, function: Any, arguments: list[Any], output: str | None, name: str) -> dict[str, Any]:
+    """Write the files of a format: the first one is the output."""
+    path = Path(output) if output else Path(f"{name}.{_WRITERS[form][0]}")
+    files = {path.with_suffix(end): data for end, data in _WRITERS[form][1](function, arguments, path).items()}
+    for file, content in files.items():
+        _write(file, content)
+    return {"files": [{"path": str(file), "bytes": len(content)} for file, content in files.items()]}
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
         raise Mistake(f"{path} cannot be written: {error.strerror or error}.", "Name a file with -o.") from None
-    found = {"path": str(path), "bytes": len(content), "function": repr(exported)[len("<Exported ") : -1]}
-    print(as_json(found) if options.json else f"{found['path']}: {found['function']}, {bytes_text(len(content))}")
-    return FINE
+
+
+def _summary(found: dict[str, Any]) -> str:
+    """The files, for people."""
+    if "files" in found:
+        return "\n".join(f"{file['path']}: {bytes_text(file['bytes'])}" for file in found["files"])
+    return f"{found['path']}: {found['function']}, {bytes_text(found['bytes'])}"
+
+
+# ------------------------------------------------------------------ formats
+def _c(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    files = rlx.export_c(function, *arguments, name=path.stem)
+    return {".c": files.source.encode(), ".h": files.header.encode()}
+
+
+def _wasm(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    files = rlx.export_wasm(function, *arguments, name=path.stem)
+    return {
+        ".wasm": files.module, ".js": files.javascript.encode(), ".d.ts": files.types.encode(),
+        ".html": files.page.encode(),
+    }  # fmt: skip
+
+
+def _numba(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    return {".py": rlx.export_numba(function, *arguments, name=path.stem).encode()}
+
+
+def _stablehlo(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    return {path.suffix: rlx.export(function)(*arguments).stablehlo().encode()}
+
+
+def _onnx(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    return {path.suffix: rlx.onnx.export(function, *arguments).SerializeToString()}
+
+
+# the ending of a format's first file, and the contents of its files by ending
+_WRITERS: dict[str, tuple[str, Callable[[Any, list[Any], Path], dict[str, bytes]]]] = {
+    "c": ("c", _c),
+    "numba": ("py", _numba),
+    "onnx": ("onnx", _onnx),
+    "stablehlo": ("mlir", _stablehlo),
+    "wasm": ("wasm", _wasm),
+}

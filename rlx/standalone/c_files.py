@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx.backends.c.dialect import C_KEYWORDS, CDialect
-from rlx.backends.c.files import CFiles, c_files
+from rlx.backends.c.files import CFiles, CFunction
 from rlx.backends.claims import Claims
 from rlx.call.jit import jit
 from rlx.call.stages import Traced
@@ -19,7 +19,7 @@ from rlx.planning.in_place import results_over_arguments
 from rlx.planning.memory import place_temporaries
 from rlx.standalone.leaves import free_name, places
 
-__all__ = ["CFiles", "export_c"]
+__all__ = ["CFiles", "c_function", "export_c"]
 
 
 def export_c(
@@ -63,6 +63,25 @@ def export_c(
     >>> next(line for line in files.header.splitlines() if line.startswith("void"))
     'void loss(const float *w, const float *x, float *out);'
     """
+    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix in (".c", ".h") else Path(path)
+    own = None if stem is None else stem.name
+    function = c_function(f, types, name or own, own and f"{own}.h", blas, donate_argnums)
+    files = function.texts()
+    if stem is not None:
+        for end, text in zip((".c", ".h"), files, strict=True):
+            Path(f"{stem}{end}").write_text(text, encoding="utf-8")
+    return files
+
+
+def c_function(
+    f: Callable[..., Any],
+    types: Sequence[Any],
+    name: str | None = None,
+    header: str | None = None,
+    blas: bool = False,
+    donate_argnums: int | Sequence[int] = (),
+) -> CFunction:
+    """A function in C; see export_c. header: the header's file name, by default the function's."""
     traced = jit(f, donate_argnums=donate_argnums).trace(*types)
     pairs = _replacements(traced)
     options = LoweringOptions(least_row_tiles=0)
@@ -70,16 +89,9 @@ def export_c(
     plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
     if pairs:
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
-    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix in (".c", ".h") else Path(path)
-    chosen = name or (traced.fun_name if stem is None else stem.name)
-    function = free_name(chosen, set(CDialect.reserved))
-    arguments, results = places(f, types, traced, {*C_KEYWORDS, function})
-    header = f"{function if stem is None else stem.name}.h"
-    files = c_files(plan, function, arguments, results, header, blas, pairs)
-    if stem is not None:
-        for end, text in zip((".c", ".h"), files, strict=True):
-            Path(f"{stem}{end}").write_text(text, encoding="utf-8")
-    return files
+    chosen = free_name(name or traced.fun_name, set(CDialect.reserved))
+    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen})
+    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, dict(pairs))
 
 
 def _replacements(traced: Traced) -> list[tuple[int, int]]:

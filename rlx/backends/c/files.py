@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from rlx.ir.kernels import Buffer, Plan, constants_of
 from rlx.ir.types import memory_dtype
 from rlx.version import __version__
 
-__all__ = ["CFiles", "c_files"]
+__all__ = ["CFiles", "CFunction", "Pointer"]
 
 _WIDTH = 110
 _ALIGNMENT = 8  # of all buffers in the arena
@@ -44,27 +45,8 @@ class CFiles(NamedTuple):
     header: str
 
 
-def c_files(
-    plan: Plan,
-    name: str,
-    arguments: Sequence[FunctionParameter],
-    results: Sequence[FunctionParameter],
-    header: str,
-    blas: bool = False,
-    replaced: Sequence[tuple[int, int]] = (),
-) -> CFiles:
-    """The files of a function that runs a plan; see rlx.export_c. `header` is the header's file name.
-
-    replaced: numbers of arguments, each with the number of the result that is written over it: these arguments are not
-    read by the plan, whose outputs hold their values at the beginning.
-
-    Raises UnsupportedError for kernels that only the host can run.
-    """
-    return _Files(plan, name, arguments, results, header, blas, dict(replaced)).texts()
-
-
 @dataclass(frozen=True)
-class _Pointer:
+class Pointer:
     """A parameter of the function, with its buffer. result: the meaning of the result that replaces an argument."""
 
     place: FunctionParameter
@@ -81,7 +63,15 @@ class _Pointer:
         return f"  {self.place}{f', replaced by {self.result}' if self.result else ''}"
 
 
-class _Files:
+class CFunction:
+    """A function that runs a plan, as it is written in C; see rlx.export_c. `header` is the header's file name.
+
+    replaced: numbers of arguments, each with the number of the result that is written over it: these arguments are not
+    read by the plan, whose outputs hold their values at the beginning.
+
+    Raises UnsupportedError for kernels that only the host can run.
+    """
+
     def __init__(
         self,
         plan: Plan,
@@ -89,8 +79,8 @@ class _Files:
         arguments: Sequence[FunctionParameter],
         results: Sequence[FunctionParameter],
         header: str,
-        blas: bool,
-        replaced: Mapping[int, int],
+        blas: bool = False,
+        replaced: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         constants = constants_of(plan)
         self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
@@ -105,12 +95,12 @@ class _Files:
         inputs = tuple(buffer for n, buffer in enumerate(plan.inputs) if n not in replaced)
         self.unit = unit_of_plan(replace(plan, inputs=inputs), self.dialect, f"{name}_steps")
         self.arguments = [
-            _Pointer(place, plan.inputs[n]) if n not in replaced
-            else _Pointer(place, plan.outputs[replaced[n]], written=True, result=results[replaced[n]].meaning)
+            Pointer(place, plan.inputs[n]) if n not in replaced
+            else Pointer(place, plan.outputs[replaced[n]], written=True, result=results[replaced[n]].meaning)
             for n, place in enumerate(arguments)
         ]  # fmt: skip
         pairs = enumerate(zip(results, plan.outputs, strict=True))
-        self.results = [_Pointer(p, b, written=True) for n, (p, b) in pairs if n not in replaced.values()]
+        self.results = [Pointer(p, b, written=True) for n, (p, b) in pairs if n not in replaced.values()]
         self.pointers = [*self.arguments, *self.results]
         named = {pointer.buffer: pointer.place.name for pointer in self.pointers}
         self.passed = [*(named[b] for b in (*inputs, *plan.outputs)), *self.constants]
