@@ -196,8 +196,8 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.stablehlo.reading import import_stablehlo as import_stablehlo
     from rlx.standalone.c_files import export_c as export_c
     from rlx.standalone.numba_module import export_numba as export_numba
-    from rlx.standalone.wgsl_files import export_wgsl as export_wgsl
     from rlx.standalone.wasm import export_wasm as export_wasm
+    from rlx.standalone.wgsl_files import export_wgsl as export_wgsl
 
     export: Any  # a module that can be called
 
