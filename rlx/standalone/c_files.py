@@ -90,8 +90,9 @@ def c_function(
     if pairs:
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
     chosen = free_name(name or traced.fun_name, set(CDialect.reserved))
-    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen})
-    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, dict(pairs))
+    replaced = dict(pairs)
+    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen}, replaced)
+    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, replaced)
 
 
 def _replacements(traced: Traced) -> list[tuple[int, int]]:

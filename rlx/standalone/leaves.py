@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from rlx.backends.loops.names import identifier, unused_name
@@ -16,16 +17,27 @@ __all__ = ["free_name", "places"]
 
 
 def places(
-    f: Callable[..., Any], types: Sequence[Any], traced: Traced, taken: set[str]
+    f: Callable[..., Any],
+    types: Sequence[Any],
+    traced: Traced,
+    taken: set[str],
+    replaced: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[list[FunctionParameter], list[FunctionParameter]]:
-    """Arguments and results of a traced function, leaf by leaf; their names are not in `taken`, which grows."""
+    """Arguments and results of a traced function, leaf by leaf; their names are not in `taken`, which grows.
+
+    replaced: numbers of arguments, each with the number of the result that has its name.
+    """
     program = traced.closed()
     leaves = zip(_arguments(f, types), program.input_types, strict=True)
     arguments = [FunctionParameter(free_name(meaning, taken), meaning, kind) for meaning, kind in leaves]
     routes = tree.leaves_with_path(tree.unflatten(traced.out_tree, program.output_types))
     meanings = [f"result{tree.path_text(route)}" for route, _ in routes]
-    kinds = zip(meanings, program.output_types, strict=True)
-    return arguments, [FunctionParameter(free_name("out", taken), meaning, kind) for meaning, kind in kinds]
+    names = {result: arguments[argument].name for argument, result in replaced.items()}
+    results = [
+        FunctionParameter(names.get(number) or free_name("out", taken), meaning, kind)
+        for number, (meaning, kind) in enumerate(zip(meanings, program.output_types, strict=True))
+    ]
+    return arguments, results
 
 
 def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:

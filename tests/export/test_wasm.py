@@ -162,7 +162,7 @@ def test_node_trains_with_the_module(tmp_path: Path) -> None:
         losses.append(float(value))
     np.testing.assert_allclose(found["losses"], losses[1:], rtol=1e-4)
     np.testing.assert_allclose(found["bias"], network["bias"], rtol=1e-3, atol=1e-5)
-    assert found["mistakes"][0].startswith("train has no argument nothing; it has network_bias")
+    assert found["mistakes"][0].startswith("net has no argument nothing; it has network_bias")
     assert found["mistakes"][1] == "labels has 4 elements; 2 were passed."
     assert losses[-1] < losses[0] and found["leaves"] == 6
 
@@ -194,8 +194,8 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
             [browser, *options, address], capture_output=True, text=True, timeout=120, check=False
         ).stdout
     finally:
-        server.terminate()
-        server.wait()
+        server.kill()
+        server.communicate()
     assert 'data-ready="yes"' in shown and "x: float32[6, 5]" in shown
 
 
@@ -209,8 +209,8 @@ def test_without_a_compiler_the_error_says_how_to_install_one(monkeypatch: pytes
 
 def test_a_compiler_that_fails_is_quoted() -> None:
     failing = [sys.executable, "-c", "import sys; print('no such target', file=sys.stderr); sys.exit(1)"]
-    with pytest.raises(rlx.errors.DeviceError, match="could not compile sin for WebAssembly:\nno such target"):
-        rlx.export_wasm(jnp.sin, X, compiler=failing)
+    with pytest.raises(rlx.errors.DeviceError, match="could not compile sine for WebAssembly:\nno such target"):
+        rlx.export_wasm(jnp.sin, X, name="sine", compiler=failing)
     with pytest.raises(rlx.errors.DeviceError, match="cannot be started"):
         rlx.export_wasm(jnp.sin, X, compiler=["/nowhere/clang"])
 
