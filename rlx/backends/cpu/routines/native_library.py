@@ -38,7 +38,7 @@ from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Buffer, Library
 
-__all__ = ["host_reason", "library_rows"]
+__all__ = ["host_reason", "library_rows", "native_addresses"]
 
 ROUTINES = FACTORISATIONS | SPECTRA
 SCRIPT_NANOSECONDS = 200.0
@@ -59,8 +59,8 @@ def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 
 @cache
-def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
-    """Native functions by name, from disk or compiled: functions of scripts, perhaps for a dtype."""
+def native_addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
+    """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
     functions = _FAMILIES[family](dtype)
     names = [function.name for function in functions]
     return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
@@ -136,7 +136,7 @@ def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     except UnsupportedError as error:
         raise MissingRoutine(str(error)) from error
     fill, core = ROUTINES[kernel.routine]
-    script = Script(kernel, slot_of, _addresses("scripts"), blas.fortran, core)
+    script = Script(kernel, slot_of, native_addresses("scripts"), blas.fortran, core)
     script.nanoseconds = script.batch * _matrix_cost(kernel)
     if kernel.routine in LANE_ROUTINES and suits_lanes(script):
         lanes = lane_count(script.dtype)
@@ -154,7 +154,7 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     lengths = tuple(kernel.attributes["lengths"])
 
     def new_script() -> Script:
-        return Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(lengths))
+        return Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0, len(lengths))
 
     model = new_script()
     item = 2 * model.real_item
@@ -175,8 +175,8 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
 
 def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     """The script of a product with a packed matrix."""
-    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
-    script.use(_addresses("packed"))
+    script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0)
+    script.use(native_addresses("packed"))
     fill_packed_product(script, _packed_functions(kernel.attributes["scheme"]))
     return [script]
 
@@ -186,8 +186,8 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
     index = kernel.inputs[SPARSE_ROUTINES[kernel.routine][1]].buffer.dtype
 
     def new_script() -> Script:
-        script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(kernel.inputs[0].shape))
-        script.use(_addresses("sparse"))
+        script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0, len(kernel.inputs[0].shape))
+        script.use(native_addresses("sparse"))
         return script
 
     functions = _sparse_functions(kernel.inputs[0].buffer.dtype, index)
@@ -196,8 +196,8 @@ def _sparse_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], M
 
 def _splat_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
     """The script that draws splats, or of its gradient."""
-    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
-    script.use(_addresses("splats"))
+    script = Script(kernel, slot_of, native_addresses("scripts"), lambda name: 0)
+    script.use(native_addresses("splats"))
     fill_splats(script, _splat_functions(splat_layout(kernel)))
     return [script]
 
@@ -260,7 +260,7 @@ def library_rows(
         scripts = _kernel_scripts(kernel, slot_of, between)
     except MissingRoutine:
         return None
-    step = _addresses("scripts")["script_step"]
+    step = native_addresses("scripts")["script_step"]
     rows: list[int] = []
     for script in scripts:
         parts = max(1, int(script.nanoseconds / THREAD_NANOSECONDS))
