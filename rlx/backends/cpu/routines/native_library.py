@@ -60,7 +60,7 @@ def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
 
 @cache
 def native_addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
-    """Native functions by name, from disk or compiled: functions of scripts, or of lanes of a dtype."""
+    """Native functions by name, from disk or compiled: functions of scripts, perhaps for a dtype."""
     functions = _FAMILIES[family](dtype)
     names = [function.name for function in functions]
     return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
