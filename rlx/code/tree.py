@@ -435,6 +435,14 @@ class Barrier(Statement):
 
 
 # ------------------------------------------------------------------ walks
+# the fields of an expression that are expressions directly below it
+_BELOW: dict[type[Expression], tuple[str, ...]] = {
+    **dict.fromkeys((Product, Both, Either), ("left", "right")),
+    PackedPair: ("low", "high"),
+    Shuffle: ("value", "distance"),
+}
+
+
 def children(expression: Expression) -> tuple[Expression, ...]:
     """The expressions directly below an expression."""
     match expression:
@@ -444,15 +452,9 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return (dividend, divisor) if isinstance(divisor, Expression) else (dividend,)
         case Apply():
             return expression.arguments
-        case Product() | Both() | Either():
-            return expression.left, expression.right
         case Element():
             return expression.position
-        case PackedPair():
-            return expression.low, expression.high
-        case Shuffle():
-            return expression.value, expression.distance
-    return ()
+    return tuple(getattr(expression, name) for name in _BELOW.get(type(expression), ()))
 
 
 def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
@@ -467,15 +469,9 @@ def rebuilt(expression: Expression, below: Sequence[Expression]) -> Expression:
             return replace(expression, dividend=below[0], divisor=below[1] if below[1:] else expression.divisor)
         case Apply():
             return replace(expression, arguments=tuple(below))
-        case Product() | Both() | Either():
-            return replace(expression, left=below[0], right=below[1])
         case Element():
             return replace(expression, position=tuple(below))
-        case PackedPair():
-            return replace(expression, low=below[0], high=below[1])
-        case Shuffle():
-            return replace(expression, value=below[0], distance=below[1])
-    return expression
+    return replace(expression, **dict(zip(_BELOW.get(type(expression), ()), below, strict=True)))
 
 
 def postorder(expression: Expression) -> Iterator[Expression]:
@@ -494,16 +490,21 @@ def substituted(expression: Expression, values: dict[Register, Expression]) -> E
     return expression if all(a is b for a, b in zip(below, changed, strict=True)) else rebuilt(expression, changed)
 
 
-def expressions_of(statement: Statement) -> Iterator[Expression]:
-    """The expressions that a statement itself computes, without the blocks inside it."""
+def _expressions_by_field(statement: Statement) -> Iterator[tuple[str, Any]]:
+    """The fields of a statement that are expressions that it computes, or tuples of them."""
     for item in fields(statement):
         value = getattr(statement, item.name)
-        if isinstance(value, Register) and item.name in ("register", "index"):
-            continue
         if isinstance(value, Expression):
-            yield value
-        elif item.name in ("position", "words") and isinstance(value, tuple):
-            yield from value
+            if not (isinstance(value, Register) and item.name in ("register", "index")):
+                yield item.name, value
+        elif item.name in ("position", "words"):
+            yield item.name, value
+
+
+def expressions_of(statement: Statement) -> Iterator[Expression]:
+    """The expressions that a statement itself computes, without the blocks inside it."""
+    for _, value in _expressions_by_field(statement):
+        yield from value if isinstance(value, tuple) else (value,)
 
 
 def blocks_of(statement: Statement) -> tuple[Block, ...]:
@@ -526,15 +527,8 @@ def statements_in(block: Block) -> Iterator[Statement]:
 
 def mapped(statement: Statement, change: Callable[[Expression], Expression]) -> Statement:
     """The statement with changed expressions; blocks inside it stay."""
-    made: dict[str, Any] = {}
-    for item in fields(statement):
-        value = getattr(statement, item.name)
-        if isinstance(value, Register) and item.name in ("register", "index"):
-            continue
-        if isinstance(value, Expression):
-            made[item.name] = change(value)
-        elif item.name in ("position", "words") and isinstance(value, tuple):
-            made[item.name] = tuple(map(change, value))
+    found = _expressions_by_field(statement)
+    made = {name: tuple(map(change, v)) if isinstance(v, tuple) else change(v) for name, v in found}
     return replace(statement, **made) if made else statement
 
 

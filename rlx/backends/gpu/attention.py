@@ -13,19 +13,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.backends.gpu.attention_fragments import (
-    MANY,
-    ONE_EACH,
     FragmentSizes,
     FragmentTiles,
     fragments_of,
     is_crowded,
 )
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
-from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, R, Tile, window_of
+from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, Tile, window_of
 from rlx.backends.gpu.attention_tiles import ITEMS, ItemTiles, tile_width
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling
+from rlx.backends.gpu.tile_sizes import (
+    ACROSS,
+    ATTENTION_BYTES,
+    ATTENTION_SUMS,
+    FEW_FEATURES,
+    FRAGMENT_KEYS,
+    FRAGMENT_ONE_EACH,
+    LEAST_QUERIES,
+    MANY_FEATURES,
+)
 from rlx.code.tree import Array, Expression
 from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType, compute_dtype
@@ -34,11 +42,6 @@ __all__ = ["BLOCKS", "attention_steps", "fits"]
 
 _ATTENTION, _WITH_SUMS, _GRADIENT = "dot_product_attention", "attention_and_sums", "dot_product_attention_gradient"
 BLOCKS = frozenset({_ATTENTION, _WITH_SUMS, _GRADIENT})
-_SHARED = 40 << 10  # bytes of a group's memory for tiles
-_SUMS = 32  # registers of a work-item for the mixture
-_LEAST = 16  # fewer queries leave most of a group idle
-_COLUMNS = 64  # keys that a group multiplies at a time, with fragments
-_FEW = 64  # up to this many features, a warp takes twice the rows and reads keys and values half as often
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _NAMES = ("query", "key", "value", "bias", "mask", "query_seq_lengths", "key_value_seq_lengths", "sinks")
 _OF_RESULT = ("output", "largest", "total", "cotangent")
@@ -50,7 +53,7 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
     def taken(tile: Tile) -> bool:
         queries, keys = ACROSS * tile.rows, ACROSS * tile.columns
         numbers = queries * features + keys * tile_width(features) + queries * keys
-        return numbers * itemsize <= _SHARED and tile.rows * ceiling(features, ACROSS) <= _SUMS
+        return numbers * itemsize <= ATTENTION_BYTES and tile.rows * ceiling(features, ACROSS) <= ATTENTION_SUMS
 
     itemsize = compute_dtype(dtype).itemsize
     return next(filter(taken, (Tile(4, 2), Tile(2, 2), Tile(1, 2), Tile(1, 1))), None)
@@ -64,7 +67,7 @@ def fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]
     assert name in BLOCKS
     given = dict(zip(attributes["operands"], types, strict=True))
     query, key = given["query"], given["key"]
-    if 0 in (*query.shape, *key.shape) or query.shape[-3] < _LEAST or query.dtype.name not in _FLOATS:
+    if 0 in (*query.shape, *key.shape) or query.shape[-3] < LEAST_QUERIES or query.dtype.name not in _FLOATS:
         return False
     summed, by_fragments = compute_dtype(query.dtype), query.dtype.itemsize == 2 and query.shape[-1] <= most
     added = [given[n].dtype for n in ("bias", "sinks") if n in given]
@@ -90,9 +93,9 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     fragments = fragments_of(kernel, dialect)
     if fragments is None:
         return [_forward(ItemTiles(kernel, dialect, wide, _tile(features, query.buffer.dtype)))]
-    fewer = 1 if features <= MANY else 4 if is_crowded(fragments) else 2
-    twice = features <= _FEW and query.shape[-3] > ONE_EACH
-    sizes = FragmentSizes(_COLUMNS // fewer, 2 if twice else 1)
+    fewer = 1 if features <= MANY_FEATURES else 4 if is_crowded(fragments) else 2
+    twice = features <= FEW_FEATURES and query.shape[-3] > FRAGMENT_ONE_EACH
+    sizes = FragmentSizes(FRAGMENT_KEYS // fewer, 2 if twice else 1)
     return [_forward(FragmentTiles(kernel, dialect, wide, fragments, sizes))]
 
 

@@ -19,6 +19,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
 from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.steps import ceiling
+from rlx.backends.gpu.tile_sizes import FRAGMENT_LOADS, FRAGMENT_PADDING, FRAGMENT_WARPS, MANY_FEATURES, MOST_FEATURES
 from rlx.code.tree import (
     Apply,
     Array,
@@ -35,17 +36,11 @@ from rlx.code.tree import (
 )
 from rlx.ir.kernels import Library, Operand
 
-__all__ = ["MANY", "ONE_EACH", "FragmentSizes", "FragmentTiles", "fragments_of", "is_crowded", "most_features"]
+__all__ = ["FragmentSizes", "FragmentTiles", "fragments_of", "is_crowded", "most_features"]
 
-_WARPS = 4  # warps of a group
-ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of a group whose warps have one fragment each
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that one matrix instruction multiplies
-_MOST = 256  # features: with more, the sums do not fit in registers
-MANY = 128  # features: with more, rows or sums do not fit in the registers of every device
 _WIDE = 64  # items of a warp in which each item has half the numbers
-_APART = 4  # padding words between rows, so that the words that a warp reads at once are in different banks
 _MULTIPLIED = ("query", "key", "value", "cotangent")
-_AT_ONCE = 8  # features that an item loads at once, if they are contiguous
 _INT32, _UINT32 = np.dtype(np.int32), np.dtype(np.uint32)
 _HALF = Number(_UINT32, 16)  # bits
 # an item's warp; a fragment of its rows, of columns and of the depth; one of its words; one of the codes that it loads
@@ -66,11 +61,11 @@ def most_features(fragments: Fragments | None) -> int:
     """The largest number of features for attention with fragments; 0 if fragments cannot be used."""
     if fragments is None or fragments.chain is None:
         return 0
-    return MANY if _is_repeated(fragments) else _MOST
+    return MANY_FEATURES if _is_repeated(fragments) else MOST_FEATURES
 
 
 def is_crowded(fragments: Fragments) -> bool:
-    """Whether the rows or sums of more than `MANY` features leave few registers to an item."""
+    """Whether the rows or sums of more than `MANY_FEATURES` features leave few registers to an item."""
     return fragments.items < _WIDE
 
 
@@ -103,7 +98,7 @@ class FragmentTiles(AttentionCode):
         each_row = fragments.sums // chain.rows
         sharing = fragments.columns // each_row
         tile = Tile(chain.rows * sizes.blocks, sizes.columns // sharing, sizes.slices)
-        items = _WARPS * fragments.items
+        items = FRAGMENT_WARPS * fragments.items
         super().__init__(kernel, dialect, wide, tile, items, sharing, chain.apart, fragments.name)
         self._fragments, self._turned, self._blocks, self._each_row = fragments, chain.turned, sizes.blocks, each_row
         self._held = self.given["query"].buffer.dtype
@@ -149,15 +144,15 @@ class FragmentTiles(AttentionCode):
 
     # ------------------------------------------------------------------ memory
     def _along(self, name: str) -> Array:
-        return Array(f"{name}_words", _UINT32, "group", (self.columns, self._wide // 2 + _APART))
+        return Array(f"{name}_words", _UINT32, "group", (self.columns, self._wide // 2 + FRAGMENT_PADDING))
 
     def _across(self, name: str) -> Array:
-        return Array(f"mixed_{name}", _UINT32, "group", (self._made, self.columns // 2 + _APART))
+        return Array(f"mixed_{name}", _UINT32, "group", (self._made, self.columns // 2 + FRAGMENT_PADDING))
 
     def _rows_of(self, name: str) -> Array:
         """The group's rows as words of fragments; in the group's memory if an item would hold whole rows."""
         if self._repeated:
-            return Array(f"{name}_rows", _UINT32, "group", (self.rows, self._wide // 2 + _APART))
+            return Array(f"{name}_rows", _UINT32, "group", (self.rows, self._wide // 2 + FRAGMENT_PADDING))
         return Array(f"{name}_rows", _UINT32, "item", (self._blocks, self._wide // _DEEP, len(self._kept)))
 
     def declare_columns(self, multiplied: Sequence[str], mixed: Sequence[str] = ()) -> None:
@@ -234,7 +229,7 @@ class FragmentTiles(AttentionCode):
 
     def _at_once(self, name: str, least: int) -> int:
         """The number of an operand's features that an item loads at once."""
-        return _AT_ONCE if _is_whole(self.given[name], _AT_ONCE) else least
+        return FRAGMENT_LOADS if _is_whole(self.given[name], FRAGMENT_LOADS) else least
 
     def _load_codes(self, name: str, source: str, width: int, place: Expression, feature: Expression) -> Array:
         """The codes of contiguous features of a row, zero outside the bounds."""

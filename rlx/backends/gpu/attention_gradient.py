@@ -14,22 +14,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlx.backends.gpu.attention_fragments import MANY, FragmentSizes, FragmentTiles, fragments_of, is_crowded
-from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, R, Tile, every
+from rlx.backends.gpu.attention_fragments import FragmentSizes, FragmentTiles, fragments_of, is_crowded
+from rlx.backends.gpu.attention_schedule import AttentionCode, C, R, Tile, every
 from rlx.backends.gpu.attention_tiles import ItemTiles, tile_width
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import unsigned
 from rlx.backends.gpu.steps import LaunchStep, ceiling
+from rlx.backends.gpu.tile_sizes import (
+    ACROSS,
+    ATTENTION_SUMS,
+    FEW_FEATURES,
+    GRADIENT_BYTES,
+    GRADIENT_COLUMNS,
+    MANY_FEATURES,
+)
 from rlx.code.tree import Array, Coordinate, Expression, Register, minimum
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
 
 __all__ = ["gradient_fits", "gradient_steps"]
 
-_SHARED = 44 << 10  # bytes of a group's memory for tiles
-_SUMS = 32  # registers of an item for both gradients
-_FRAGMENT_COLUMNS = 32  # columns of a group, with fragments
-_FEW = 64  # features: up to this many, twice the keys fit in registers, and both sums do; with more, each has a launch
 _MIXED = {"key": "query", "value": "cotangent"}  # the columns whose sums are a gradient of rows
 _TILES = (Tile(4, 2), Tile(2, 4), Tile(2, 2), Tile(2, 1), Tile(1, 2), Tile(1, 1))
 
@@ -40,7 +44,7 @@ def _tile(features: int, dtype: np.dtype) -> Tile | None:
     def taken(tile: Tile) -> bool:
         rows, columns = ACROSS * tile.rows, ACROSS * tile.columns
         numbers = 2 * rows * features + columns * tile_width(features) + rows * columns
-        return numbers * itemsize <= _SHARED and 2 * tile.rows * ceiling(features, ACROSS) <= _SUMS
+        return numbers * itemsize <= GRADIENT_BYTES and 2 * tile.rows * ceiling(features, ACROSS) <= ATTENTION_SUMS
 
     itemsize = compute_dtype(dtype).itemsize
     return next(filter(taken, _TILES), None)
@@ -75,7 +79,7 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[
 
     steps = [_of_queries(start("query"), wanted.get("query"), summed)]
     columns = {name: result for name, result in wanted.items() if name in ("key", "value")}
-    apart = fragments is not None and features > _FEW
+    apart = fragments is not None and features > FEW_FEATURES
     for results in [{name: result} for name, result in columns.items()] if apart else [columns]:
         if results:
             steps.append(_of_keys(start(min(results)), results, summed))
@@ -86,8 +90,8 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[
 
 def _fragment_sizes(launch: str, features: int, crowded: bool) -> FragmentSizes:
     """The tile of a launch for the gradient of an operand; if there are many features, groups share them."""
-    columns = 2 * _FRAGMENT_COLUMNS if launch == "query" and features <= _FEW else _FRAGMENT_COLUMNS
-    if features <= MANY or not crowded:
+    columns = 2 * GRADIENT_COLUMNS if launch == "query" and features <= FEW_FEATURES else GRADIENT_COLUMNS
+    if features <= MANY_FEATURES or not crowded:
         return FragmentSizes(columns)
     if launch == "value":
         return FragmentSizes(columns, slices=2)

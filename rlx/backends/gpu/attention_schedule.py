@@ -19,6 +19,7 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import combine_group, unsigned
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, parameter_array, position_dtype
+from rlx.backends.gpu.tile_sizes import ACROSS
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
     Apply,
@@ -36,9 +37,8 @@ from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import compute_dtype
 
-__all__ = ["ACROSS", "AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
+__all__ = ["AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
 
-ACROSS = 16  # features are divided in multiples of this number
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
 _OF_KEYS = frozenset({"key", "value"})
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.gpu.attention_schedule import ACROSS, AttentionCode, C, E, R, Tile, every
+from rlx.backends.gpu.attention_schedule import AttentionCode, C, E, R, Tile, every
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.steps import ceiling
+from rlx.backends.gpu.tile_sizes import ACROSS, ATTENTION_TURNS
 from rlx.code.tree import Array, Barrier, Element, Register
 from rlx.ir.kernels import Library
 
 __all__ = ["ITEMS", "ItemTiles", "tile_width"]
 
 ITEMS = ACROSS * ACROSS
-_TURNS = 4  # unroll factor of loops over features and columns: more would not fit in registers
 _INT32 = np.dtype(np.int32)
 _ACROSS, _DOWN = Register(_INT32, "across"), Register(_INT32, "down")  # an item's first column and row
 
@@ -88,7 +88,7 @@ class ItemTiles(AttentionCode):
         self.code.add(Barrier())
         self.clear(products, C, self.tile.columns)
         d = Register(_INT32, "d")
-        with self.over(d, self.features, _TURNS):
+        with self.over(d, self.features, ATTENTION_TURNS):
             self._add_products(products, self._rows_of(rows)[self.row, d], self._tile[_ACROSS + E * ACROSS, d])
 
     def mix(self, sums: Array, weights: Array, columns: str) -> None:
@@ -103,7 +103,7 @@ class ItemTiles(AttentionCode):
         self._mixed = True
         code.add(Barrier())
         k = Register(_INT32, "k")
-        with self.over(k, self.columns, _TURNS):
+        with self.over(k, self.columns, ATTENTION_TURNS):
             self._add_products(sums, self._weights[self.row, k], self._tile[k, self.feature])
 
     def _load_columns(self, name: str) -> None:

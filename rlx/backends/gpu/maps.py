@@ -13,6 +13,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, Grid, collapsed, group_number, permuted
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, arrays_of, ceiling, code_step, element_bytes, is_wide, position_dtype
+from rlx.backends.gpu.tile_sizes import MAP_ELEMENTS, MAP_ROWS
 from rlx.backends.loops.walk import Mapping, Walk, kernel_parameters
 from rlx.code.tree import (
     Aligned,
@@ -35,8 +36,6 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["map_step"]
 
-_MOST = 8  # elements that an item takes at once
-_ROWS = 8  # rows of a tile that the items of a group load at once
 
 
 def map_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
@@ -97,7 +96,7 @@ def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchSte
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
     stores = [s.access for s in kernel.stores]
     near = [a for a in (*plain, *stores) if a.strides[-1] == 1]
-    width = min(_MOST, limits.vector // max(element_bytes(kernel.operands[a.operand]) for a in near))
+    width = min(MAP_ELEMENTS, limits.vector // max(element_bytes(kernel.operands[a.operand]) for a in near))
     inner, points = kernel.sizes[-1], math.prod(kernel.sizes)
     if len(kernel.sizes) > 1 and inner % width:
         return None
@@ -194,7 +193,7 @@ def _tiled(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchStep 
     others = [d for d in range(last) if d != dimension]
     code = _tile_code(kernel, across, dimension, others, tiles, limits)
     groups = math.prod(tiles) * math.prod(kernel.sizes[d] for d in others)
-    items = tile * _ROWS
+    items = tile * MAP_ROWS
     parameters, arrays = kernel_parameters(kernel), arrays_of(kernel)
     return code_step(kernel.label, "tiles", dialect, parameters, arrays, code, groups, items)
 
@@ -227,14 +226,14 @@ def _tile_code(
         code.declare(walk.index(d).name, rest % kernel.sizes[d], position)
         rest = rest // kernel.sizes[d]
     inside = Both(np.dtype(bool), i < kernel.sizes[dimension], j < kernel.sizes[last])
-    with code.loop(row, down, tile, _ROWS):
+    with code.loop(row, down, tile, MAP_ROWS):
         code.declare(i.name, first_i + column, position)
         code.declare(j.name, first_j + row, position)
         with code.when(inside):
             for access, array in copies.items():
                 code.write(array[row, column], walk.arrays[access.operand].code(walk.place(access)))
     code.add(Barrier())
-    with code.loop(row, down, tile, _ROWS):
+    with code.loop(row, down, tile, MAP_ROWS):
         code.declare(i.name, first_i + row, position)
         code.declare(j.name, first_j + column, position)
         with code.when(inside):

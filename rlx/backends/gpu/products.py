@@ -14,6 +14,15 @@ from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMB
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, is_wide, parameter_array, position_dtype
+from rlx.backends.gpu.tile_sizes import (
+    LEAST_PART,
+    LEAST_PRODUCT,
+    LEAST_PRODUCT_TILE,
+    LONG_SUM,
+    PRODUCT_DEPTH,
+    PRODUCT_EACH,
+    PRODUCT_TILE,
+)
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Mapping, Walk
@@ -39,20 +48,13 @@ from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
-_TILE = 64  # rows and columns of the result that a group computes
-_LEAST_TILE = 16  # for a thin result: the same number of elements, in fewer rows or columns
-_DEPTH = 16  # the depth of the operands' tiles without fragments
 _FRAGMENT_BYTES = 4 * FRAGMENT_WORDS
-_EACH = 4  # rows and columns of an item
-_ITEMS = _TILE * _TILE // (_EACH * _EACH)
-_LEAST = 16  # smaller results are computed by single items, or as rows
-_LEAST_PART = 256  # depth of a product that a group takes at least if several groups share a tile
+_ITEMS = PRODUCT_TILE * PRODUCT_TILE // (PRODUCT_EACH * PRODUCT_EACH)
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 # an item's place in its tile, in a slice, among its sums, and its warp
 _ACROSS, _DOWN, _D, _F, _R, _C, _WARP = (
     Register(_INT32, name) for name in ("across", "down", "d", "f", "r", "c", "warp")
 )
-_LONG = 64  # if there are few sums, items share a sum of at least this many products
 
 
 def product_as_loops(kernel: Contract, limits: Limits) -> Loops | None:
@@ -62,7 +64,7 @@ def product_as_loops(kernel: Contract, limits: Limits) -> Loops | None:
     if is_mixed(kernel):  # rounded operands, or wider sums: tiles support them
         return None
     plain = dtype.kind == "f" and kernel.summed_in == dtype
-    if plain and results < limits.units * limits.group and kernel.depth >= _LONG and _is_thin(kernel):
+    if plain and results < limits.units * limits.group and kernel.depth >= LONG_SUM and _is_thin(kernel):
         return _as_rows(kernel)
     if plain and not _is_thin(kernel) and kernel.depth and results:
         return None
@@ -75,7 +77,7 @@ def is_mixed(kernel: Contract) -> bool:
 
 
 def _is_thin(kernel: Contract) -> bool:
-    return min(kernel.rows, kernel.columns) < _LEAST
+    return min(kernel.rows, kernel.columns) < LEAST_PRODUCT
 
 
 def _as_rows(kernel: Contract) -> Loops:
@@ -128,11 +130,11 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     operands = (product.lhs, product.rhs, product.out)
     tile = _tile(product, limits, dialect)
     groups = _groups(product, tile)
-    parts = max(1, min(limits.units // groups, product.depth // _LEAST_PART))
+    parts = max(1, min(limits.units // groups, product.depth // LEAST_PART))
     results = product.batches * product.rows * product.columns
     partial = Buffer(product.summed_in, parts * results)
-    largest = max(partial.size, *(o.buffer.size for o in operands))
-    wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
+    largest = max(partial.size, *(o.buffer.size for o in operands)) + PRODUCT_TILE * PRODUCT_TILE
+    wide = limits.wide or largest >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     position = position_dtype(wide)
     code = _ProductCode(fused, dialect, tile, parts, partial, position)
     code.make()
@@ -157,13 +159,13 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
 def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[int, int]:
     """Rows and columns that a group computes: for a thin result fewer of one and more of the other, if there are
     enough groups then; if units are idle, square tiles take no longer."""
-    side, least = _LEAST_TILE, min(product.rows, product.columns)
-    while side < min(least, _TILE):
+    side, least = LEAST_PRODUCT_TILE, min(product.rows, product.columns)
+    while side < min(least, PRODUCT_TILE):
         side *= 2
-    long = _TILE * _TILE // side
+    long = PRODUCT_TILE * PRODUCT_TILE // side
     tile = (side, long) if product.rows <= product.columns else (long, side)
     if _fragments(product, dialect) or _groups(product, tile) < limits.units:
-        return _TILE, _TILE
+        return PRODUCT_TILE, PRODUCT_TILE
     return tile
 
 
@@ -204,11 +206,11 @@ class _ProductCode:
         self.dtype = self.product.summed_in
         self.held = self.product.lhs.buffer.dtype
         self.units = _fragments(self.product, dialect)
-        self.slice = max(_DEPTH, _FRAGMENT_BYTES // self.held.itemsize) if self.units else _DEPTH
+        self.slice = max(PRODUCT_DEPTH, _FRAGMENT_BYTES // self.held.itemsize) if self.units else PRODUCT_DEPTH
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
-        self.held_sums = self._of_warps() if self.units else (_EACH, _EACH)
-        self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items along each axis
+        self.held_sums = self._of_warps() if self.units else (PRODUCT_EACH, PRODUCT_EACH)
+        self.down, self.across = self.rows // PRODUCT_EACH, self.columns // PRODUCT_EACH  # items along each axis
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [Register(position, f"batch{n}") for n in range(len(self.product.out.shape) - 2)]
         self.row, self.column = Register(position, "row"), Register(position, "column")
@@ -372,14 +374,14 @@ class _ProductCode:
     def multiply(self) -> None:
         """A slice's products."""
         code, e = self.code, Register(_INT32, "e")
-        left, right = (Array(name, self.dtype, "item", (_EACH,)) for name in ("left", "right"))
+        left, right = (Array(name, self.dtype, "item", (PRODUCT_EACH,)) for name in ("left", "right"))
         with code.loop(_D, 0, self.slice, unrolled=True):
             code.allocate(left)
             code.allocate(right)
-            with code.loop(e, 0, _EACH):
+            with code.loop(e, 0, PRODUCT_EACH):
                 code.write(left[e], self.tile("lhs")[_D, _DOWN + self.down * e])
                 code.write(right[e], self.tile("rhs")[_D, _ACROSS + self.across * e])
-            with code.loop(_R, 0, _EACH), code.loop(_C, 0, _EACH):
+            with code.loop(_R, 0, PRODUCT_EACH), code.loop(_C, 0, PRODUCT_EACH):
                 code.write(self.sums[_R, _C], self._added(left[_R], right[_C]))
 
     def _added(self, left: Expression, right: Expression) -> Expression:

@@ -17,6 +17,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, Grid, GridMapping, combine_group, group_number, open_point, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, loops_step, moves_apart
+from rlx.backends.gpu.tile_sizes import LEAST_SCAN_TILES
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Reductions, Walk, combined
 from rlx.code.tree import Apply, Array, Barrier, Element, Expression, Number, Register, minimum
@@ -26,7 +27,6 @@ from rlx.ir.scalar import neutral
 
 __all__ = ["scan_steps"]
 
-_LEAST_TILES = 16  # tiles of a part
 _INSIDE = Register(np.dtype(bool), "inside")  # whether an item's element of a tile is in the row
 
 
@@ -77,7 +77,7 @@ def _part_count(grid: Grid, limits: Limits) -> int:
         return 1
     wanted = limits.parted * limits.units // max(grid.points, 1)
     row = grid.kernel.sizes[-1]
-    parts = min(wanted, row // (_LEAST_TILES * limits.group))
+    parts = min(wanted, row // (LEAST_SCAN_TILES * limits.group))
     return ceiling(row, _part_length(row, parts, limits.group)) if parts > 1 else 1
 
 

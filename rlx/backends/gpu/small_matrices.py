@@ -15,6 +15,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
+from rlx.backends.gpu.tile_sizes import RIGHT_SIDES
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Number, Register
@@ -24,7 +25,6 @@ from rlx.ir.types import element_dtype
 
 __all__ = ["SMALL", "small_matrix_steps"]
 
-_SIDES = 16  # right-hand sides that a group solves together
 _BOOL, _INT32, _UINT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.uint32)
 _T = Register(_UINT32, "t")  # an element of what the items share
 _J = Register(_INT32, "j")  # the column in turn
@@ -242,7 +242,7 @@ def _solved(
     a, b, (result,) = kernel.inputs[0], kernel.inputs[-1], kernel.outputs
     n, dtype = a.shape[-1], a.buffer.dtype
     sides = b.shape[-1] if left else b.shape[-2]
-    together = min(sides, _SIDES, limits.least_group_bytes // 2 // (n * dtype.itemsize))
+    together = min(sides, RIGHT_SIDES, limits.least_group_bytes // 2 // (n * dtype.itemsize))
     if not together:
         return None
     tiles, group = ceiling(sides, together), _Group(limits, position, n * together)

@@ -28,33 +28,24 @@ def _first_of_block(script: Script, place: MatrixAddress) -> MatrixAddress:
     return replace(place, step=place.step * lane_count(script.dtype))
 
 
-def _move(script: Script, action: str, lanes: MatrixAddress, place: MatrixAddress, sizes: tuple[int, int]) -> None:
-    numbers = sizes[0] * sizes[1] * script.item // script.real_item
-    script.act(action, lanes, _first_of_block(script, place), numbers, place.step, script.batch)
-
-
-def _move_ordered(
-    script: Script,
-    action: str,
-    lanes: MatrixAddress,
-    place: MatrixAddress,
-    sizes: tuple[int, int],
-    order: MatrixAddress,
-) -> None:
-    numbers = sizes[1] * script.item // script.real_item
-    where = _first_of_block(script, place)
-    order = _first_of_block(script, order)
-    script.act(action, lanes, where, order, numbers, place.step, script.batch, sizes[0])
+def _move(
+    script: Script, action: str, lanes: MatrixAddress, place: MatrixAddress, sizes: tuple[int, int],
+    order: MatrixAddress | None = None,
+) -> None:  # fmt: skip
+    """The action "pack" or "unpack", perhaps of rows in an order."""
+    numbers, where = sizes[1] * script.item // script.real_item, _first_of_block(script, place)
+    if order is None:
+        script.act(f"{action}_lanes", lanes, where, sizes[0] * numbers, place.step, script.batch)
+    else:
+        order = _first_of_block(script, order)
+        script.act(f"{action}_ordered", lanes, where, order, numbers, place.step, script.batch, sizes[0])
 
 
 def _packed(script: Script, number: int, order: MatrixAddress | None = None) -> MatrixAddress:
     """Lanes that contain an input."""
-    rows, columns = sizes = script.sizes(number)
+    rows, columns = script.sizes(number)
     lanes = _vectors(script, rows * columns)
-    if order is None:
-        _move(script, "pack_lanes", lanes, script.inputs[number], sizes)
-    else:
-        _move_ordered(script, "pack_ordered", lanes, script.inputs[number], sizes, order)
+    _move(script, "pack", lanes, script.inputs[number], (rows, columns), order)
     return lanes
 
 
@@ -68,7 +59,7 @@ def cholesky(script: Script) -> None:
     order = script.kernel.inputs[0].shape[-1]
     lanes = _packed(script, 0)
     script.act("cholesky_lanes", lanes, order)
-    _move(script, "unpack_lanes", lanes, script.outputs[0], (order, order))
+    _move(script, "unpack", lanes, script.outputs[0], (order, order))
 
 
 def lu(script: Script) -> None:
@@ -79,7 +70,7 @@ def lu(script: Script) -> None:
     lanes = _packed(script, 0)
     found = script.scratch(VECTOR_BYTES * steps)
     script.act("lu_lanes", lanes, found, rows, columns)
-    _move(script, "unpack_lanes", lanes, packed, (rows, columns))
+    _move(script, "unpack", lanes, packed, (rows, columns))
     script.act(
         "unpack_pivots", found, _first_of_block(script, pivots), _first_of_block(script, permutation), steps, rows,
         script.batch,
@@ -99,7 +90,7 @@ def triangular_solve(script: Script) -> None:
     unit = attributes.get("unit_diagonal", False)
     steps = ((1, order) if turned else (order, 1)) + ((columns, 1) if left else (1, columns))
     script.act("substitute_lanes", matrix, lanes, order, count, int(lower), int(unit), *steps)
-    _move(script, "unpack_lanes", lanes, script.outputs[0], sizes)
+    _move(script, "unpack", lanes, script.outputs[0], sizes)
 
 
 def lu_solve(script: Script) -> None:
@@ -113,10 +104,7 @@ def lu_solve(script: Script) -> None:
     steps = ((1, rows) if transposed else (rows, 1)) + (columns, 1)
     script.act("substitute_lanes", factors, lanes, rows, columns, 1, int(not transposed), *steps)
     script.act("substitute_lanes", factors, lanes, rows, columns, 0, int(transposed), *steps)
-    if transposed:
-        _move_ordered(script, "unpack_ordered", lanes, target, sizes, permutation)
-    else:
-        _move(script, "unpack_lanes", lanes, target, sizes)
+    _move(script, "unpack", lanes, target, sizes, permutation if transposed else None)
 
 
 LANE_ROUTINES: dict[str, Callable[[Script], None]] = {
