@@ -100,7 +100,7 @@ def test_runs_teach_costs() -> None:
     generator = np.random.default_rng(3)
     start = typical_rates("cpu")
     secret = typical_rates("cpu", "")
-    factors = {"product": 4.0, "near": 0.3, "call": 3.0, "function": 0.2}
+    factors = {"product": 4.0, "near": 0.3, "call": 3.0, "function": 3.0}
     secret = DeviceRates("cpu", {n: c * factors.get(n, 1.0) for n, c in secret.costs.items()})
     seen = []
     for _ in range(50):
