@@ -54,14 +54,14 @@ SECTIONS: dict[str, list[Row]] = {
         Row("LirModule", "rlx.graph.GraphModule.lir", "the plan of a module at LIR"),
         Row("CompiledGraph::set_param", "rlx.CompiledGraph.set_param"),
         Row("CompiledGraph::run", "rlx.CompiledGraph.run"),
-        Row("Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"),
-        Row(
-            "BinaryOp",
-            "rlx.graph.operations.BINARY",
-            "graph.binary('add', x, y), or the method or operator",
-        ),
-        Row("CmpOp", "rlx.graph.operations.COMPARISONS", "graph.compare('lt', x, y)"),
-        Row("MaskKind", "rlx.graph.layers.MASK_KINDS", "for graph.attention(..., mask_kind='causal')"),
+        Row("Activation", "rlx.ops.Activation", "members equal strings: graph.activation('silu', x)"),
+        Row("BinaryOp", "rlx.ops.BinaryOp", "graph.binary('add', x, y), or the method or operator"),
+        Row("CmpOp", "rlx.ops.CmpOp", "graph.compare('lt', x, y)"),
+        Row("MaskKind", "rlx.ops.MaskKind", "for graph.attention(..., mask_kind='causal')"),
+        Row("symbolic dims", "rlx.graph.Shape.symbols", 'Shape(["batch", 4])'),
+        Row("CompileOptions", "rlx.compile.CompileOptions"),
+        Row("dim_binding", "rlx.graph.Graph.specialize", "also an option of compiling"),
+        Row("CompileResult::specialize", "rlx.compile.CompileResult.specialize"),
         Row("Error", "rlx.errors.RlxError"),
         *absent(
             "HirOp FusionPolicy",
@@ -179,7 +179,7 @@ SECTIONS: dict[str, list[Row]] = {
             "rlx.compile.compile_graph_stages",
             "supported_ops is an argument",
         ),
-        *instead("maybe_log_fusion", "rlx.fusion.inspect_fusion", "print it"),
+        *instead("maybe_log_fusion", "rlx.fusion.inspect_fusion", "print it, or CompileOptions(verbose=True)"),
         *instead(
             "TrainingCompileResult",
             "rlx.autodiff.grad_with_loss",
@@ -213,6 +213,12 @@ SECTIONS |= {
 SECTIONS |= {
     "Quantisation": [
         *same("rlx.quant", "QuantScheme QuantMap CalibrationEntry CalibrationRecord"),
+        Row("QuantScheme::Int8Block", "rlx.quant.QuantScheme.int8_block"),
+        Row("QuantScheme::Int8BlockAsym", "rlx.quant.QuantScheme.int8_block_asym"),
+        Row("QuantScheme::Int4Block", "rlx.quant.QuantScheme.int4_block"),
+        Row("QuantScheme::Fp8E4m3", "rlx.quant.QuantScheme.fp8_e4m3"),
+        Row("QuantScheme::Fp8E5m2", "rlx.quant.QuantScheme.fp8_e5m2"),
+        Row("QuantScheme::Nvfp4Block", "rlx.quant.QuantScheme.nvfp4_block"),
         Row("DequantMatMul", "rlx.quant.dequant_matmul", "x and a QuantizedArray; differentiable in x"),
         Row("Element", "rlx.quant.QuantScheme", "eight-bit floats are schemes: fp8e4m3, fp8e5m2"),
         Row("FakeQuantize", "rlx.quant.fake_quantize"),
@@ -233,6 +239,29 @@ SECTIONS |= {
         Row("pipeline_schedule", "rlx.pipeline_schedule", "ORDER and DEPS are called order and deps"),
         Row("AotCache", "rlx.aot.save", "a file with the program and its code; rlx.aot.load reads it"),
         *absent("CompileCache BucketedCompileCache ModelCompilePipeline", "jit caches compiled programs, also on disk"),
+    ],
+}
+
+SECTIONS |= {
+    "Modules, devices and settings": [
+        Row("rlx::prelude", "rlx.prelude.Graph", "from rlx.prelude import *"),
+        Row("rlx::runtime", "rlx.runtime.Session"),
+        Row("rlx::driver", "rlx.driver.devices", "also device_names, usable_devices, register_backend"),
+        Row("rlx::macros", "rlx.macros.rlx_model"),
+        Row("rlx::linalg", "rlx.linalg.solve", "rlx.numpy.linalg"),
+        Row("cost-model choice of a device", "rlx.placement.choose", 'jit(f, device="auto")'),
+        Row("BackendCostModel", "rlx.placement.DeviceRates", "calibrated by rlx.placement.calibrate, or rlx calibrate"),
+        Row("estimate_graph_cost", "rlx.placement.estimate"),
+        Row("pick_best_device", "rlx.placement.choose"),
+        Row("DevicePolicy", "rlx.placement.Policy"),
+        Row("DevicePolicy::from_env", "rlx.placement.Policy.from_env", "RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES"),
+        Row("heterogeneous execution", "rlx.placement.place", "also rlx.placement.divide"),
+        Row("Device::Metal", "rlx.backends.meant_device", '"metal" is the device "mlx"'),
+        *absent("Device::Ane Device::OpenGl", "no backend; the error names the device to use"),
+        *absent("rlx::cortexm", "C files for it: rlx.export_c"),
+        *absent("rlx::fpga", "no synthesis"),
+        Row("RLX_VERBOSE and others", "rlx.settings.unread_settings", "a warning names the variable or option that is meant"),
+        *absent("RLX_DEVICE_CHAIN", "no chains of devices; a warning names RLX_PREFER_DEVICES"),
     ],
 }
 

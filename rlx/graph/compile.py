@@ -251,25 +251,19 @@ def pipeline_for(device: str = "cpu", options: CompileOptions | None = None, **n
     <FusionTarget.CPU: 'cpu'>
     """
     if options is None:
-        options, named = CompileOptions(**{k: named.pop(k) for k in _OPTIONS if k in named}), named
-    return CompilePipeline(
-        **{
-            "target": options.fusion_target or fusion_target_for(device),
-            "options": options.fusion_opts,
-            "supported_ops": options.supported_ops,
-            "kernel_dispatch": options.kernel_dispatch,
-            "assert_fusion_clean": options.assert_fusion_clean,
-            "arena_alignment": options.arena_alignment,
-            "dim_binding": options.dim_binding,
-            "policy": options.precisions,
-            "dce": options.dce,
-            "constant_folding": options.constant_folding,
-            "verbose": options.verbose,
-            **named,
-        }
-    )
+        options = CompileOptions(**{k: named.pop(k) for k in _OPTIONS if k in named})
+    fields_of: dict[str, Any] = {
+        "target": options.fusion_target or fusion_target_for(device),
+        "options": options.fusion_opts,
+        "policy": options.precisions,
+        **{name: getattr(options, name) for name in _SHARED},
+        **named,
+    }
+    return CompilePipeline(**fields_of)
 
 
+_SHARED = """supported_ops kernel_dispatch assert_fusion_clean arena_alignment dim_binding dce constant_folding
+    verbose""".split()
 _OPTIONS = tuple(f.name for f in fields(CompileOptions))
 
 

@@ -38,7 +38,7 @@ _STAND_INS = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 100
 class RecordedCall(NamedTuple):
     """A call that built a part of a graph."""
 
-    method: Callable[..., Any]
+    name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
@@ -176,7 +176,7 @@ class Graph(Operations):
         self._depth = 0
 
     # ------------------------------------------------------------------ named sizes
-    def _recorded(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _recorded(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method that builds, and keep the call unless it is part of another one."""
         if self._depth:
             return method(self, *args, **kwargs)
@@ -185,7 +185,7 @@ class Graph(Operations):
             result = method(self, *self._sized(args), **self._sized(kwargs))
         finally:
             self._depth -= 1
-        self._calls.append(RecordedCall(method, args, kwargs, result))
+        self._calls.append(RecordedCall(name, args, kwargs, result))
         return result
 
     def _sized(self, values: Any) -> Any:
@@ -221,7 +221,7 @@ class Graph(Operations):
         nodes: dict[Any, Node] = {}
         for made in self._calls:
             args, kwargs = renamed((made.args, made.kwargs), nodes)
-            result = getattr(graph, made.method.__name__)(*bound(args, given), **bound(kwargs, given))
+            result = getattr(graph, made.name)(*bound(args, given), **bound(kwargs, given))
             pairs = zip(tree.leaves(made.result, _is_node), tree.leaves(result, _is_node), strict=True)
             nodes.update((old.atom, new) for old, new in pairs if isinstance(old, Node))
         return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from rlx.graph.types import Shape
 
@@ -14,14 +14,19 @@ __all__ = ["bound", "record_methods", "recorded", "renamed"]
 def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a graph whose outermost calls the graph keeps."""
 
+    name = getattr(method, "__name__", "")
+
     @wraps(method)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._recorded(method, args, kwargs)
+        return self._recorded(name, method, args, kwargs)
 
     return called
 
 
-def record_methods(cls: type) -> type:
+Built = TypeVar("Built", bound=type)
+
+
+def record_methods(cls: Built) -> Built:
     """A class decorator: every public method is recorded."""
     for name, value in list(vars(cls).items()):
         if not name.startswith("_") and name != "apply" and callable(value):

@@ -473,6 +473,7 @@ def _runs_itself(name: str, backend: Backend) -> bool:
         return False
     if isinstance(form, Program):
         return all(e.primitive.routine in ("", *backend.claims.routines) for e in form.equations)
+    assert isinstance(form, Plan)
     own = (Library,) if backend.memory.host else (Library, Sort)  # sorts of NumPy are the processor's
     kernels = [k for k in all_kernels(form) if isinstance(k, own)]
     return all(backend.host_reason(k) is None for k in kernels)

@@ -80,7 +80,7 @@ class Shape:
                 f"{self!r} has sizes without a value: {', '.join(self.symbols)}.",
                 "Bind them: shape.bind({...}), graph.specialize(...), or the option dim_binding.",
             )
-        return TensorType(self.dims, self._dtype.dtype)
+        return TensorType(tuple(map(int, self.dims)), self._dtype.dtype)
 
     @property
     def symbols(self) -> tuple[str, ...]:

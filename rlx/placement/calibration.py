@@ -70,8 +70,10 @@ PROBES: tuple[RatesProbe, ...] = (
     RatesProbe("step", _steps, ((8,),)),
     RatesProbe("near", lambda x, y: x + y, ((1 << 16,), (1 << 16,))),
     RatesProbe("near sum", lambda x: x.sum(), ((1 << 18,),)),
-    RatesProbe("far", lambda x, y: x + y, ((1 << 22,), (1 << 22,))),
-    RatesProbe("far sum", lambda x: x.sum(), ((1 << 23,),)),
+    RatesProbe("middle", lambda x, y: x + y, ((1 << 20,), (1 << 20,))),
+    RatesProbe("middle sum", lambda x: x.sum(), ((1 << 21,),)),
+    RatesProbe("far", lambda x, y: x + y, ((1 << 23,), (1 << 23,))),
+    RatesProbe("far sum", lambda x: x.sum(), ((1 << 24,),)),
     RatesProbe("operation", _polynomial, ((1 << 16,),)),
     RatesProbe("function", lambda x: jnp.exp(jnp.sin(x)), ((1 << 16,),)),
     RatesProbe("softmax", lambda x: jnp.exp(x - x.max(1, keepdims=True)), ((256, 256),)),
@@ -81,6 +83,9 @@ PROBES: tuple[RatesProbe, ...] = (
     RatesProbe("matrix and vector", lambda x, y: x @ y, ((512, 512), (512,))),
     RatesProbe("product64", lambda x: x @ x, ((256, 256),), "float64"),
     RatesProbe("product16", lambda x: x @ x, ((256, 256),), "bfloat16"),
+    RatesProbe("serial", lambda x: jnp.cumsum(x, 1), ((256, 512),)),
+    RatesProbe("scatter", lambda x: jnp.zeros(1024, x.dtype).at[(x * 1000).astype(int)].add(x), ((1 << 16,),)),
+    RatesProbe("gather", lambda x: x[(x * 1000).astype(int)], ((1 << 16,),)),
     RatesProbe("sort", jnp.sort, ((1 << 14,),)),
     RatesProbe("cholesky", lambda x: jnp.linalg.cholesky(_spread(x)), ((128, 128),)),
     RatesProbe("solve", lambda x: jnp.linalg.solve(_spread(x), x), ((128, 128),)),
@@ -125,7 +130,7 @@ def _measured(probe: RatesProbe, device: str, start: DeviceRates) -> Iterator[Ob
     """The observation of a probe; none if the device does not take its dtypes or operations."""
     backend = backend_named(device)
     generator = np.random.default_rng(0)
-    args = [jnp.asarray(generator.random(shape) + 0.5).astype(probe.dtype) for shape in probe.shapes]
+    args = [jnp.asarray(generator.random(shape)).astype(probe.dtype) for shape in probe.shapes]
     program = make_program(probe.function)(*args)
     expected = estimate_program(program, device, start)
     if expected.blockers:

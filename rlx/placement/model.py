@@ -23,12 +23,14 @@ from rlx.ir.kernels import (
     Sort,
     While,
 )
+from rlx.ir.scalar import ALPHABET
 from rlx.ir.work import kernel_work
 from rlx.placement.rates import Term
 
 __all__ = ["Terms", "terms_of"]
 
 _SMALL = 8  # rows and columns below which products do not reach their rate
+_SINE = 10  # the cost of a sine in the alphabet of scalar operations
 _UNKNOWN = 10.0  # operations for each byte of a routine whose count is unknown
 
 
@@ -119,12 +121,18 @@ def _counts(kernel: Kernel) -> Counts:
 
 def _nest(kernel: Loops) -> Counts:
     """The counts of a nest; numbers of eight bytes take two operations, as half as many fit in a register."""
-    counts = counts_of_nest(kernel)
+    counts, times = counts_of_nest(kernel), math.prod(kernel.sizes)
     width = max((i.dtype.itemsize for i in kernel.instructions if i.dtype.kind in "fiu"), default=4)
     factor = max(1.0, width / 4)
-    moved = float(kernel_work(kernel).bytes)
-    functions = counts.functions + 8 * counts.specials
-    return Counts(factor * counts.operations, factor * functions, 0.0, {}, moved)
+    # functions differ in their costs, of which the one of sin is the unit
+    dear = [ALPHABET[i.op].cost for i in kernel.instructions if i.op in ALPHABET and ALPHABET[i.op].cost > 1]
+    functions = times * sum(dear) / _SINE
+    serial = sum(i.op == "cumulate" for i in kernel.instructions) * times
+    scattered = sum(store.address is not None for store in kernel.stores) * times
+    gathered = sum(i.op == "load" and bool(i.args) for i in kernel.instructions) * times
+    found = (("serial", serial), ("scatter", scattered), ("gather", gathered))
+    units = {name: float(n) for name, n in found if n}
+    return Counts(factor * counts.operations, factor * functions, 0.0, units, float(kernel_work(kernel).bytes))
 
 
 def _product(kernel: Contract) -> dict[str, float]:

@@ -16,21 +16,29 @@ COSTS: dict[str, float] = {
     "launch": 3e-7,  # one kernel of a plan
     "step": 1e-7,  # one kernel in a step of a loop
     "host": 2e-5,  # one kernel that Python runs
-    "near": 2e-11,  # a byte of data that fit in caches
+    "near": 2e-11,  # a byte of data that fit in a core's cache
+    "middle": 4e-11,  # a byte of data that fit in the last cache
     "far": 1e-10,  # a byte of other data
     "operation": 6e-11,
     "function": 6e-10,
     "product": 1.5e-11,  # an operation of a product of float32
     "product64": 3e-11,
     "product16": 3e-11,
+    "serial": 1e-9,  # an element of a running sum
+    "scatter": 2e-9,  # an element that is written at a computed position
+    "gather": 5e-10,  # an element that is read at a computed position
     "sort": 4e-9,  # an element, times the logarithm of the length
     "routine": 2e-10,  # an operation of a factorisation or a transform
+    "routine.cholesky": 2e-10,
+    "routine.lu": 2e-10,
+    "routine.fft": 5e-10,
     "latency": 0.0,  # one copy from or to the device
     "link": 0.0,  # a byte of such a copy
     "compile": 2e-2,  # a kernel that is not in a cache
 }
 WAITS = ("launch", "step", "host")
-_NEAR = 1 << 21  # bytes of data that fit in a processor's caches
+_OVERLAP = 4  # the exponent that weighs the shorter one of two overlapping times
+_NEAR, _MIDDLE = 1 << 21, 1 << 25  # bytes of data that fit in a processor's caches
 
 
 class Term(NamedTuple):
@@ -82,7 +90,8 @@ class DeviceRates:
         return unit if unit in self.costs else unit.partition(".")[0]
 
     def shares(self, terms: Sequence[Term]) -> dict[str, float]:
-        """The seconds of each class in one call. A kernel's memory and arithmetic overlap: the longer one counts."""
+        """The seconds of each class in one call. A kernel's memory and arithmetic overlap: the longer one counts, and
+        the shorter one has a part of it, so that fitting can also raise it."""
         found = {"call": self.costs["call"]}
 
         def add(name: str, seconds: float) -> None:
@@ -91,13 +100,19 @@ class DeviceRates:
         for term in terms:
             cost, counts = self.cost(term), term.counts
             add(term.wait, term.times * cost.waiting)
-            if cost.memory >= cost.arithmetic:
-                add(memory_class(counts), term.times * cost.memory)
+            longer = max(cost.memory, cost.arithmetic)
+            if not longer:
                 continue
-            add("operation", term.times * counts.operations * self.costs["operation"])
-            add("function", term.times * counts.functions * self.costs["function"])
+            memory, arithmetic = (part / longer for part in (cost.memory, cost.arithmetic))
+            weight = memory**_OVERLAP / (memory**_OVERLAP + arithmetic**_OVERLAP)
+            add(memory_class(counts), term.times * longer * weight)
+            if not cost.arithmetic:
+                continue
+            part = term.times * longer * (1 - weight) / cost.arithmetic
+            add("operation", part * counts.operations * self.costs["operation"])
+            add("function", part * counts.functions * self.costs["function"])
             for unit, number in counts.products.items():
-                add(self.class_of(unit), term.times * number * self.costs[self.class_of(unit)])
+                add(self.class_of(unit), part * number * self.costs[self.class_of(unit)])
         return found
 
     def _table(self, term: Term) -> Rates:
@@ -113,8 +128,8 @@ class DeviceRates:
 
 
 def memory_class(counts: Counts) -> str:
-    """Whether a kernel's data fit in caches."""
-    return "near" if counts.moved <= _NEAR else "far"
+    """The caches that a kernel's data fit in."""
+    return "near" if counts.moved <= _NEAR else "middle" if counts.moved <= _MIDDLE else "far"
 
 
 # ------------------------------------------------------------------ typical numbers
@@ -138,8 +153,11 @@ _CARDS: dict[str, dict[str, float]] = {
     "MI300X": {"far": 4.2e12, "operation": 163e12, "product": 163e12, "product64": 163e12, "product16": 1307e12},
     "M4": {"far": 0.1e12, "operation": 4.3e12, "product": 4.3e12, "product64": 0.1e12, "product16": 4.3e12},
 }
-_GPU = {"call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "sort": 2e-11, "routine": 1e-11, "latency": 1e-5,
-        "link": 4e-11, "compile": 0.3}  # fmt: skip
+_GPU = {
+    "call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "serial": 1e-11, "scatter": 1e-11, "gather": 1e-11,
+    "sort": 2e-11, "routine": 1e-11, "routine.cholesky": 1e-11, "routine.lu": 1e-11, "routine.fft": 1e-12,
+    "latency": 1e-5, "link": 4e-11, "compile": 0.3,
+}  # fmt: skip
 _DEFAULT_CARD = {"cuda": "H100", "rocm": "MI300X"}
 
 
@@ -156,5 +174,5 @@ def typical_rates(device: str, card: str = "") -> DeviceRates:
         return DeviceRates(device, {**COSTS, **_TYPICAL.get(kind, {})})
     rates = _CARDS[name]
     costs = {**COSTS, **_GPU, **{unit: 1 / rate for unit, rate in rates.items()}}
-    costs |= {"near": costs["far"], "function": 20 * costs["operation"]}
+    costs |= {"near": costs["far"], "middle": costs["far"], "function": 20 * costs["operation"]}
     return DeviceRates(device, costs, f"published: {name}")

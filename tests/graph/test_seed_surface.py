@@ -159,6 +159,7 @@ def test_the_modules_of_the_seeds() -> None:
     exec("from rlx.prelude import *", scope)
     assert set(rlx.prelude.__all__) <= scope.keys() and scope["Graph"] is Graph
     assert rlx.runtime.Session is Session and rlx.macros.rlx_model is rlx.model
+    assert rlx.backends.meant_device("metal") == "mlx"
     assert rlx.linalg.solve is jnp.linalg.solve and "cpu" in rlx.driver.device_names()
     graph = Graph("kinds")
     x = graph.input("x", Shape([3]))
