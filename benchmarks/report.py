@@ -215,14 +215,15 @@ _GRADIENT = "rlx, with its gradient"
 
 
 def _sparse_rows(found: Results) -> Iterator[Row]:
-    """A row for each form of rlx beside SciPy, one beside JAX, and one for a gradient beside its function."""
+    """A row for each form of rlx beside each of SciPy, one beside JAX, and one for a gradient beside its function."""
     for case, seconds in found.items():
-        pairs = [(name, "scipy") for name in seconds if name.startswith("rlx")]
+        forms, others = ([name for name in seconds if name.startswith(library)] for library in ("rlx", "scipy"))
+        pairs = [(ours, theirs) for theirs in others for ours in forms]
         pairs += [("rlx", "jax")] if "jax" in seconds else []
         for ours, theirs in pairs:
             goal = goals.SPARSE.get((case, theirs)) if ours != _GRADIENT else None
             form = f" ({ours.removeprefix('rlx, ')})" if ours != "rlx" else ""
-            place = ", SciPy in jax's place" if theirs == "scipy" else ""
+            place = f", {theirs} in jax's place" if theirs != "jax" else ""
             verdict = "" if goal is None else goal.verdict(seconds[ours] / seconds[theirs])
             bar = "" if goal is None else f"rlx/{theirs} {goal}"
             yield [f"sparse: {case}{form}{place}", duration(seconds[ours]), duration(seconds[theirs]), bar, verdict]

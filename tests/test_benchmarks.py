@@ -177,7 +177,7 @@ def test_sparse_matrices_have_bars_beside_scipy_and_jax(benchmarks: Benchmarks) 
     }
     rows = benchmarks.report.figure_rows({"programs": [], "figures": {"sparse_matrices": found}})[1:]
     assert [row[-1] for row in rows] == ["", "missed", "", "", "missed", ""]
-    assert rows[0] == ["sparse: random columns, SciPy in jax's place", "1.00 ms", "2.00 ms", "rlx/scipy ≤ 0.6", ""]
+    assert rows[0] == ["sparse: random columns, scipy in jax's place", "1.00 ms", "2.00 ms", "rlx/scipy ≤ 0.6", ""]
     assert rows[4][1:4] == ["1.40", "", "≤ 1.3"]
 
 

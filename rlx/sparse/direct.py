@@ -67,7 +67,7 @@ def spsolve(
     A: Any, b: Any, *, assume: str = "general", ordering: str | None = None, refine: int = 1,
     factor_dtype: str | None = None,
 ) -> Array:  # fmt: skip
-    """The solution of A x = b, by LU factors of A. The gradient solves the transposed system with the same factors.
+    """The solution of A x = b, by factors of A. The gradient solves the transposed system with the same factors.
 
     Args:
       A: a square sparse matrix. b: dense [order] or [order, columns].
@@ -84,7 +84,8 @@ def spsolve(
       arguments that do not fit, a matrix that is not symmetric as assumed among them; ConcretizationTypeError for
       traced indices of a matrix that is assumed to be symmetric.
 
-    The factors are SuperLU's (Li 2005), on the host.
+    The factors are SuperLU's (Li 2005), on the host. A positive definite matrix of 500 rows or more has Cholesky's, by
+    fronts (Duff and Reid 1983).
 
     >>> import numpy as np
     >>> from rlx import sparse

@@ -191,19 +191,20 @@ def _lower_triangle(indices: np.ndarray, indptr: np.ndarray, order: np.ndarray) 
 
 def _mirrored(indices: np.ndarray, indptr: np.ndarray) -> np.ndarray | None:
     """For each element of a pattern by columns the number of the transposed one; None if one is lacking."""
+    from scipy.sparse import csc_array
+
     size = len(indptr) - 1
-    rows, columns = indices.astype(_INT64), np.repeat(np.arange(size), np.diff(indptr))
-    order = np.argsort(rows * size + columns)  # the elements by rows: the transposed ones by columns
-    same = np.array_equal(rows[order], columns) and np.array_equal(columns[order], rows)
-    return order if same else None
+    by_rows = csc_array((np.arange(len(indices)), indices, indptr), shape=(size, size)).tocsr()
+    same = np.array_equal(by_rows.indptr, indptr) and np.array_equal(by_rows.indices, indices)
+    return by_rows.data if same else None
 
 
 def _compressed(size: int, major: np.ndarray, minor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """indptr, indices and the order of elements, sorted by the major and then the minor number."""
-    sorting = np.argsort(major * size + minor)
-    ends = np.zeros(size + 1, _INT64)
-    np.cumsum(np.bincount(major, minlength=size), out=ends[1:])
-    return ends, np.ascontiguousarray(minor[sorting]), sorting
+    from scipy.sparse import coo_array
+
+    found = coo_array((np.arange(len(major)), (major, minor)), shape=(size, size)).tocsr()
+    return found.indptr.astype(_INT64), found.indices.astype(_INT64), found.data
 
 
 def _tree(size: int, indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
