@@ -107,7 +107,8 @@ def render(
       means2d_offset: (N, 2), added to the projected means; its gradient says which splats to split.
 
     Returns: Rendered, in the floating dtype of the inputs. It is differentiable in the six arrays and the camera, in
-      forward and reverse mode; vmap maps it over cameras. Sums have one order: results are equal from run to run.
+      forward and reverse mode; vmap maps it over cameras. Sums have one order: results are equal from run to run;
+      gradients on GPUs with rlx.scoped(deterministic=True).
 
     Raises: ShapeError, DtypeError, OptionError, ConcretizationTypeError (a capacity is needed).
       rlx.experimental.checkify reports intersections over the capacity.

@@ -77,6 +77,19 @@ def test_results_have_the_same_bits_for_any_number_of_threads() -> None:
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.thorough
+@NEEDS_OPENCL
+def test_gradients_on_gpus_have_the_same_bits_if_asked() -> None:
+    scene, camera = drawn(300, size=-2.5, dtype=np.float32), camera_at(WIDTH, HEIGHT, dtype="float32")
+    capacity = intersections(*scene[:3], camera, WIDTH, HEIGHT)
+    with rlx.scoped(deterministic=True):
+        slopes = rlx.jit(rlx.grad(_loss(camera, capacity, "ewa")), device="opencl")
+        results = [[np.asarray(x).tobytes() for x in slopes(scene)] for _ in range(3)]
+        launches = rlx.inspect(slopes)(scene).kernels.texts["launches"]
+    assert results[0] == results[1] == results[2]
+    assert "ordered sums" in launches and "pixels pass" in launches
+
+
 def _same_on(device: str, method: str) -> None:
     scene, camera = drawn(40, size=-2.0, dtype=np.float32), camera_at(WIDTH, HEIGHT, dtype="float32")
     capacity = intersections(*scene[:3], camera, WIDTH, HEIGHT, method=method)
