@@ -39,7 +39,8 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"| {self.name} | {_number(self.xla.kernels)} | {_number(self.launches)} | {_megabytes(self.xla.moved_bytes)}"
+            f"| {self.name} | {_number(self.xla.kernels)} | {_number(self.launches)}"
+            f" | {_megabytes(self.xla.moved_bytes)}"
             f" | {_megabytes(self.moved_bytes)} |"
         )
 
