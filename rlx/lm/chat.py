@@ -40,7 +40,7 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
         raise UnsupportedError("The model has no chat template.", "Write the prompt as one text.")
     if not all(isinstance(m, dict) and "role" in m for m in messages):
         raise InputTypeError("A message must be a dict with a role.", 'Write {"role": "user", "content": "..."}.')
-    given = {"messages": list(map(with_arguments, messages)), "add_generation_prompt": answer}
+    given: dict[str, Any] = {"messages": list(map(with_arguments, messages)), "add_generation_prompt": answer}
     given |= {"tools": None, "documents": None, **more}
     for role in ("bos", "eos", "unknown", "padding"):
         given.setdefault(
