@@ -1,4 +1,4 @@
-"""A server with OpenAI's interface for one model: completions, chats and embeddings, streamed or whole.
+"""A server with OpenAI's interface for one model: completions, chats, tools and embeddings, streamed or whole.
 
 `python examples/serve.py MODEL` listens on 127.0.0.1:8000. MODEL is a GGUF file, a folder, or smollm2. Requests are
 generated together, a token of each per step, and may have JSON schemas: `pip install "rlx[lm,grammar,server]"`.
@@ -85,18 +85,14 @@ class Engine:
 
 def options_of(model, body, room):
     """The arguments of Scheduler.submit in a request's body."""
-    sampling = lm.Sampling(
-        temperature=body.get("temperature", 1.0),
-        top_p=body.get("top_p", 1.0),
-        top_k=body.get("top_k", 0),
-        seed=uuid.uuid4().int % 2**32 if body.get("seed") is None else body["seed"],
-        bias={int(token): number for token, number in (body.get("logit_bias") or {}).items()},
-    )
+    numbers = {name: body.get(name, usual) for name, usual in (("temperature", 1.0), ("top_p", 1.0), ("top_k", 0))}
+    seed = uuid.uuid4().int % 2**32 if body.get("seed") is None else body["seed"]
+    bias = {int(token): number for token, number in (body.get("logit_bias") or {}).items()}
+    sampling = lm.Sampling(**numbers, seed=seed, bias=bias)
     form, processors = body.get("response_format") or {}, []
-    if form.get("type") == "json_schema":
-        processors = [lm.Grammar.of_schema(model, form["json_schema"]["schema"]).processor()]
-    elif form.get("type") == "json_object":
-        processors = [lm.Grammar.of_schema(model, {"type": "object"}).processor()]
+    if form.get("type") in ("json_schema", "json_object"):
+        schema = form["json_schema"]["schema"] if form["type"] == "json_schema" else {"type": "object"}
+        processors = [lm.Grammar.of_schema(model, schema).processor()]
     logprobs = body.get("top_logprobs", 0) if body.get("logprobs") else None
     most = body.get("max_completion_tokens") or body.get("max_tokens") or max(room, 1)
     return {"max_tokens": most, "sampling": sampling, "processors": processors, "logprobs": logprobs}
@@ -116,6 +112,12 @@ async def pieces_of(model, prompt, steps, stop):
     yield stop.rest(), None, (finish, sizes)
 
 
+async def whole_of(pieces):
+    """The pieces in one: a call of a tool is known when it has ended."""
+    parts = [part async for part in pieces]
+    yield "".join(p[0] for p in parts), None, parts[-1][2]
+
+
 def logprobs_of(model, tokens):
     def shown(token, number):
         return {"token": model.tokenizer.decode([token], special=True), "logprob": number}
@@ -131,30 +133,28 @@ def answering(engine, name, chat):
         try:
             body = await request.json()
             tokenizer, stop = engine.model.tokenizer, lm.StopTexts(body.get("stop") or ())
-            text = lm.chat_text(body["messages"], tokenizer, tools=body.get("tools")) if chat else body["prompt"]
+            tools = body.get("tools") if chat else None
+            text = lm.chat_text(body["messages"], tokenizer, tools=tools) if chat else body["prompt"]
             prompt = tokenizer.encode_chat(text) if chat else tokenizer.encode(text)
             room = engine.scheduler.capacity - len(prompt)
             steps = engine.steps(*await engine.submit(prompt, options_of(engine.model, body, room)))
         except (RlxError, KeyError, TypeError, ValueError) as error:
-            text = f"{type(error).__name__}: {error}"
-            return JSONResponse({"error": {"message": text, "type": "invalid_request_error"}}, 400)
+            told = {"message": f"{type(error).__name__}: {error}", "type": "invalid_request_error"}
+            return JSONResponse({"error": told}, 400)
         found = pieces_of(engine.model, prompt, steps, stop)
         head = {"id": f"cmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": name}
 
         def choice(text, finish, tokens, streamed):
-            part = {"role": "assistant", "content": text} if chat else None
+            part = lm.answer_message(text, tools) if chat else {}
             said = {"delta" if streamed else "message": part} if chat else {"text": text}
-            logprobs = logprobs_of(engine.model, tokens) if body.get("logprobs") else None
-            return [{"index": 0, **said, "finish_reason": finish, "logprobs": logprobs}]
+            said["logprobs"] = logprobs_of(engine.model, tokens) if body.get("logprobs") else None
+            return [{"index": 0, **said, "finish_reason": "tool_calls" if "tool_calls" in part else finish}]
 
         async def events():
-            async for text, value, end in found:
+            async for text, value, end in whole_of(found) if tools else found:
                 finish, usage = end or (None, None)
-                part = {
-                    "object": kind + ".chunk" * chat,
-                    "choices": choice(text, finish, [value], True),
-                    "usage": usage,
-                }
+                part = {"object": kind + ".chunk" * chat, "usage": usage}
+                part["choices"] = choice(text, finish, [value], True)
                 if text or end or body.get("logprobs"):
                     yield f"data: {json.dumps(head | part)}\n\n"
             yield "data: [DONE]\n\n"

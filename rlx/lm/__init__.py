@@ -22,6 +22,7 @@ from rlx.lm.scheduler import Progress, Scheduler
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.stopping import StopTexts
 from rlx.lm.tokens import TextTokenizer, Utf8
+from rlx.lm.tools import answer_message
 from rlx.lm.weights import random_parameters
 from rlx.offered_names import offer_names
 
@@ -44,6 +45,7 @@ __all__ = [
     "StopTexts",
     "TextTokenizer",
     "Utf8",
+    "answer_message",
     "apply_lora",
     "balance_loss",
     "chat_text",

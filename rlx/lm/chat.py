@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.installation import install_command
 from rlx.lm.tokens import TextTokenizer
+from rlx.lm.tools import with_arguments
 
 __all__ = ["chat_text"]
 
@@ -19,7 +20,8 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
     """The text of a conversation, as the model was trained to see it.
 
     Args:
-      messages: dicts of "role" ("system", "user", "assistant") and "content".
+      messages: dicts of "role" ("system", "user", "assistant", "tool") and "content"; "tool_calls" as `answer_message`
+        makes them.
       tokenizer: whose template and special tokens are used; of several templates, "tool_use" where tools are given.
       answer: end the text with the start of the model's answer.
       more: other variables of the template, such as tools.
@@ -38,7 +40,8 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
         raise UnsupportedError("The model has no chat template.", "Write the prompt as one text.")
     if not all(isinstance(m, dict) and "role" in m for m in messages):
         raise InputTypeError("A message must be a dict with a role.", 'Write {"role": "user", "content": "..."}.')
-    given = {"messages": list(messages), "add_generation_prompt": answer, "tools": None, "documents": None, **more}
+    given: dict[str, Any] = {"messages": list(map(with_arguments, messages)), "add_generation_prompt": answer}
+    given |= {"tools": None, "documents": None, **more}
     for role in ("bos", "eos", "unknown", "padding"):
         given.setdefault(
             {"unknown": "unk_token", "padding": "pad_token"}.get(role, f"{role}_token"), tokenizer.token(role)

@@ -11,7 +11,7 @@ import onnx.numpy_helper
 
 import rlx
 import rlx.numpy as jnp
-from rlx.errors import RlxError, UnsupportedError
+from rlx.errors import FileFormatError, RlxError, UnsupportedError
 from rlx.onnx.nodes import ArraySequence, Node, operators
 
 __all__ = ["Interpreter", "array_of", "unsupported_in"]
@@ -74,6 +74,8 @@ def unsupported_in(model: Any) -> dict[str, list[str]]:
     def look(nodes: Iterable[Any]) -> None:
         for number, node in enumerate(nodes):
             domain = _domain(node.domain)
+            if not isinstance(node.op_type, str) or not isinstance(domain, str):  # bytes that are not UTF-8
+                raise FileFormatError(f"The ONNX model has an operator named {node.op_type!r:.80}.", "It is damaged.")
             there = (domain, node.op_type) in operators or (domain, node.op_type, node.overload) in own
             if not there and _schema(domain, node.op_type, versions.get(domain, 1)) is None:
                 kind = f"{domain}.{node.op_type}" if domain else node.op_type
@@ -86,6 +88,16 @@ def unsupported_in(model: Any) -> dict[str, list[str]]:
     for function in model.functions:
         look(function.node)
     return found
+
+
+def _value_of(name: str, values: Mapping[str, Any], reader: str) -> Any:
+    """The value with a name. Raises FileFormatError if nothing before it defines one."""
+    if name not in values:
+        raise FileFormatError(
+            f"The ONNX model reads {name!r:.80} ({reader}), which no input, weight or earlier node defines.",
+            "The file is damaged, or its nodes are out of order: onnx.checker.check_model tells more.",
+        )
+    return values[name]
 
 
 class Interpreter:
@@ -106,7 +118,7 @@ class Interpreter:
             values[sparse.values.name] = _dense(sparse)
         values |= given
         self.nodes(graph.node, values, self.versions)
-        return [values[output.name] for output in graph.output]
+        return [_value_of(output.name, values, "an output") for output in graph.output]
 
     def array(self, tensor: Any) -> np.ndarray:
         """The array of a tensor of the model."""
@@ -123,7 +135,8 @@ class Interpreter:
 
     def node(self, node: Any, number: int, values: dict[str, Any], versions: Mapping[str, int]) -> Sequence[Any]:
         """The results of a node. Raises UnsupportedError, with the node, for an unknown operator."""
-        inputs = [values[name] if name else None for name in node.input]
+        reader = f"the node {node.name or number!r} ({node.op_type})"
+        inputs = [_value_of(name, values, reader) if name else None for name in node.input]
         domain = _domain(node.domain)
         key = domain, node.op_type
         attributes = {a.name: self.attribute(a) for a in node.attribute}

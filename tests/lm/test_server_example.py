@@ -106,3 +106,29 @@ def test_schemas_stops_logprobs_and_mistakes(served: tuple[str, lm.Model]) -> No
         assert refused.value.code == 400 and json.load(refused.value)["error"]["message"]
     vectors = json.loads(post(f"{place}/embeddings", input=["hello", "world"]))["data"]
     assert len(vectors) == 2 and len(vectors[0]["embedding"]) == 32
+
+
+@beside
+@pytest.mark.filterwarnings("ignore")
+def test_calls_of_tools_are_told(served: tuple[str, lm.Model]) -> None:
+    """A schema makes the model write a call; whole and streamed."""
+    place, model = served
+    tokenizer = model.with_texts()
+    blank = [n for n in range(model.config.vocabulary) if not tokenizer.decode([n], special=True).strip()]
+    closed = {"type": "object", "additionalProperties": False}
+    arguments = {**closed, "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    call = {"name": {"const": "roll"}, "arguments": arguments}
+    schema = {**closed, "properties": call, "required": ["name", "arguments"]}
+    given: dict[str, Any] = {
+        "messages": MESSAGES, "max_tokens": 120, "temperature": 0, "tools": [{"function": {"name": "roll"}}],
+        "logit_bias": {str(token): -1e9 for token in blank},
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+    }  # fmt: skip
+    (whole,) = json.loads(post(f"{place}/chat/completions", **given))["choices"]
+    assert whole["finish_reason"] == "tool_calls", whole
+    assert whole["message"]["content"] is None
+    (made,) = whole["message"]["tool_calls"]
+    assert made["function"]["name"] == "roll" and json.loads(made["function"]["arguments"])["n"] in (1, 2)
+    first, *_ = post(f"{place}/chat/completions", stream=True, **given).splitlines()
+    (streamed,) = json.loads(first[6:])["choices"]
+    assert streamed["delta"]["tool_calls"][0]["function"] == made["function"]

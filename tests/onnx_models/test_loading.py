@@ -488,3 +488,15 @@ def test_a_branch_that_does_not_fit_is_explained() -> None:
     with pytest.raises(ShapeError) as caught:
         run(np.asarray(True), *arrays)
     assert any("both branches are traced" in note for note in caught.value.__notes__)
+
+
+def test_names_that_nothing_defines_are_told() -> None:
+    """Of a node's operand, of a graph's output, and bytes in place of a name: files are not checked before."""
+    text = '<ir_version: 10, opset_import: ["" : 21]> line (float[2] x) => (float[2] y) {{ {} = Add({}, x) }}'
+    for result, operand, told in (("y", "w", "'w'.*Add"), ("z", "x", "'y'.*an output")):
+        function, parameters = rlx.onnx.load(onnx.parser.parse_model(text.format(result, operand)))
+        with pytest.raises(FileFormatError, match=told):
+            function(parameters, np.ones(2, np.float32))
+    damaged = onnx.parser.parse_model(text.format("y", "x")).SerializeToString().replace(b"Add", b"A\xffd")
+    with pytest.raises(FileFormatError):
+        rlx.onnx.load(damaged)
