@@ -44,6 +44,7 @@ _BACKENDS: dict[str, str | Callable[[], Backend]] = {
     "directx": "rlx.backends.wgpu.names:directx",
     "xla": "rlx.xla:XlaBackend",
 }
+_SECOND_NAMES = frozenset(("gpu", "vulkan", "webgpu", "directx"))
 # device name -> the package that it needs in addition to those installed with rlx
 _PACKAGES = {"mlx": "mlx"}
 # module that arrays of another library are defined in -> the device of their memory
@@ -74,8 +75,8 @@ def register_backend(name: str, backend: str | Callable[[], Backend]) -> None:
 
 
 def device_names() -> list[str]:
-    """The valid names for `device=` and RLX_DEVICE."""
-    return list(_BACKENDS)
+    """The names of devices for `device=` and RLX_DEVICE, without second names of one device."""
+    return [name for name in _BACKENDS if name not in _SECOND_NAMES]
 
 
 def backend_named(name: str | None) -> Backend:

@@ -252,6 +252,7 @@ def test_loops_that_the_driver_would_cut(backend: WgpuBackend) -> None:
     long = numbers(150)
     agree(lambda x: lax.scan(lambda c, r: (jnp.sin(c + r), c), x[0], x), long)
     agree(lambda x: lax.while_loop(lambda s: s[0] < 150, lambda s: (s[0] + 1, s[1] * 0.9 + 1), (0, x)), long)
+    backend.engine.limits = replace(backend.engine.limits, turns=5)
     with pytest.raises(DeviceError, match="iterations") as caught:
         rlx.jit(lambda x: x.sum(0), device="wgpu")(numbers(900, 3))
     assert "test_wgpu.py" in str(caught.value)
