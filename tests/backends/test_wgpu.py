@@ -104,7 +104,7 @@ def test_a_primitive_computes_the_reference(name: str, device: WgpuBackend) -> N
 def test_a_primitive_computes_the_reference_on_webgpu_alone(name: str, plain: WgpuBackend) -> None:
     """Without numbers of 64 bits, with a product and a sum that are rounded apart."""
     chosen = [case for case in cases_of(name) if test_primitives.is_claimed(case, plain)]
-    test_primitives.check_compiled(plain, chosen[:12])
+    test_primitives.check_compiled(plain, chosen[:5])
 
 
 EDGES = [name for name, dtype in test_primitives.edge_primitives() if dtype == "f4"]

@@ -71,8 +71,8 @@ CASES: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, tuple[str, str
     "a Mac": (
         ("Darwin", "arm64"), {"mlx": True, "mlx fails": "", "pyopencl": False, "OpenCL": False, "c fails": "",
          "jax": True, "xla fails": "", "libtpu": False, "wgpu": True, "wgpu fails": ""},
-        {"mlx": USABLE, "xla": USABLE, "wgpu": USABLE, "cuda": ("impossible", "Darwin"), "rocm": ("impossible", "Darwin"),
-         "opencl": ("impossible", "no driver of OpenCL")},
+        {"mlx": USABLE, "xla": USABLE, "wgpu": USABLE, "cuda": ("impossible", "Darwin"),
+         "rocm": ("impossible", "Darwin"), "opencl": ("impossible", "no driver of OpenCL")},
     ),
     "an old Mac": (
         ("Darwin", "x86_64"), {"pyopencl": False, "OpenCL": False, "c fails": "", "jax": False, "libtpu": False,
