@@ -13,6 +13,7 @@
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
+#   make test-wgpu           the device wgpu, on Mesa's Vulkan driver for processors, which it installs on Debian as root
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-xla            every primitive on the device xla, which XLA takes minutes to compile
@@ -74,7 +75,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-notebooks test-backends test-opencl test-gpu-compile \
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
 	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -88,7 +89,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types mpi clusters wasm-test): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu wgpu cuda-compile iree pages types mpi clusters wasm-test): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -170,6 +171,10 @@ test-backends: $(VENV)/tested
 test-opencl: $(VENV)/with-opencl-cpu
 	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(OPENCL)
 	RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, views.py processes_of_devices.py) -k opencl
+
+test-wgpu: $(VENV)/with-wgpu $(VENV)/with-pages
+	.ci/system-packages mesa-vulkan-drivers libvulkan1 chromium
+	RLX_CHECK=1 RLX_TEST_WGPU=1 $(PYTEST) tests/backends/test_wgpu.py
 
 test-gpu-compile: $(VENV)/with-cuda-compile
 	RLX_CHECK=1 $(GPU_COMPILE)

@@ -254,14 +254,14 @@ def test_a_mistake_is_a_line_or_two(command: Rlx, words: str, what: str) -> None
 
 def test_a_device_that_is_not_there(command: Rlx, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names no line where the function has none to do with it; the doctor finds it, too."""
-    monkeypatch.setenv("RLX_DEVICE", "gpu")
-    with rlx.scoped(device="gpu"):
+    monkeypatch.setenv("RLX_DEVICE", "abacus")
+    with rlx.scoped(device="abacus"):
         code, _, said = command("inspect", "model.py:normalise", "--args", "f32[2,2]")
-        assert code == 2 and said.startswith("rlx: There is no device 'gpu'") and "  at " not in said
+        assert code == 2 and said.startswith("rlx: There is no device 'abacus'") and "  at " not in said
         code, text, _ = command("doctor")
     assert code == 1
-    assert "failed   devices: There is no device 'gpu'" in text
-    assert "failed   first process: rlx.errors.DeviceError: There is no device 'gpu'" in text
+    assert "failed   devices: There is no device 'abacus'" in text
+    assert "failed   first process: rlx.errors.DeviceError: There is no device 'abacus'" in text
 
 
 def test_a_mistake_as_json(command: Rlx) -> None:

@@ -54,6 +54,7 @@ _ABSENT = {
     "fpga": "Export a C function for it instead: rlx.export_c.",
     "cortexm": "Export a C file for it instead: rlx.export_c.",
 }
+_SECOND_NAMES = frozenset(("gpu", "vulkan", "webgpu", "directx"))
 # device name -> the package that it needs in addition to those installed with rlx
 _PACKAGES = {"mlx": "mlx"}
 # module that arrays of another library are defined in -> the device of their memory
@@ -86,8 +87,8 @@ def register_backend(name: str, backend: str | Callable[[], Backend]) -> None:
 
 
 def device_names() -> list[str]:
-    """The valid names for `device=` and RLX_DEVICE."""
-    return list(_BACKENDS)
+    """The names of devices for `device=` and RLX_DEVICE, without second names of one device."""
+    return [name for name in _BACKENDS if name not in _SECOND_NAMES]
 
 
 def meant_device(name: str) -> str:

@@ -136,5 +136,6 @@ _RULES: dict[str, Callable[[str, Machine], DeviceState]] = {
     "mlx": _mlx,
     "opencl": _opencl,
     "tpu": partial(_with_package, "libtpu"),
+    "wgpu": partial(_with_package, "wgpu"),
     "xla": partial(_with_package, "jax"),
 }

@@ -15,6 +15,8 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.gpu.limits import LaunchCosts
+from rlx.backends.wgpu.dialect import WgslDialect
+from rlx.backends.wgpu.helpers import Features
 from rlx.code.checking import check_code
 from rlx.code.faults import CodeFault
 from rlx.code.running import run_code
@@ -108,6 +110,16 @@ def test_loops_compute_the_reference_without_races(name: str, limits: str, devic
         ran = check(*of_program(name), DEVICES[device](), LIMITS[limits]).ran
     assert {"one group": "loop", "groups": "loop of groups"}[limits] in ran
     assert not any(kernel.startswith("reference") for kernel in ran), ran
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loops_without_pointers_copy_what_they_carry(name: str) -> None:
+    with scoped(check=True):
+        program = check(*of_program(name), WgslDialect(Features(longs=True, doubles=True)), LIMITS["one group"])
+    assert "loop" in program.ran
+    steps = [step for found in program.program.steps.values() for step in found]
+    assert not any(isinstance(s, Exchange) for step in steps for s in statements_in(step.code))
 
 
 # ------------------------------------------------------------------ barriers

@@ -38,7 +38,7 @@ class Fake(Machine):
 
 
 BARE = {"libcuda.so.1": False, "/dev/kfd": False, "mlx": False, "pyopencl": False, "OpenCL": False, "c fails": "",
-        "jax": False, "libtpu": False}
+        "jax": False, "libtpu": False, "wgpu": False}
 GPU = {**BARE, "libcuda.so.1": True, "cupy": False}
 USABLE, NVIDIA = ("usable", ""), "there is no NVIDIA GPU"
 CASES: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, tuple[str, str]]]] = {
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, tuple[str, str
         ("Linux", "x86_64"), BARE,
         {"cuda": ("impossible", NVIDIA), "rocm": ("impossible", "no AMD GPU"), "c": USABLE, "cpu": USABLE,
          "mlx": ("installable", "[mlx]"), "opencl": ("installable", "[opencl-cpu]"), "reference": USABLE,
-         "xla": ("installable", "[xla]"), "tpu": ("installable", "[tpu]")},
+         "xla": ("installable", "[xla]"), "tpu": ("installable", "[tpu]"), "wgpu": ("installable", "[wgpu]")},
     ),
     "without a C compiler": (
         ("Linux", "x86_64"), {**BARE, "c fails": "no compiler"}, {"c": ("impossible", "no compiler")},
@@ -70,18 +70,19 @@ CASES: dict[str, tuple[tuple[str, str], dict[str, Any], dict[str, tuple[str, str
     "OpenCL that works": (("Linux", "aarch64"), {**BARE, "pyopencl": True, "opencl fails": ""}, {"opencl": USABLE}),
     "a Mac": (
         ("Darwin", "arm64"), {"mlx": True, "mlx fails": "", "pyopencl": False, "OpenCL": False, "c fails": "",
-         "jax": True, "xla fails": "", "libtpu": False},
-        {"mlx": USABLE, "xla": USABLE, "cuda": ("impossible", "Darwin"), "rocm": ("impossible", "Darwin"),
-         "opencl": ("impossible", "no driver of OpenCL")},
+         "jax": True, "xla fails": "", "libtpu": False, "wgpu": True, "wgpu fails": ""},
+        {"mlx": USABLE, "xla": USABLE, "wgpu": USABLE, "cuda": ("impossible", "Darwin"),
+         "rocm": ("impossible", "Darwin"), "opencl": ("impossible", "no driver of OpenCL")},
     ),
     "an old Mac": (
-        ("Darwin", "x86_64"), {"pyopencl": False, "OpenCL": False, "c fails": "", "jax": False, "libtpu": False},
+        ("Darwin", "x86_64"), {"pyopencl": False, "OpenCL": False, "c fails": "", "jax": False, "libtpu": False,
+         "wgpu": False},
         {"mlx": ("impossible", "Apple silicon")},
     ),
     "Windows": (
         ("Windows", "amd64"),
         {"nvcuda.dll": True, "cupy": False, "pyopencl": False, "OpenCL": False, "c fails": "no cc",
-         "jax": False, "libtpu": False},
+         "jax": False, "libtpu": False, "wgpu": False},
         {"cuda": ("installable", "[cuda]"), "mlx": ("impossible", "Windows"), "c": ("impossible", "no cc")},
     ),
 }  # fmt: skip

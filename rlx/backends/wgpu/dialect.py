@@ -288,6 +288,8 @@ class WgslDialect(DeviceDialect):
         if left == right and dtype.kind == "f" and op in ("eq", "ne"):  # compilers may assume that there is no NaN
             test = self._call("is_nan", [dtype], left)
             return test if op == "ne" else f"(!{test})"
+        if op == "ne" and dtype.kind == "f":  # some compilers hold that NaN does not differ from a number
+            return f"(!({left} == {right}))"
         return f"({left} {_COMPARISONS[op]} {right})"
 
     def _of_bools(self, op: str, arguments: Sequence[str], dtype: np.dtype) -> str:

@@ -21,6 +21,7 @@ from rlx.backends.wgpu.helpers import Features
 from rlx.backends.wgpu.memory_text import KernelModule, modules_of
 from rlx.errors import DeviceError
 from rlx.installation import install_command
+from rlx.interrupts import abandonable
 from rlx.storage import AllocationError
 
 __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
@@ -361,7 +362,8 @@ class WgpuEngine(Engine):
     def wait(self, mark: int) -> None:
         """Wait for a batch, and those submitted after it."""
         if mark > self._over:
-            self._checked(lambda: self._await(self._end(), self._submitted), "to wait for its work")
+            number = self._submitted
+            self._checked(lambda: abandonable(lambda: self._await(self._end(), number)), "to wait for its work")
 
     def _end(self) -> Any:
         """A promise that wgpu keeps when all submitted work is over: it maps a buffer that the last work writes."""
