@@ -35,7 +35,7 @@ if not wanted or importlib.util.find_spec("libtpu") is None:
 
 ALL = os.environ.get("RLX_TEST_TPU_ALL") == "1"
 NARROW = {"float64": "float32", "complex128": "complex64", "int64": "int32", "uint64": "uint32"}
-SLOW_PROGRAMS = ("convolution_gradient",)  # XLA takes more than 5 minutes
+SLOW_PROGRAMS = ("argsort_vector", "convolution_gradient", "sort_vector")  # XLA takes more than 4 minutes
 UNIMPLEMENTED = "select_and_scatter_add"  # by XLA for TPUs, for the windows of its samples
 ROOT = Path(__file__).resolve().parents[2]
 # the host would have to take part in the program
