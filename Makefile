@@ -17,7 +17,7 @@
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-xla            every primitive on the device xla, which XLA takes minutes to compile
-#   make test-tpu-compile    every primitive and program compiled for TPUs, also for several chips, and for an H100 by XLA, by
+#   make test-tpu-compile    primitives and programs compiled for TPUs, also for several chips, and for an H100 by XLA, by
 #                            compilers that it installs
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), where it refuses what Metal refuses, and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report

@@ -38,11 +38,8 @@ class Row(NamedTuple):
     moved_bytes: int
 
     def __str__(self) -> str:
-        return (
-            f"| {self.name} | {_number(self.xla.kernels)} | {_number(self.launches)}"
-            f" | {_megabytes(self.xla.moved_bytes)}"
-            f" | {_megabytes(self.moved_bytes)} |"
-        )
+        counts, sizes = (self.xla.kernels, self.launches), (self.xla.moved_bytes, self.moved_bytes)
+        return f"| {' | '.join([self.name, *map(_number, counts), *map(_megabytes, sizes)])} |"
 
 
 def _number(count: int) -> str:

@@ -82,6 +82,9 @@ def test_arrays_keys_and_control_flow() -> None:
         assert_close(np.asarray(found[name]), np.asarray(value), 1e-5, 1e-6, message=name)
         assert found[name].device == DEVICE
     assert float((found["drawn"] + found["x"]).sum()) == pytest.approx(float((expected["drawn"] + X).sum()), rel=1e-4)
+    sums = lambda x: (jnp.nonzero(x > 0, size=3)[0], jnp.cumsum(x))  # noqa: E731  which states no direction
+    for value, reference in zip(rlx.jit(sums, device=DEVICE)(X[0]), sums(X[0]), strict=True):
+        assert_close(np.asarray(value), np.asarray(reference), 1e-5, 1e-6)
     with rlx.enable_x64(True):
         wide = rlx.jit(lambda x: x * 3, device=DEVICE)(np.array([2**40, 1]))
         assert wide.dtype == np.int64 and wide.tolist() == [3 * 2**40, 3]

@@ -113,7 +113,7 @@ def _cumulate(w: Writer, e: Equation, xs: Values) -> Values:
     size, distance = x.shape[axis], 1
     wide = w.convert(x, FLOAT32) if is_float(x.dtype) and is_narrow(x.dtype) else x
     while distance < size:
-        ends = (-distance, distance) if e.params["reverse"] else (distance, -distance)
+        ends = (-distance, distance) if e.params.get("reverse") else (distance, -distance)
         config = [(*ends, 0) if a == axis else (0, 0, 0) for a in range(len(x.shape))]
         moved = w.pad(wide, w.constant(neutral, wide.dtype), config)
         wide = _log_add(w, wide, moved) if not kind else w.binary(kind, wide, moved)
