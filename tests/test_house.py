@@ -23,7 +23,8 @@ MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "habits", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
-FOUNDATION |= {"offered_names", "refused_calls", "storage", "device_memory", "columns", "owners", "installation"}
+FOUNDATION |= {"offered_names", "refused_calls", "refused_uses", "storage", "device_memory", "columns", "owners"}
+FOUNDATION |= {"installation"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -37,7 +38,8 @@ LAYERS: dict[str, set[str]] = {
     "columns": set(),
     "owners": set(),
     "tracebacks": {"errors", "refused_calls"},
-    "refused_calls": {"errors"},
+    "refused_calls": {"errors", "refused_uses"},
+    "refused_uses": {"errors", "habits"},
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},

@@ -27,7 +27,7 @@ from rlx.ir.types import TensorType, compute_dtype
 __all__ = ["gradient_fits", "gradient_steps"]
 
 _SHARED = 44 << 10  # bytes of a group's memory for tiles
-_SUMS = 32  # registers of an item for both gradients
+_SUMS = 32  # registers of a work-item for both gradients
 _FRAGMENT_COLUMNS = 32  # columns of a group, with fragments
 _FEW = 64  # features: up to this many, twice the keys fit in registers, and both sums do; with more, each has a launch
 _MIXED = {"key": "query", "value": "cotangent"}  # the columns whose sums are a gradient of rows
@@ -116,7 +116,7 @@ class _Pulled:
 
 
 def _pulled(it: AttentionCode, queries: int, of_products: bool = True) -> _Pulled:
-    """Declare the registers of scores; an item has this many queries."""
+    """Declare the registers of scores; a work-item has this many queries."""
     scores, weights = (it.registers(name, it.tile.columns) for name in ("scores", "pulled"))
     return _Pulled(scores, weights, _Sums(*(it.numbers(name, queries) for name in _Sums._fields)), of_products)
 
