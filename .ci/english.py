@@ -42,7 +42,8 @@ WORDS = {
     r"\bhouse rules?\b": "project rules",
     r"\brooms?\b(?! temperature)": "package, space",
     r"\bin (?:its |their )?turns?\b": "in order, one after another",
-    r"\bwork-?groups? of items\b": "work-group of n work-items",
+    r"\b(?:each|every|this|last|first|next|of a) turns?\b": "iteration",
+    r"\b(?:stored|same) places?\b|\bplaces of (?:the )?elements\b": "positions, stored elements",
     r"\bshares of (?:attention|a row)\b": "attention weights",
     r"\bbehind (?:it|them|the|a)\b": "after",
     r"\bhanded over\b|\bhands? over\b": "passed",
@@ -52,8 +53,13 @@ WORDS = {
     r"\bof its own\b|\bof their own\b": "its own",
     r"\bspell(?:s|ed|ing)?\b(?!-check)": "print, write",
 }
+# the same in texts on kernels only
+KERNEL_WORDS = {r"(?<![\w-])items?\b": "work-item"}
+KERNEL_TEXTS = (*(f"rlx/backends/{name}" for name in ("gpu", "opencl", "cuda", "rocm")), "rlx/code", "docs/gpu")
 COUNTED = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PATTERNS.items()}
-PRIVATE = {re.compile(pattern, re.IGNORECASE): better for pattern, better in WORDS.items()}
+PRIVATE, OF_KERNELS = (
+    {re.compile(pattern, re.IGNORECASE): better for pattern, better in words.items()} for words in (WORDS, KERNEL_WORDS)
+)
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,8 @@ def kinds() -> dict[str, tuple[float, list[Text]]]:
 def found_in(text: Text) -> Iterator[tuple[str, int, str]]:
     """(pattern, line, the words around it) of every construction in a text."""
     named = [(name, pattern) for name, pattern in COUNTED.items()]
-    named += [(f"private word ({better})", pattern) for pattern, better in PRIVATE.items()]
+    private = {**PRIVATE, **OF_KERNELS} if str(text.path.relative_to(ROOT)).startswith(KERNEL_TEXTS) else PRIVATE
+    named += [(f"private word ({better})", pattern) for pattern, better in private.items()]
     for name, pattern in named:
         for match in pattern.finditer(text.prose):
             around = text.prose[max(0, match.start() - 40) : match.end() + 40].replace("\n", " ")

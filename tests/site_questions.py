@@ -71,5 +71,12 @@ QUESTIONS = [
     Question("... compilations?", "too many compilations", "speed", "RLX_EXPLAIN=1"),
     Question("... schedules?", "warmup cosine", "optimisers", "warmup_cosine_decay_schedule"),
     Question("... minibatches?", "minibatch", "data", "DataLoader"),
+    Question("... early stopping?", "early stopping", "checkpoints", "**Early stopping**"),
+    Question("... gradient checkpointing?", "gradient checkpointing", "memory", "rlx.checkpoint(f)"),
+    Question("... several GPUs?", "multi gpu", "sharding", "RLX_NUM_CPU_DEVICES"),
+    Question("... a mean of the weights?", "exponential moving average", "optimisers", "optim.ema"),
+    Question("... a loss that is NaN?", "nan loss", "debugging", "debug_nans"),
+    Question("... a slow first call?", "first call slow", "speed", "kept on disk"),
+    Question("... assignments?", "index update in place", "tutorials/from_numpy", "immutable"),
     Question("... weights?", "store weights", "checkpoints", "CheckpointManager"),
 ]

@@ -23,8 +23,8 @@ MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "habits", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
-FOUNDATION |= {"offered_names", "refused_calls", "storage", "device_memory", "columns", "owners", "installation"}
-FOUNDATION |= {"settings"}
+FOUNDATION |= {"offered_names", "refused_calls", "refused_uses", "storage", "device_memory", "columns", "owners"}
+FOUNDATION |= {"installation", "settings"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -39,7 +39,8 @@ LAYERS: dict[str, set[str]] = {
     "owners": set(),
     "tracebacks": {"errors", "refused_calls"},
     "settings": {"errors"},
-    "refused_calls": {"errors"},
+    "refused_calls": {"errors", "refused_uses"},
+    "refused_uses": {"errors", "habits"},
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},

@@ -1,4 +1,4 @@
-"""The checker of kernel code: dtypes, scopes, known bounds, shared memory, and barriers that all items reach."""
+"""The checker of kernel code: dtypes, scopes, known bounds, shared memory, and barriers that all work-items reach."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def check_code(block: Block, most_group_bytes: int | None = None) -> None:
     """Raise CodeFault if code is not well formed.
 
     Each register is declared once in its scope before it is read, with one dtype; operations have the arguments that
-    the alphabet says; arrays are declared and have an index for each dimension; all items of a group arrive at barriers
-    and products of fragments together.
+    the alphabet says; arrays are declared and have an index for each dimension; all work-items of a group arrive at
+    barriers and products of fragments together.
 
     >>> import numpy as np
     >>> from rlx.code.tree import Coordinate, Barrier
@@ -90,7 +90,7 @@ class _Scope:
     """Registers and arrays by name, how far registers differ, and how far the work-items that arrive here.
 
     Values and control flow are the same in the launch (`_LAUNCH`, as registers that `varying` does not name), or they
-    differ between groups or between the items of a group.
+    differ between groups or between the work-items of a group.
     """
 
     registers: dict[str, tuple[Register, bool]]
@@ -146,7 +146,7 @@ def _statement(statement: Statement, scope: _Scope) -> None:
             for part in (body, otherwise):
                 _block(part, scope.inside(level))
             for inner in statements_in(body + otherwise):
-                if isinstance(inner, Assign):  # registers that only some items assign differ afterwards
+                if isinstance(inner, Assign):  # registers that only some work-items assign differ afterwards
                     _raise(scope.varying, inner.register.name, level)
             for name, known in before.items():
                 _raise(scope.varying, name, known)

@@ -6,4 +6,5 @@ __all__ = ["CodeFault"]
 
 
 class CodeFault(Exception):
-    """Code does what a device would not report: a race, an access out of bounds, a barrier that some items miss."""
+    """Code does what a device would not report: a race, an access out of bounds, a barrier that some work-items
+    miss."""

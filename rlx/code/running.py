@@ -60,7 +60,7 @@ from rlx.ir.types import compute_dtype
 __all__ = ["run_code", "run_function"]
 
 _Places = tuple[np.ndarray, np.ndarray]  # owners, positions
-_NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several items of group g are _OF_GROUP - g
+_NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several work-items of group g are _OF_GROUP - g
 
 
 def run_code(
@@ -79,7 +79,8 @@ def run_code(
     >>> run_code(code.block, {"y": np.arange(4, dtype=np.int32)}, items=4)
     Traceback (most recent call last):
     ...
-    rlx.code.faults.CodeFault: y[0]: item 3 read what item 0 of the same group writes, without a barrier in between
+    rlx.code.faults.CodeFault: y[0]: work-item 3 read what work-item 0 of the same group writes, without a barrier in
+    between
     """
     with np.errstate(all="ignore"):
         _Launch(memory, groups, items, vector).run(code, np.ones(groups * items, bool))
@@ -98,7 +99,7 @@ def run_function(function: Function, *arguments: np.ndarray) -> np.ndarray:
 
 @dataclass
 class _TrackedMemory:
-    """An array's elements by owner (the device, a group, an item), and who touched each since when.
+    """An array's elements by owner (the device, a group, a work-item), and who touched each since when.
 
     grain: the bytes of the parts that are watched: an element, or less if code reads or writes less of it.
     """
@@ -120,7 +121,7 @@ class _TrackedMemory:
     def parts(
         self, array: Array, owner: np.ndarray, place: np.ndarray, lanes: np.ndarray
     ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """The parts of elements in an array's dtype, and the items that touch them."""
+        """The parts of elements in an array's dtype, and the work-items that touch them."""
         size = array.dtype.itemsize
         if size < self.grain:
             for name in ("defined", "writer", "written", "reader", "read"):
@@ -135,7 +136,7 @@ class _TrackedMemory:
 
 @dataclass
 class _Place:
-    """Where a view begins, for each item, and how far it extends: bytes of memory."""
+    """Where a view begins, for each work-item, and how far it extends: bytes of memory."""
 
     memory: _TrackedMemory
     offset: np.ndarray
@@ -146,7 +147,7 @@ class _Launch:
     """The state of all work-items: registers by name, memory by array, views, and the time of each group.
 
     A group's time is how often it met at a barrier. All groups have the same time, later than any before, when the
-    launch meets; `met` is that time, so that every access before it is known to every item.
+    launch meets; `met` is that time, so that every access before it is known to every work-item.
     """
 
     def __init__(self, memory: Mapping[str, np.ndarray], groups: int, items: int, vector: int) -> None:
@@ -163,11 +164,11 @@ class _Launch:
         }
         self.returned = np.zeros(self.lanes.shape, bool)
         self.result = np.zeros(self.lanes.shape)
-        self.leaving: list[np.ndarray] = []  # by open loop: the items that have left it
+        self.leaving: list[np.ndarray] = []  # by open loop: the work-items that have left it
 
     # ------------------------------------------------------------------ statements
     def run(self, block: Block, mask: np.ndarray) -> None:
-        """Run statements for the items in `mask`."""
+        """Run statements for the work-items in `mask`."""
         for statement in block:
             active = mask & ~self.returned
             if self.leaving:
@@ -204,7 +205,7 @@ class _Launch:
                 self._view(statement, mask)
             case Exchange(left, right):
                 if not mask.all():
-                    raise CodeFault(f"{left.name} and {right.name} are exchanged by some items of the launch only")
+                    raise CodeFault(f"{left.name} and {right.name} are exchanged by some work-items of the launch only")
                 self.views[left.name], self.views[right.name] = self.views[right.name], self.views[left.name]
             case VectorRead(target, array, position):
                 self._allocate(target)
@@ -272,7 +273,7 @@ class _Launch:
 
     # ------------------------------------------------------------------ values
     def value(self, expression: Expression, mask: np.ndarray) -> np.ndarray:
-        """An expression for all items; only those in `mask` count."""
+        """An expression for all work-items; only those in `mask` count."""
         match expression:
             case Register(dtype, name):
                 if name not in self.registers:
@@ -345,7 +346,7 @@ class _Launch:
         outside = (other >= self.items) | (other // expression.warp != within // expression.warp)
         source = np.where(outside, within, other) + self.group * self.items
         if np.any(mask & (outside | ~mask[source])):
-            raise CodeFault("a shuffle reads the register of an item that does not take part")
+            raise CodeFault("a shuffle reads the register of a work-item that does not take part")
         return value[source]
 
     # ------------------------------------------------------------------ memory
@@ -382,7 +383,7 @@ class _Launch:
         self.views[array.name] = _Place(source.memory, first, array.nbytes)
 
     def _begin(self, array: Array) -> np.ndarray:
-        """The byte where an array begins in its memory, for each item."""
+        """The byte where an array begins in its memory, for each work-item."""
         view = self.views.get(array.name)
         return np.zeros_like(self.lanes) if view is None else view.offset
 
@@ -390,7 +391,7 @@ class _Launch:
         self, array: Array, place: np.ndarray, mask: np.ndarray
     ) -> tuple[_TrackedMemory, np.ndarray, _Places, _Places, np.ndarray]:
         """The memory of elements; the cells that hold them (the bytes, for a view), and their places there; the parts
-        of which accesses are noted, and the item that touches each part."""
+        of which accesses are noted, and the work-item that touches each part."""
         lanes, view = self.lanes[mask], self.views.get(array.name)
         if view is None:
             memory, elements = self._found(array)
@@ -439,13 +440,13 @@ class _Launch:
         self._check(memory, where, lanes, "writes")
         elements[at] = value
         if array.space != "item" and not np.array_equal(_bits(elements[at]), _bits(value)):
-            raise CodeFault(f"{array.name}: several items write different values to one element")
+            raise CodeFault(f"{array.name}: several work-items write different values to one element")
         memory.defined[where] = True
         memory.writer[where] = lanes
         memory.written[where] = self.epochs[self.group[lanes]]
 
     def _check(self, memory: _TrackedMemory, where: tuple[np.ndarray, ...], lanes: np.ndarray, does: str) -> None:
-        """Fail if another item touched an element of which it could still be under way."""
+        """Fail if another work-item touched an element of which it could still be under way."""
         if memory.array.space == "item":
             return
         seen = [(memory.writer[where], memory.written[where], "wrote")]
@@ -459,11 +460,11 @@ class _Launch:
             if meets.any():
                 at = int(np.argmax(meets))
                 item = lanes[at] % self.items
-                by = "several items" if other[at] < 0 else f"item {other[at] % self.items}"
+                by = "several work-items" if other[at] < 0 else f"work-item {other[at] % self.items}"
                 which = "the same group" if near[at] or other[at] == _SEVERAL else "another group"
                 place = where[1][at] * memory.grain // memory.array.dtype.itemsize
                 raise CodeFault(
-                    f"{memory.array.name}[{place}]: {by} {did} what item {item} of {which} {does}, "
+                    f"{memory.array.name}[{place}]: {by} {did} what work-item {item} of {which} {does}, "
                     "without a barrier in between"
                 )
 
@@ -478,21 +479,21 @@ class _Launch:
         readers = np.where(fresh, lanes, np.where(near, several, _SEVERAL))
         memory.reader[where] = readers
         memory.read[where] = self.epochs[own]
-        # items that read the same element in this statement: first those of one group, then those of several
+        # work-items that read the same element in this statement: first those of one group, then those of several
         last = memory.reader[where]
         alike = self._group_of(last) == own
         for unlike, mark in ((alike & (last != readers), several), (~alike, np.full_like(own, _SEVERAL))):
             memory.reader[tuple(part[unlike] for part in where)] = mark[unlike]
 
     def _group_of(self, items: np.ndarray) -> np.ndarray:
-        """The group of each item, or of several items of one group; -1 for others."""
+        """The group of each work-item, or of several work-items of one group; -1 for others."""
         several = np.where(items <= _OF_GROUP, _OF_GROUP - items, -1)
         return np.where(items >= 0, self.group[np.maximum(items, 0)], several)
 
     def _update(
         self, reducer: str, array: Array, place: np.ndarray, value: np.ndarray, mask: np.ndarray
     ) -> None:
-        """Combine elements, item by item; other plain accesses of the same elements are races."""
+        """Combine elements, work-item by work-item; other plain accesses of the same elements are races."""
         memory, elements, at, where, lanes = self._cells(array, place, mask)
         self._check(memory, where, lanes, "reads")
         combine, wide = reducer_function(reducer), compute_dtype(array.dtype)
@@ -504,7 +505,7 @@ class _Launch:
             elements[owner, cells] = np.ascontiguousarray(result).view(elements.dtype)
 
     def _copy(self, vector: Array, array: Array, position: Expression, mask: np.ndarray, reads: bool) -> None:
-        """Elements of a device array from or to an item's vector."""
+        """Elements of a device array from or to a work-item's vector."""
         (width,) = vector.shape
         first = np.broadcast_to(self.value(position, mask), self.lanes.shape).astype(np.int64)
         size = array.dtype.itemsize
@@ -524,13 +525,13 @@ class _Launch:
     def _meet(self, mask: np.ndarray) -> None:
         by_group = mask.reshape(self.groups, self.items)
         if np.any(by_group.any(1) & ~by_group.all(1)):
-            raise CodeFault("a barrier that some items of a group do not reach")
+            raise CodeFault("a barrier that some work-items of a group do not reach")
         self.epochs[by_group.any(1)] += 1
 
     def _meet_all(self, barrier: Barrier, mask: np.ndarray) -> None:
-        """Count the arrivals of all groups, and compare the count with the one for which items wait."""
+        """Count the arrivals of all groups, and compare the count with the one for which work-items wait."""
         if not mask.all():
-            raise CodeFault("a barrier of the launch that some of its items do not reach")
+            raise CodeFault("a barrier of the launch that some of its work-items do not reach")
         assert barrier.arrivals is not None and barrier.awaited is not None
         place = np.zeros_like(self.lanes)
         _, elements, at, _, _ = self._cells(barrier.arrivals, place, self.lanes == 0)
@@ -542,10 +543,10 @@ class _Launch:
         self.epochs[:] = self.met
 
     def _multiply(self, statement: FragmentProduct, mask: np.ndarray) -> None:
-        """Gather each warp's words, multiply, and give each item its sums."""
+        """Gather each warp's words, multiply, and give each work-item its sums."""
         unit, count = statement.unit, len(statement.unit.left)
         if not np.all(mask.reshape(-1, unit.items) == mask.reshape(-1, unit.items)[:, :1]):
-            raise CodeFault("a matrix product in which some items of a warp do not take part")
+            raise CodeFault("a matrix product in which some work-items of a warp do not take part")
         words = [self.value(word, mask).astype(np.uint32) for word in statement.words]
         left = self._matrix(unit.left, words[:count], 16, statement.dtype, unit.items)
         right = self._matrix(unit.right, words[count:], unit.columns, statement.dtype, unit.items)

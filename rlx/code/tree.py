@@ -203,10 +203,10 @@ class Shuffle(Expression):
 class Array:
     """Memory: of the device (a parameter of the kernel), of a group, or of a single work-item.
 
-    shape: the sizes of the dimensions, known for views and for arrays of groups and items. Elements of `device` arrays
-    have one index. `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words: the
-    wider dtype in which the array is declared, and other code reads it; None: its own. vector: whether an item loads
-    and stores its elements at once.
+    shape: the sizes of the dimensions, known for views and for arrays of groups and work-items. Elements of `device`
+    arrays have one index. `dtype` is the elements' dtype in memory; parts of complex numbers are real elements. words:
+    the wider dtype in which the array is declared, and other code reads it; None: its own. vector: whether a work-item
+    loads and stores its elements at once.
     """
 
     name: str
@@ -304,7 +304,7 @@ class Write(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AtomicUpdate(Statement):
-    """Combine an element with a value; other items that do the same do not interfere."""
+    """Combine an element with a value; other work-items that do the same do not interfere."""
 
     reducer: str
     array: Array
@@ -366,7 +366,7 @@ class If(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Allocate(Statement):
-    """An array of a group, for which the statement is at the beginning of a kernel, or of an item."""
+    """An array of a group, for which the statement is at the beginning of a kernel, or of a work-item."""
 
     array: Array
 
@@ -382,7 +382,7 @@ class View(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Statement):
-    """Two views exchange their places in memory, for all items of the launch."""
+    """Two views exchange their places in memory, for all work-items of the launch."""
 
     left: Array
     right: Array
@@ -390,7 +390,7 @@ class Exchange(Statement):
 
 @dataclass(frozen=True, slots=True)
 class VectorRead(Statement):
-    """Set an item's array to neighbouring elements, which are loaded at once; the array has their alignment."""
+    """Set a work-item's array to neighbouring elements, which are loaded at once; the array has their alignment."""
 
     target: Array
     array: Array
@@ -399,7 +399,7 @@ class VectorRead(Statement):
 
 @dataclass(frozen=True, slots=True)
 class VectorWrite(Statement):
-    """Set neighbouring elements to an item's array, as `VectorRead` does."""
+    """Set neighbouring elements to a work-item's array, as `VectorRead` does."""
 
     array: Array
     position: Expression
@@ -408,10 +408,11 @@ class VectorWrite(Statement):
 
 @dataclass(frozen=True, slots=True)
 class FragmentProduct(Statement):
-    """The items of a warp multiply fragments of two matrices and add the products to their sums.
+    """The work-items of a warp multiply fragments of two matrices and add the products to their sums.
 
-    unit: the matrix unit, which knows the places of an item's words and sums. dtype: of the multiplied numbers. sums:
-    the item's array; its first index is `row`. words: an item's words of the left matrix, then of the right one.
+    unit: the matrix unit, which knows the places of a work-item's words and sums. dtype: of the multiplied numbers.
+    sums: the work-item's array; its first index is `row`. words: a work-item's words of the left matrix, then of the
+    right one.
     """
 
     unit: Any
@@ -423,7 +424,7 @@ class FragmentProduct(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Statement):
-    """All items of a group, or of the launch, arrive here before any continues; they see each other's writes.
+    """All work-items of a group, or of the launch, arrive here before any continues; they see each other's writes.
 
     arrivals: for a launch, the array whose first element counts the groups that arrive, modulo 2**32. awaited: the
     count with which groups continue.

@@ -69,7 +69,7 @@ class CodeWriter:
         self.add(Write(element.array, element.position, value))
 
     def allocate(self, array: Array) -> Array:
-        """Memory for a group or an item."""
+        """Memory for a group or a work-item."""
         self.add(Allocate(array))
         return array
 

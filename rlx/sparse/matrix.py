@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
@@ -111,6 +111,10 @@ class SparseMatrix:
         """The elements of the main diagonal."""
         return self.tocsr().diagonal()
 
+    @overload
+    def __matmul__(self, other: Array | np.ndarray) -> Array: ...
+    @overload
+    def __matmul__(self, other: SparseMatrix) -> Any: ...
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, SparseMatrix):
             return self.tocsr().multiply_sparse(other.tocsr())

@@ -208,7 +208,7 @@ def test_views_of_the_same_bytes_race() -> None:
 
 def test_barriers_of_the_launch_are_for_all_items() -> None:
     inside = If(GROUP.equals(0), (ALL,))
-    with pytest.raises(CodeFault, match="some of its items do not reach"):
+    with pytest.raises(CodeFault, match="some of its work-items do not reach"):
         launched(inside)
     with pytest.raises(CodeFault, match="depends on the group"):
         check_code((inside,))
@@ -220,7 +220,7 @@ def test_barriers_of_the_launch_are_for_all_items() -> None:
 def test_exchanges_are_for_all_items() -> None:
     left, right = view("left", 4), view("right", 8)
     swap = Exchange(left.array, right.array)
-    with pytest.raises(CodeFault, match="by some items"):
+    with pytest.raises(CodeFault, match="by some work-items"):
         launched(left, right, If(ITEM.equals(0), (swap,)))
     with pytest.raises(CodeFault, match="depends on the group or"):
         check_code((left, right, If(ITEM.equals(0), (swap,))))

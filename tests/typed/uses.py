@@ -8,8 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, assert_type
 
+import numpy as np
+
 import rlx
 import rlx.numpy as jnp
+import rlx.sparse
 from rlx import Array
 
 
@@ -101,6 +104,10 @@ def arrays() -> None:
     assert_type(x.at[0].set(1), Array)
     assert_type(x.at[0].add(1.0).sum(), Array)
     assert_type(rlx.jit(lambda y: jnp.sin(y))(x), Array)
+    matrix = rlx.sparse.eye(3, dtype=np.float32)
+    assert_type(matrix @ x, Array)
+    assert_type(matrix.todense(), Array)
+    assert_type(rlx.sparse.spsolve(matrix, x), Array)
 
 
 def wrong_uses() -> None:

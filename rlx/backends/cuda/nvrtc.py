@@ -32,7 +32,8 @@ _PROPERTIES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CudaKernelFacts:
-    """The assembler's report on a kernel: registers of an item, bytes spilled, stack bytes, shared bytes of a group."""
+    """The assembler's report on a kernel: registers of a work-item, bytes spilled, stack bytes, shared bytes of a
+    group."""
 
     registers: int
     spilled: int

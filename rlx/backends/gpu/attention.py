@@ -122,7 +122,8 @@ def _forward(it: AttentionCode) -> LaunchStep:
 
 
 class _Softmax(NamedTuple):
-    """The largest score of each row and the sum of its exponentials; and the memory in which items combine them."""
+    """The largest score of each row and the sum of its exponentials; and the memory in which work-items combine
+    them."""
 
     highest: Array
     total: Array

@@ -1,9 +1,9 @@
 """Attention on a device's matrix unit: scores are fragments in a warp's registers, and the attention weights computed
 from them are fragments of the next product.
 
-Operands have 16 bits, sums are float32. A warp has 16 or 32 rows; two or four items share a row of scores, and read
-nothing from other warps except the tiles that the group loads. If only the transposed product can be chained (`Chain`),
-all products are transposed, and an item holds columns of a single row.
+Operands have 16 bits, sums are float32. A warp has 16 or 32 rows; two or four work-items share a row of scores, and
+read nothing from other warps except the tiles that the group loads. If only the transposed product can be chained
+(`Chain`), all products are transposed, and a work-item holds columns of a single row.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from rlx.ir.kernels import Library, Operand
 __all__ = ["FragmentSizes", "FragmentTiles", "fragments_of", "is_crowded", "most_features"]
 
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that one matrix instruction multiplies
-_WIDE = 64  # items of a warp in which each item has half the numbers
+_WIDE = 64  # work-items of a warp in which each work-item has half the numbers
 _MULTIPLIED = ("query", "key", "value", "cotangent")
 _INT32, _UINT32 = np.dtype(np.int32), np.dtype(np.uint32)
 _HALF = Number(_UINT32, 16)  # bits
-# an item's warp; a fragment of its rows, of columns and of the depth; one of its words; one of the codes that it loads
+# a work-item's warp; a fragment of its rows, of columns and of the depth; one of its words; one of the codes that it
+# loads
 _WARP, _B, _P, _K, _N, _PART = (Register(_INT32, name) for name in ("warp", "b", "p", "k", "n", "part"))
 
 
@@ -65,12 +66,12 @@ def most_features(fragments: Fragments | None) -> int:
 
 
 def is_crowded(fragments: Fragments) -> bool:
-    """Whether the rows or sums of more than `MANY_FEATURES` features leave few registers to an item."""
+    """Whether the rows or sums of more than `MANY_FEATURES` features leave few registers to a work-item."""
     return fragments.items < _WIDE
 
 
 def _is_repeated(fragments: Fragments) -> bool:
-    """Whether the items that share a row hold all of its words, which do not fit in registers."""
+    """Whether the work-items that share a row hold all of its words, which do not fit in registers."""
     return len(fragments.left) == FRAGMENT_WORDS
 
 
@@ -123,7 +124,7 @@ class FragmentTiles(AttentionCode):
 
     # ------------------------------------------------------------------ places
     def number_items(self) -> None:
-        """Each warp has rows, which its items share."""
+        """Each warp has rows, which its work-items share."""
         size = self._fragments.items
         self.code.declare(LANE.name, ITEM % size)
         self.code.declare(_WARP.name, ITEM // size)
@@ -134,11 +135,11 @@ class FragmentTiles(AttentionCode):
         return _WARP * (self._blocks * FRAGMENT_ROWS) + block * FRAGMENT_ROWS + row
 
     def registers(self, name: str, each: int) -> Array:
-        """An item's sums of fragments."""
+        """An work-item's sums of fragments."""
         return self.numbers(name, self._blocks * each // self._each_row, self._fragments.sums)
 
     def cell(self, array: Array, number: Register) -> Element:
-        """One of an item's sums."""
+        """One of a work-item's sums."""
         fragment = self._block * (array.shape[0] // self._blocks) + number // self._each_row
         return array[fragment, self._number + number % self._each_row]
 
@@ -150,7 +151,7 @@ class FragmentTiles(AttentionCode):
         return Array(f"mixed_{name}", _UINT32, "group", (self._made, self.columns // 2 + FRAGMENT_PADDING))
 
     def _rows_of(self, name: str) -> Array:
-        """The group's rows as words of fragments; in the group's memory if an item would hold whole rows."""
+        """The group's rows as words of fragments; in the group's memory if a work-item would hold whole rows."""
         if self._repeated:
             return Array(f"{name}_rows", _UINT32, "group", (self.rows, self._wide // 2 + FRAGMENT_PADDING))
         return Array(f"{name}_rows", _UINT32, "item", (self._blocks, self._wide // _DEEP, len(self._kept)))
@@ -222,13 +223,13 @@ class FragmentTiles(AttentionCode):
 
     @contextmanager
     def _every(self, count: int) -> Generator[Register]:
-        """A loop whose iterations are divided among the group's items."""
+        """A loop whose iterations are divided among the group's work-items."""
         at = Register(_INT32, "at")
         with self.code.loop(at, ITEM, count, self.items):
             yield at
 
     def _at_once(self, name: str, least: int) -> int:
-        """The number of an operand's features that an item loads at once."""
+        """The number of an operand's features that a work-item loads at once."""
         return FRAGMENT_LOADS if _is_whole(self.given[name], FRAGMENT_LOADS) else least
 
     def _load_codes(self, name: str, source: str, width: int, place: Expression, feature: Expression) -> Array:
@@ -291,7 +292,7 @@ class FragmentTiles(AttentionCode):
             if given == len(self._kept):
                 code.write(left[_B, _N], packed)
                 return
-            assert 2 * given == len(self._kept), "an item has every second number"
+            assert 2 * given == len(self._kept), "a work-item has every second number"
             own = code.declare("own", packed)
             other = code.declare("other", Shuffle(_UINT32, own, Number(_INT32, self.apart), self._fragments.items))
             second = self.across.differs(0)

@@ -120,7 +120,7 @@ class _Pulled:
 
 
 def _pulled(it: AttentionCode, queries: int, of_products: bool = True) -> _Pulled:
-    """Declare the registers of scores; an item has this many queries."""
+    """Declare the registers of scores; a work-item has this many queries."""
     scores, weights = (it.registers(name, it.tile.columns) for name in ("scores", "pulled"))
     return _Pulled(scores, weights, _Sums(*(it.numbers(name, queries) for name in _Sums._fields)), of_products)
 

@@ -1,8 +1,8 @@
 """The common part of attention kernels: the rules of a call, the places of its numbers, and the schedule over tiles.
 
-A group holds a tile of rows and iterates over the columns tile by tile. Some items share a row; a score is in the
-registers of the item that has its row and its column. Single items multiply tiles (`ItemTiles`), or warps with a
-matrix unit (`FragmentTiles`).
+A group holds a tile of rows and iterates over the columns tile by tile. Some work-items share a row; a score is in the
+registers of the work-item that has its row and its column. Single work-items multiply tiles (`ItemTiles`), or warps
+with a matrix unit (`FragmentTiles`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = ["AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
 _OF_KEYS = frozenset({"key", "value"})
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
-# a row, a column and a feature of an item, and the item's place among those that share a row
+# a row, a column and a feature of a work-item, and the work-item's place among those that share a row
 R, C, E, _ACROSS = (Register(_INT32, name) for name in ("r", "c", "e", "across"))
 
 
 class Tile(NamedTuple):
-    """How many rows and columns of a tile an item has.
+    """How many rows and columns of a tile a work-item has.
 
     slices: the number of groups that divide the mixed features and share the attention weights.
     """
@@ -71,13 +71,13 @@ def every(*conditions: Expression) -> Expression:
 class AttentionCode(ABC):
     """The code of an attention kernel, and the facts about its call.
 
-    items, sharing, apart: the size of a group; the number of items that share a row, and the distance between them.
-    unit: the matrix unit. shape: batch, queries, heads, features. count, shared_by: the number of keys, and of query
-    heads for each key head. tile: rows and columns of an item; rows, columns: of a group. parts: features of an item,
-    of those that its group mixes. parameters: the arrays that the kernel takes.
+    items, sharing, apart: the size of a group; the number of work-items that share a row, and the distance between
+    them. unit: the matrix unit. shape: batch, queries, heads, features. count, shared_by: the number of keys, and of
+    query heads for each key head. tile: rows and columns of a work-item; rows, columns: of a group. parts: features of
+    a work-item, of those that its group mixes. parameters: the arrays that the kernel takes.
     """
 
-    row: Expression  # the position in the tile of an item's row R, column C and feature E
+    row: Expression  # the position in the tile of a work-item's row R, column C and feature E
     column: Expression
     feature: Expression
 
@@ -123,11 +123,11 @@ class AttentionCode(ABC):
 
     @abstractmethod
     def registers(self, name: str, each: int) -> Array:
-        """An item's array, of `each` numbers for each of its rows."""
+        """An work-item's array, of `each` numbers for each of its rows."""
 
     @abstractmethod
     def cell(self, array: Array, number: Register) -> Element:
-        """A number of an item's row R in such an array."""
+        """A number of a work-item's row R in such an array."""
 
     @abstractmethod
     def declare_columns(self, multiplied: Sequence[str], mixed: Sequence[str] = ()) -> None:
@@ -155,22 +155,22 @@ class AttentionCode(ABC):
 
     # ------------------------------------------------------------------ arrays
     def exchange(self, name: str) -> Array:
-        """The memory in which items that share a row combine a register, on devices without shuffles."""
+        """The memory in which work-items that share a row combine a register, on devices without shuffles."""
         array = Array(f"group_{name}", self.dtype, "group", (self.items,))
         return array if self.dialect.shuffles else self.code.allocate(array)
 
     def numbers(self, name: str, *shape: int) -> Array:
-        """An item's array."""
+        """An work-item's array."""
         return self.code.allocate(Array(name, self.dtype, "item", shape))
 
     def zeros(self, name: str, each: int) -> Array:
-        """An item's array of `each` zeros for each of its rows."""
+        """An work-item's array of `each` zeros for each of its rows."""
         array = self.registers(name, each)
         self.clear(array, E, each)
         return array
 
     def clear(self, array: Array, number: Register, each: int) -> None:
-        """Set an item's array to zeros."""
+        """Set a work-item's array to zeros."""
         with self.over(R, self.tile.rows), self.over(number, each):
             self.code.write(self.cell(array, number), self.number(0))
 
@@ -211,7 +211,7 @@ class AttentionCode(ABC):
 
     # ------------------------------------------------------------------ places
     def place(self, head: Register, heads: int, count: int) -> int:
-        """Declare the item's place, and the group's rows, head, batch and slice; the number of groups."""
+        """Declare the work-item's place, and the group's rows, head, batch and slice; the number of groups."""
         code, tiles, slices = self.code, ceiling(count, self.rows), self.tile.slices
         self.number_items()
         number = Coordinate(unsigned(self.position), "group")
@@ -231,13 +231,14 @@ class AttentionCode(ABC):
 
     @contextmanager
     def over_scores(self) -> Generator[None]:
-        """A loop over the scores of an item."""
+        """A loop over the scores of a work-item."""
         with self.over(R, self.tile.rows), self.over(C, self.tile.columns):
             yield
 
     @contextmanager
     def numbered(self, rows: Register, columns: Register | None = None) -> Generator[None]:
-        """Declare the row, and the column, of an item's registers: what follows runs if they are queries and keys."""
+        """Declare the row, and the column, of a work-item's registers: what follows runs if they are queries and
+        keys."""
         code, limits = self.code, {self.query_number: self.queries, self.key_number: self.count}
         code.declare(rows.name, self.first_row + self.row)
         if columns is not None:
@@ -327,7 +328,7 @@ class AttentionCode(ABC):
 
     # ------------------------------------------------------------------ rows
     def reduce_row(self, register: Register, reducer: str, memory: Array) -> None:
-        """Combine a register of the items that share a row."""
+        """Combine a register of the work-items that share a row."""
         combine_group(
             self.code, register, reducer, self.sharing, self.sharing, self.dialect.shuffles, memory, self.apart
         )
@@ -338,12 +339,12 @@ class AttentionCode(ABC):
             self.code.write(self.cell(sums, E), self.apply("mul", self.cell(sums, E), factor))
 
     def is_first(self) -> Expression:
-        """Whether an item writes the numbers that belong to a whole row."""
+        """Whether a work-item writes the numbers that belong to a whole row."""
         first = _ACROSS.equals(0)
         return every(first, self.slice.equals(0)) if self.tile.slices > 1 else first
 
     def store_row(self, name: str, operand: Operand, sums: Array, value: Any, *axes: Expression) -> None:
-        """Store a row of a result: a value of each sum of an item."""
+        """Store a row of a result: a value of each sum of a work-item."""
         with self.over(E, self.parts):
             d = self.code.declare("d", self.feature)
             with self.code.when(d < self.features):

@@ -1,6 +1,6 @@
-"""Attention without a matrix unit: each item multiplies numbers of tiles in the group's memory.
+"""Attention without a matrix unit: each work-item multiplies numbers of tiles in the group's memory.
 
-An item has every sixteenth row and column of a tile.
+A work-item has every sixteenth row and column of a tile.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["ITEMS", "ItemTiles", "tile_width"]
 
 ITEMS = ACROSS * ACROSS
 _INT32 = np.dtype(np.int32)
-_ACROSS, _DOWN = Register(_INT32, "across"), Register(_INT32, "down")  # an item's first column and row
+_ACROSS, _DOWN = Register(_INT32, "across"), Register(_INT32, "down")  # a work-item's first column and row
 
 
 def tile_width(features: int) -> int:
-    """The row pitch of a tile of columns: odd, so that neighbouring items read different banks."""
+    """The row pitch of a tile of columns: odd, so that neighbouring work-items read different banks."""
     return ceiling(features, ACROSS) * ACROSS + 1
 
 
@@ -43,12 +43,12 @@ class ItemTiles(AttentionCode):
         self._loaded, self._mixed = "", False
 
     def number_items(self) -> None:
-        """Declare the item's first row and column."""
+        """Declare the work-item's first row and column."""
         self.code.declare("across", ITEM % ACROSS)
         self.code.declare("down", ITEM // ACROSS)
 
     def registers(self, name: str, each: int) -> Array:
-        """An item's array by rows."""
+        """An work-item's array by rows."""
         return self.numbers(name, self.tile.rows, each)
 
     def cell(self, array: Array, number: Register) -> Element:
@@ -125,7 +125,7 @@ class ItemTiles(AttentionCode):
                 code.write(tile[f, d], self.number(0))
 
     def _add_products(self, sums: Array, left: Element, right: Element) -> None:
-        """Add the products of elements of each row R of an item and of each of its columns, or features, E."""
+        """Add the products of elements of each row R of a work-item and of each of its columns, or features, E."""
         code, (rows, columns) = self.code, sums.shape
         lefts, rights = self.numbers("left", rows), self.numbers("right", columns)
         with code.loop(R, 0, rows):

@@ -30,8 +30,8 @@ _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomi
 class DeviceDialect(CDialect):
     """C for a device. For each array, a kernel takes its memory and the byte offset where the array begins.
 
-    shuffles: whether the items of a warp can read each other's registers. shared_launch: whether the kernels written
-    now become parts of one launch (`sharing_launch`).
+    shuffles: whether the work-items of a warp can read each other's registers. shared_launch: whether the kernels
+    written now become parts of one launch (`sharing_launch`).
     """
 
     device: ClassVar[str]  # the device that compiles it
@@ -56,7 +56,7 @@ class DeviceDialect(CDialect):
         return self.words.barrier
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """A shuffle in which all items of a warp take part."""
+        """A shuffle in which all work-items of a warp take part."""
         kind = register_type(dtype)
         wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
         text = self.words.shuffle.format(value=f"({wide}){value}", distance=distance, warp=warp)
@@ -194,7 +194,7 @@ class DeviceDialect(CDialect):
         return f"({register_type(dtype)}){self.words.group if of == 'group' else self.words.groups}"
 
     def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
-        """The first item of each group counts its arrival and watches the count, which may wrap around."""
+        """The first work-item of each group counts its arrival and watches the count, which may wrap around."""
         return (
             self.barrier(),
             self.condition(f"{self.words.item} == 0"),
@@ -272,7 +272,7 @@ class DeviceDialect(CDialect):
         return f"{name}({pointer}, {value});"
 
     def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
-        """A compare-and-swap loop on the word that contains an element, until no other item wrote in between."""
+        """A compare-and-swap loop on the word that contains an element, until no other work-item wrote in between."""
         kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
         space = self.words.global_space
         word = _WORDS.get(dtype.itemsize, "uint32_t")

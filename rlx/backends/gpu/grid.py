@@ -1,7 +1,7 @@
 """Grids: a work-item for each point, or several for each row.
 
 A point is one choice of the indices of independent dimensions. Every point does all the work below it, which is always
-correct; if a row is long, the items of a warp or of a whole group share it, with a stride equal to their number.
+correct; if a row is long, the work-items of a warp or of a whole group share it, with a stride equal to their number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# operations of an item over its part of a row: more code takes too long to compile, and too many registers
+# operations of a work-item over its part of a row: more code takes too long to compile, and too many registers
 _MOST_UNROLLED = 2048
 ITEM = Coordinate(np.dtype(np.int32), "item")  # the number of a work-item in its group
 
@@ -49,7 +49,8 @@ class Grid:
     """How a kernel runs: `kernel` is the kernel that is written.
 
     opened: the dimensions that a point numbers, the last one fastest, together with the chunks if the kernel is cut.
-    lanes: items that share a point. atomic: points may write the same elements, so that additions have to be atomic.
+    lanes: work-items that share a point. atomic: points may write the same elements, so that additions have to be
+    atomic.
     """
 
     kernel: Loops
@@ -69,7 +70,7 @@ def ordered(kernel: Loops) -> bool:
 
 
 def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
-    """The points of a kernel, and the number of items that share each."""
+    """The points of a kernel, and the number of work-items that share each."""
     kernel = collapsed(kernel)
     first = 1 if kernel.chunks > 1 else 0
     if ordered(kernel) or 0 in kernel.sizes[kernel.outer :]:
@@ -157,12 +158,12 @@ def permuted(kernel: Loops, order: Sequence[int]) -> Loops:
 
 # ------------------------------------------------------------------ rows
 def shared_dimension(kernel: Loops) -> int:
-    """The row dimension that items share: the longest one; of equally long ones, the innermost."""
+    """The row dimension that work-items share: the longest one; of equally long ones, the innermost."""
     return max(range(kernel.outer, len(kernel.sizes)), key=lambda d: (kernel.sizes[d], d), default=-1)
 
 
 def _lanes(grid: Grid, limits: Limits) -> int:
-    """The number of items that share a row."""
+    """The number of work-items that share a row."""
     kernel, shared = grid.kernel, shared_dimension(grid.kernel)
     if any(i.op == "cumulate" for i in kernel.instructions):
         return 1
@@ -179,7 +180,7 @@ def _lanes(grid: Grid, limits: Limits) -> int:
 
 
 def _is_shared(kernel: Loops, dimension: int) -> bool:
-    """Whether items can share a row: their writes in one sweep do not overlap."""
+    """Whether work-items can share a row: their writes in one sweep do not overlap."""
     once = {n for phase in row_schedule(kernel).row_stores for n in phase}
     rows = range(kernel.outer, len(kernel.sizes))
     return all(
@@ -191,8 +192,8 @@ def _is_shared(kernel: Loops, dimension: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """The numbers of its part of a row that an item keeps over several sweeps: loaded elements, and values that one
-    sweep stores for another. The item's loop has this many iterations."""
+    """The numbers of its part of a row that a work-item keeps over several sweeps: loaded elements, and values that one
+    sweep stores for another. The work-item's loop has this many iterations."""
 
     turns: int
     loads: frozenset[int]
@@ -200,7 +201,7 @@ class HeldRow:
 
 
 def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
-    """The numbers that items keep in registers of the rows that they share; None if not worth it or too large.
+    """The numbers that work-items keep in registers of the rows that they share; None if not worth it or too large.
 
     The loops are unrolled, so that each element has its own register.
     """
@@ -215,7 +216,7 @@ def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
         return None
     parked, loads = _held_from_to(kernel)
     kept: set[int] = set()
-    used: Counter[int] = Counter()  # bytes of an item, between each sweep and the next
+    used: Counter[int] = Counter()  # bytes of a work-item, between each sweep and the next
     for number, (first, last) in (*parked.items(), *loads.items()):
         nbytes = turns * max(instructions[number].dtype.itemsize, 4)
         if last > first and all(used[n] + nbytes <= limits.held_bytes for n in range(first, last)):
@@ -244,8 +245,8 @@ def _held_from_to(kernel: Loops) -> tuple[dict[int, tuple[int, int]], dict[int, 
 class GridMapping(Mapping):
     """The iterations of a grid, for the work-items of a launch.
 
-    row: the numbers that items keep of the rows that they share. shuffles: whether items of a warp can read each
-    other's registers; else they combine results in the group's memory.
+    row: the numbers that work-items keep of the rows that they share. shuffles: whether work-items of a warp can read
+    each other's registers; else they combine results in the group's memory.
     """
 
     def __init__(
@@ -261,7 +262,7 @@ class GridMapping(Mapping):
 
     @property
     def lane(self) -> Expression:
-        """The index of an item among the items that share a point."""
+        """The index of a work-item among the work-items that share a point."""
         return ITEM if self.grid.lanes == self.items else ITEM % self.grid.lanes
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
@@ -280,16 +281,17 @@ class GridMapping(Mapping):
         return grid.opened
 
     def _held_row(self, walk: Walk, number: int) -> Array:
-        """An item's part of a row of values, in registers."""
+        """An work-item's part of a row of values, in registers."""
         assert self.row is not None
         return Array(f"held{number}", walk.loops.instructions[number].dtype, "item", (self.row.turns,))
 
     def _held(self, walk: Walk, number: int) -> Element:
-        """An item's value of the current iteration."""
+        """An work-item's value of the current iteration."""
         return self._held_row(walk, number).code(_turn(walk))
 
     def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
-        """A loop over the range, or over the item's part of it: every `lanes`-th element from the item's index."""
+        """A loop over the range, or over the work-item's part of it: every `lanes`-th element from the work-item's
+        index."""
         code, index = walk.code, walk.index(dimension)
         start, stop = walk.bounds(dimension)
         if dimension != self.shared:
@@ -326,7 +328,7 @@ class GridMapping(Mapping):
         return super().parked(walk, number, store)
 
     def combine_rows(self, walk: Walk, number: int) -> None:
-        """Combine the items' parts."""
+        """Combine the work-items' parts."""
         if self.grid.lanes > 1:
             result, reducer = walk.result(number), walk.loops.instructions[number].attribute
             combine_group(
@@ -334,7 +336,7 @@ class GridMapping(Mapping):
             )
 
     def group_array(self, register: Register) -> Array:
-        """The group's memory in which items exchange the values of a register."""
+        """The group's memory in which work-items exchange the values of a register."""
         return Array(f"group_{register.name}", register.dtype, "group", (self.grid.lanes,))
 
     def accumulate(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
@@ -346,13 +348,13 @@ class GridMapping(Mapping):
         walk.code.add(AtomicUpdate(store.accumulate, element.array, *element.position, widened(value)))
 
     def initialized(self, walk: Walk) -> None:
-        """Make a store visible to the group's items."""
+        """Make a store visible to the group's work-items."""
         if self.grid.lanes == self.items and self.items > 1:
             walk.code.add(Barrier())
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:
-        """Let only the first of the items that share a row write."""
+        """Let only the first of the work-items that share a row write."""
         if self.grid.lanes == 1:
             yield
             return
@@ -361,7 +363,7 @@ class GridMapping(Mapping):
 
 
 def _turn(walk: Walk) -> Register:
-    """The iteration of an item over its part of a row."""
+    """The iteration of a work-item over its part of a row."""
     del walk
     return Register(np.dtype(np.int32), "turn")
 
@@ -386,9 +388,9 @@ def combine_group(
     shared: Array,
     apart: int = 1,
 ) -> None:
-    """Reduce a register over all items that share a row; each of them then has the result.
+    """Reduce a register over all work-items that share a row; each of them then has the result.
 
-    `lanes` items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
+    `lanes` work-items share a row, at most `warp` or all of a group. Their indices differ by `apart`.
     """
     width = Register(np.dtype(np.int32), "width")
 

@@ -1,6 +1,6 @@
-"""Loops as the code of one kernel: a subclass decides which items run their steps.
+"""Loops as the code of one kernel: a subclass decides which work-items run their steps.
 
-Carries exchange their places in memory. After a barrier all items read each value that decides control flow (a
+Carries exchange their places in memory. After a barrier all work-items read each value that decides control flow (a
 condition, a branch's index), so that they take the same path.
 """
 
@@ -77,15 +77,15 @@ class LoopWriter(ABC):
     @property
     @abstractmethod
     def items(self) -> tuple[Expression, Expression]:
-        """The index of an item among all that run the loop, and the number of items."""
+        """The index of a work-item among all that run the loop, and the number of work-items."""
 
     @abstractmethod
     def barrier(self) -> None:
-        """A barrier: all items that run the loop wait for one another, and see each other's writes."""
+        """A barrier: all work-items that run the loop wait for one another, and see each other's writes."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Make the writes so far visible to all items that run the loop."""
+        """Make the writes so far visible to all work-items that run the loop."""
 
     @abstractmethod
     def work(self, kernel: Kernel) -> None:
@@ -116,7 +116,7 @@ class LoopWriter(ABC):
         return array
 
     def copy(self, target: Address, source: Address, buffer: Buffer) -> None:
-        """A loop of all items over the elements of a buffer."""
+        """A loop of all work-items over the elements of a buffer."""
         word = np.dtype(f"uint{8 * element_dtype(buffer.dtype).itemsize}")
         to, given = (self.view(name, at, word, buffer.nbytes) for name, at in (("to", target), ("given", source)))
         place, (item, items) = Register(_INT64, self.new("place")), self.items

@@ -1,4 +1,4 @@
-"""Maps: every iteration writes its own elements. Items take vectors; transposes use a group's memory."""
+"""Maps: every iteration writes its own elements. Work-items take vectors; transposes use a group's memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Points(Mapping):
         return range(len(walk.loops.sizes))
 
     def element(self, walk: Walk, access: Access, extra: Expression | None = None) -> Element:
-        """The access's element, or the copy in the item's vector or the group's tile."""
+        """The access's element, or the copy in the work-item's vector or the group's tile."""
         if extra is None and access in self.elements:
             return self.elements[access]
         return super().element(walk, access, extra)
@@ -92,7 +92,7 @@ def _whole(access: Access, width: int) -> bool:
 
 
 def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchStep | None:
-    """The launch in which each item takes as many elements as it loads at once."""
+    """The launch in which each work-item takes as many elements as it loads at once."""
     plain = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
     stores = [s.access for s in kernel.stores]
     near = [a for a in (*plain, *stores) if a.strides[-1] == 1]
@@ -114,12 +114,12 @@ def _vectors(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> LaunchSte
 
 
 def _vector_of(kernel: Loops, access: Access, name: str, width: int) -> Array:
-    """An item's vector of the elements of an access."""
+    """An work-item's vector of the elements of an access."""
     return Array(name, element_dtype(kernel.operands[access.operand].dtype), "item", (width,), vector=True)
 
 
 def _vector_code(kernel: Loops, vectors: Sequence[_Vector], width: int, limits: Limits) -> Block:
-    """Each item computes a vector of elements, one by one where the vector is not whole or not aligned."""
+    """Each work-item computes a vector of elements, one by one where the vector is not whole or not aligned."""
     code, position = CodeWriter(), position_dtype(is_wide(kernel, limits))
     part = Register(np.dtype(np.int32), "part")
     loads, stores = ({v.access: v.array[part] for v in vectors if v.written == side} for side in (False, True))
@@ -167,7 +167,7 @@ class _VectorPoints(_Points):
         self.stores = stores
 
     def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
-        """Store to the item's vector."""
+        """Store to the work-item's vector."""
         walk.code.write(self.stores[store.access], value)
 
 

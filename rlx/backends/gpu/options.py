@@ -24,7 +24,7 @@ SMALL_ORDER = 32
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are computed in tiles
-_LEAST_CUT = 1000  # elements of a sum: one item takes longer to add them than a launch takes
+_LEAST_CUT = 1000  # elements of a sum: one work-item takes longer to add them than a launch takes
 _LEAST_APART = 64  # elements of sums that are not fused with scatters
 
 

@@ -1,6 +1,6 @@
 """Scatters that combine in the order of iterations: their sums are bit for bit equal from run to run.
 
-Positions are sorted together with the iterations that reach them; one item then adds all terms of an element.
+Positions are sorted together with the iterations that reach them; one work-item then adds all terms of an element.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _places(kernel: Loops, bound: Sequence[int], places: Buffer) -> Loops:
 
 
 class _Segments(GridMapping):
-    """The item of the first iteration that writes a position runs all iterations that write it, in order."""
+    """The work-item of the first iteration that writes a position runs all iterations that write it, in order."""
 
     def __init__(
         self, grid: Grid, limits: Limits, bound: Sequence[int], free: Sequence[int], places: Buffer, shuffles: bool

@@ -51,7 +51,7 @@ __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 _FRAGMENT_BYTES = 4 * FRAGMENT_WORDS
 _ITEMS = PRODUCT_TILE * PRODUCT_TILE // (PRODUCT_EACH * PRODUCT_EACH)
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
-# an item's place in its tile, in a slice, among its sums, and its warp
+# a work-item's place in its tile, in a slice, among its sums, and its warp
 _ACROSS, _DOWN, _D, _F, _R, _C, _WARP = (
     Register(_INT32, name) for name in ("across", "down", "d", "f", "r", "c", "warp")
 )
@@ -121,8 +121,8 @@ def _nests(fused: FusedProduct) -> list[Loops]:
 
 
 def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[LaunchStep]:
-    """A group computes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands
-    are read in slices of 16.
+    """A group computes 64 rows and columns of a result, or as many elements of a thin one; a work-item 4 of each.
+    Operands are read in slices of 16.
 
     If a result has few tiles, several groups share one: each sums a part of the depth, a second launch adds their sums.
     """
@@ -210,7 +210,7 @@ class _ProductCode:
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
         self.held_sums = self._of_warps() if self.units else (PRODUCT_EACH, PRODUCT_EACH)
-        self.down, self.across = self.rows // PRODUCT_EACH, self.columns // PRODUCT_EACH  # items along each axis
+        self.down, self.across = self.rows // PRODUCT_EACH, self.columns // PRODUCT_EACH  # work-items along each axis
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [Register(position, f"batch{n}") for n in range(len(self.product.out.shape) - 2)]
         self.row, self.column = Register(position, "row"), Register(position, "column")
@@ -345,7 +345,7 @@ class _ProductCode:
         self._into(name, value)
 
     def _of_warps(self) -> tuple[int, int]:
-        """The number of a warp's adjacent fragments of sums, and of an item's sums in each."""
+        """The number of a warp's adjacent fragments of sums, and of a work-item's sums in each."""
         assert self.units is not None
         warps = _ITEMS // self.units.items
         return self.rows * self.columns // (warps * FRAGMENT_ROWS * self.units.columns), self.units.sums
@@ -412,7 +412,7 @@ class _ProductCode:
         self.code.write(self.parameter("partial", self.partial, True)[place], self.sum)
 
     def add_parts(self, items: int) -> None:
-        """The launch that adds the partial sums: an item for each element of the result."""
+        """The launch that adds the partial sums: a work-item for each element of the result."""
         code, shape = self.code, self.product.out.shape
         count = math.prod(shape)
         partial = self.parameter("partial", self.partial, False)
@@ -529,7 +529,7 @@ class _Result(_Inside):
         self.reader, self.result, self.value = reader, result, value
 
     def loaded(self, walk: Walk, access: Access, extra: Expression | None = None) -> Expression:
-        """The item's sum, or an element of memory."""
+        """The work-item's sum, or an element of memory."""
         if walk.loops.operands[access.operand] is self.result:
             return self.value
         return super().loaded(walk, access, extra)

@@ -95,7 +95,7 @@ class DeviceProgram:
         )
 
     def shown_launches(self) -> str:
-        """A line for each launch: kernel, strategy, groups and items; then the calls of libraries."""
+        """A line for each launch: kernel, strategy, groups and work-items; then the calls of libraries."""
         own = [
             f"{step.label}: {step.strategy}, {step.groups} x {step.items}"
             for steps in self.steps.values()

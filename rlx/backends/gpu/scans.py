@@ -27,11 +27,11 @@ from rlx.ir.scalar import neutral
 
 __all__ = ["scan_steps"]
 
-_INSIDE = Register(np.dtype(bool), "inside")  # whether an item's element of a tile is in the row
+_INSIDE = Register(np.dtype(bool), "inside")  # whether a work-item's element of a tile is in the row
 
 
 def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
-    """The launches of a kernel with running results; None if each item processes a whole row."""
+    """The launches of a kernel with running results; None if each work-item processes a whole row."""
     kernel = grid.kernel
     if not any(i.op == "cumulate" for i in kernel.instructions) or kernel.outer != len(kernel.sizes) - 1:
         return None
@@ -141,7 +141,7 @@ class _Totals(_RowParts):
     """Items share a part; the first one writes its result."""
 
     def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
-        """A loop over the item's elements of the part."""
+        """A loop over the work-item's elements of the part."""
         start, stop = self.bounds(walk, dimension)
         nest.enter_context(walk.code.loop(walk.index(dimension), start + self.lane, stop, self.items))
 
@@ -161,7 +161,7 @@ def _each_its_own(kernel: Loops) -> bool:
 
 
 class _TileScan(_RowParts):
-    """A group processes a tile at a time. Items beyond the row's end stay on its last element, for the barriers.
+    """A group processes a tile at a time. Work-items beyond the row's end stay on its last element, for the barriers.
 
     totals: the arrays with the results of parts, for each running result; empty if rows are not cut.
     """
@@ -184,7 +184,7 @@ class _TileScan(_RowParts):
         combine_group(code, register, reducer, self.items, self.limits.warp, self.shuffles, shared)
 
     def row_loop(self, walk: Walk, dimension: int, reductions: Reductions, nest: ExitStack) -> None:
-        """A loop over the tiles of the row, with the same number of iterations for every item."""
+        """A loop over the tiles of the row, with the same number of iterations for every work-item."""
         code, tile = walk.code, walk.register("tile")
         for number, totals in self.totals.items():
             self._before(walk, number, totals)

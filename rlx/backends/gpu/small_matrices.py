@@ -1,6 +1,7 @@
 """Small factorisations and triangular systems: a group holds a matrix, or some right-hand sides, in its memory.
 
-Columns are processed in order, and the group's items share the columns to the right. Values are as in `rlx.routines`.
+Columns are processed in order, and the group's work-items share the columns to the right. Values are as in
+`rlx.routines`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rlx.ir.types import element_dtype
 __all__ = ["SMALL", "small_matrix_steps"]
 
 _BOOL, _INT32, _UINT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.uint32)
-_T = Register(_UINT32, "t")  # an element of what the items share
+_T = Register(_UINT32, "t")  # an element of what the work-items share
 _J = Register(_INT32, "j")  # the column in turn
 
 
@@ -52,7 +53,7 @@ class _Group:
         return SplitArray.of_device(name, operand.buffer.dtype), start
 
     def every(self, count: Expression | int, index: Register = _T) -> AbstractContextManager[None]:
-        """A loop that the items share."""
+        """A loop that the work-items share."""
         return self.code.loop(index, ITEM, count, self.items)
 
     def meet(self) -> None:
@@ -137,7 +138,7 @@ def _subtract(code: CodeWriter, array: SplitArray, place: Expression, value: Spl
 
 
 def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect) -> list[LaunchStep] | None:
-    """Partial pivoting; the first item finds the pivot."""
+    """Partial pivoting; the first work-item finds the pivot."""
     (given,), (packed, pivots, permutation) = kernel.inputs, kernel.outputs
     (rows, columns), dtype = given.shape[-2:], given.buffer.dtype
     size, short = rows * columns, min(rows, columns)
@@ -255,7 +256,7 @@ def _solved(
     first = code.declare("first", group.number % tiles * together, position) if tiles > 1 else 0
 
     def place(last: bool) -> tuple[Expression, Expression]:
-        """Whether there is the item's right-hand side, and the place of its element."""
+        """Whether there is the work-item's right-hand side, and the place of its element."""
         row: Expression = code.declare("row", _T // together, position)
         side = code.declare("side", _T % together + first, position)
         if order is not None and last == ordered_last:

@@ -155,7 +155,7 @@ class LoopOfGroups(LoopWriter):
 
     @property
     def items(self) -> tuple[Expression, Expression]:
-        """The item's index among all groups, and the number of items."""
+        """The work-item's index among all groups, and the number of work-items."""
         group, groups = (Coordinate(_INT64, of) for of in ("group", "groups"))
         return group * self.limits.group + ITEM, groups * self.limits.group
 

@@ -106,7 +106,7 @@ def _table(length: int, number: str, inverse: bool) -> Buffer:
 def _step(
     axis: _Axis, label: str, number: np.dtype, position: np.dtype, limits: Limits, dialect: DeviceDialect
 ) -> LaunchStep:
-    """One launch: each group has enough rows to keep its items busy."""
+    """One launch: each group has enough rows to keep its work-items busy."""
     n, spectrum = axis.length, np.result_type(number, np.complex64)
     together = max(1, min(axis.rows, limits.group // n))
     items = min(limits.group, 1 << max(together * n - 1, 1).bit_length())
@@ -141,7 +141,7 @@ def _step(
 
 
 def _place(code: CodeWriter, axis: _Axis, size: int, start: int, first: Register, element: Expression) -> Register:
-    """The position of a number of an item's row; the axis has `size` elements there."""
+    """The position of a number of a work-item's row; the axis has `size` elements there."""
     row = code.declare("row", first + _POINT // axis.length)
     before = row // axis.apart * (axis.apart * size)
     if axis.apart > 1:

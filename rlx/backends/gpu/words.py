@@ -13,13 +13,14 @@ class DeviceWords:
     """The words of a C-like language with work-items. Texts with names in braces are formats.
 
     head: declarations before helper functions and kernels. kernel: the beginning of a kernel's declaration, for groups
-    of {items}; {roomy}: how many groups run at the same time, after a comma, if items may then have as many registers
-    as they need. item, group, groups: the numbers of a work-item in its group and of its group, and the number of
-    groups. barrier: the items of a group wait for one another, and see each other's writes. fence: an item's accesses
-    of device memory before and after it are ordered for all items. watched: the uint32_t at {pointer}, other groups'
-    writes included. groups, fence and watched are only for devices whose groups can wait for one another.
+    of {items}; {roomy}: how many groups run at the same time, after a comma, if work-items may then have as many
+    registers as they need. item, group, groups: the numbers of a work-item in its group and of its group, and the
+    number of groups. barrier: the work-items of a group wait for one another, and see each other's writes. fence: a
+    work-item's accesses of device memory before and after it are ordered for all work-items. watched: the uint32_t at
+    {pointer}, other groups' writes included. groups, fence and watched are only for devices whose groups can wait for
+    one another.
 
-    shuffle: the {value} of the item of a {warp} whose number differs in the bits of {distance}; of {kind}.
+    shuffle: the {value} of the work-item of a {warp} whose number differs in the bits of {distance}; of {kind}.
     exchange: by type of word, the compare-and-swap of the word at {place}, which is replaced by {after} if it is
     {before}, and returned. atomics: by reducer, a function of a pointer and a value, and the dtypes that it takes.
 

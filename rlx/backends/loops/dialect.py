@@ -210,7 +210,7 @@ class Dialect(ABC):
         raise NotImplementedError(f"{self.language} has no work-items")
 
     def array(self, array: Array) -> str:
-        """The declaration of an array of a group or of an item."""
+        """The declaration of an array of a group or of a work-item."""
         raise NotImplementedError(f"{self.language} has no arrays of work-items")
 
     def viewed(self, array: Array, name: str) -> str:
@@ -218,7 +218,7 @@ class Dialect(ABC):
         raise NotImplementedError(f"{self.language} has no arrays of words")
 
     def fragment_product(self, fragments: Any) -> str:
-        """The function in which a warp multiplies fragments: of an item's sums and its words of both matrices."""
+        """The function in which a warp multiplies fragments: of a work-item's sums and its words of both matrices."""
         raise NotImplementedError(f"{self.language} has no matrix units")
 
     def packed(self, dtype: np.dtype, low: str, high: str) -> str:
@@ -226,7 +226,7 @@ class Dialect(ABC):
         raise NotImplementedError(f"{self.language} has no matrix units")
 
     def barrier(self) -> str:
-        """The barrier of a group: its items wait for one another, and see each other's writes."""
+        """The barrier of a group: its work-items wait for one another, and see each other's writes."""
         raise NotImplementedError(f"{self.language} has no barriers")
 
     def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
-        """The register of the item whose index in the warp is this item's index XOR a constant."""
+        """The register of the work-item whose index in the warp is this work-item's index XOR a constant."""
         raise NotImplementedError(f"{self.language} has no shuffles")
 
     def atomic(self, reducer: str, array: Array, position: str, value: str) -> str:

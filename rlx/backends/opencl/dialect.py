@@ -38,7 +38,7 @@ OPENCL_WORDS = DeviceWords(
     group="get_group_id(0)",
     groups="get_num_groups(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
-    fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",  # specified for the items of one group; beyond that the runtime decides
+    fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",  # specified for the work-items of one group only
     watched="atomic_or((volatile __global uint32_t *)({pointer}), 0u)",  # an atomic that does not change the value
     shuffle="sub_group_shuffle_xor({value}, (uint){distance})",
     exchange={
@@ -62,7 +62,7 @@ _LAUNCH_WORDS = re.compile(
 
 
 class OpenCLDialect(DeviceDialect):
-    """OpenCL C 1.2; with `shuffles`, also the sub-groups of version 3.0, as warps of `warp` items.
+    """OpenCL C 1.2; with `shuffles`, also the sub-groups of version 3.0, as warps of `warp` work-items.
 
     doubles: whether the device has 64-bit floats, in which special functions are computed. products: whether CLBlast
     computes products.

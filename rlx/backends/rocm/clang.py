@@ -31,7 +31,7 @@ _VERSION = "@__oclc_ISA_version = linkonce_odr protected local_unnamed_addr addr
 
 @dataclass(frozen=True, slots=True)
 class HipKernelFacts:
-    """The compiler's report on a kernel: registers of an item, bytes spilled, shared bytes of a group."""
+    """The compiler's report on a kernel: registers of a work-item, bytes spilled, shared bytes of a group."""
 
     registers: int
     spilled: int

@@ -53,7 +53,7 @@ _NAMES = {
     "int8": ("i8", "int32"), "uint8": ("u8", "uint32"),
 }  # fmt: skip
 _MFMA = ((LANE % 16, LANE // 16 * 2), (LANE % 16, LANE // 16 * 2 + 1))
-# items at distance 16 have the same words
+# work-items at distance 16 have the same words
 _WMMA = tuple((LANE % 16, Number(LANE.dtype, word)) for word in range(FRAGMENT_WORDS))
 _HALVES = {dtype: _NAMES[dtype][0] for dtype in ("float16", "bfloat16")}
 _FENCE = 'asm volatile("" : "+v"(made) : : "memory");'
@@ -81,7 +81,7 @@ _MATRIX_CORES = {
 def _function(
     name: str, sums: str, count: int, words: int, types: Sequence[str], steps: Sequence[str], fence: str = ""
 ) -> str:
-    """The function with which a wavefront multiplies fragments: it adds to `made`, an item's sums as a vector.
+    """The function with which a wavefront multiplies fragments: it adds to `made`, a work-item's sums as a vector.
 
     sums: their type. The words of the two matrices are a0, a1, ... and b0, b1, ... fence: a statement after the steps.
     """
@@ -158,7 +158,7 @@ static __device__ inline uint32_t packed_f16(float low, float high) {
 
 
 class HipDialect(CudaDialect):
-    """HIP. Wavefronts have 32 or 64 items; in both cases, 32 items share a row.
+    """HIP. Wavefronts have 32 or 64 work-items; in both cases, 32 work-items share a row.
 
     architecture: of the GPU, such as "gfx942"; it determines the matrix cores.
     """
