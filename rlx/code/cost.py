@@ -155,7 +155,7 @@ def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int
 
 
 def loop_iterations(code: Block, groups: int) -> float:
-    """The iterations of all loops that the first item of a group runs, and one more for the end of each loop.
+    """The iterations of all loops that the first work-item of a group runs, and one more for the end of each loop.
 
     >>> import numpy as np
     >>> from rlx.code.tree import Register
@@ -172,7 +172,7 @@ def loop_iterations(code: Block, groups: int) -> float:
 
 
 class _Count:
-    """Counts of one item, and estimates of registers: the mean over items, groups and iterations."""
+    """Counts of one work-item, and estimates of registers: the mean over work-items, groups and iterations."""
 
     def __init__(self, groups: int, items: int) -> None:
         self.coordinates = {"item": (items - 1) / 2, "group": (groups - 1) / 2, "groups": float(groups)}
@@ -241,7 +241,7 @@ class _Count:
         return max(0.0, math.ceil((stop - start) / step) if whole else (stop - start + (step - 1) / 2) / step)
 
     def is_of_one(self, condition: Expression) -> bool:
-        """Whether one item of a group enters."""
+        """Whether one work-item of a group enters."""
         match condition:
             case Apply(_, "eq", (Coordinate(_, "item"), Number())):
                 return True

@@ -84,7 +84,7 @@ def _apply(op: str, *arguments: Expression) -> Apply:
 
 @dataclass(frozen=True, slots=True)
 class SplitArray:
-    """An array of numbers; of a group or an item: an array for each part. In device memory, parts are adjacent."""
+    """An array of numbers; of a group or a work-item: an array for each part. In device memory, parts are adjacent."""
 
     arrays: tuple[Array, ...]
     parts: int

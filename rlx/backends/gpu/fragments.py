@@ -40,10 +40,10 @@ class Chain:
 class Fragments:
     """A matrix unit: a warp adds products to 16 rows of some columns of sums; each row and column has 8 words.
 
-    name: the contents of a word: one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: of a warp.
-    columns: of the sums. left, right: for each word that a work-item has, its row (in the right matrix its column) and
-    the index of the word in it. sums: the number of a work-item's sums, of the dtype `summed_in`; row, column: the
-    position of its sum `NUMBER`. These are expressions in `LANE`. chain: how sums become operands of
+    name: the contents of a word: one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: work-items of
+    a warp. columns: of the sums. left, right: for each word that a work-item has, its row (in the right matrix its
+    column) and the index of the word in it. sums: the number of a work-item's sums, of the dtype `summed_in`; row,
+    column: the position of its sum `NUMBER`. These are expressions in `LANE`. chain: how sums become operands of
     another product, if they can.
     """
 

@@ -82,7 +82,7 @@ class _OfOneGroup(LoopWriter):
 
     @property
     def items(self) -> tuple[Expression, Expression]:
-        """The item's index in the group, and the group's size."""
+        """The work-item's index in the group, and the group's size."""
         return ITEM, index(self.limits.group)
 
     def barrier(self) -> None:
@@ -104,7 +104,7 @@ class _OfOneGroup(LoopWriter):
                 raise AssertionError(f"{type(kernel).__name__} runs on the host")
 
     def nest(self, kernel: Loops) -> None:
-        """A nest whose points or rows are shared by the items."""
+        """A nest whose points or rows are shared by the work-items."""
         group, grid = self.limits.group, grid_of(kernel, self.limits, self.dialect)
         grid = replace(grid, lanes=1 if grid.lanes == 1 or grid.points >= group else group)
         mapping = _OneGroup(grid, self.limits, group, self.dialect.shuffles)
@@ -115,7 +115,7 @@ class _OfOneGroup(LoopWriter):
 
 
 class _OneGroup(GridMapping):
-    """The only group takes all points: each item some of them, or all items each row."""
+    """The only group takes all points: each work-item some of them, or all work-items each row."""
 
     def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """A loop over the points."""

@@ -1,8 +1,9 @@
 """Splats drawn into tiles, and their gradient: a group for each tile.
 
-Forward, an item has some pixels, and the group loads runs of splats into its memory. The gradient is a pipeline: an
-item has a splat, and pixels pass the items one after the other, from the last splat to the first. Each item sums over
-the pixels in their order, without atomic additions, so that results have the same bits in every run.
+Forward, a work-item has some pixels, and the group loads runs of splats into its memory. The gradient is a pipeline: a
+work-item has a splat, and pixels pass the work-items one after the other, from the last splat to the first. Each
+work-item sums over the pixels in their order, without atomic additions, so that results have the same bits in every
+run.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from rlx.ir.types import TensorType
 __all__ = ["fits_groups", "splat_steps"]
 
 _MEMORY = 16 << 10  # bytes of a group's memory for splats, or for the light in pixels
-_PIPELINE = 64  # items with a splat: with more, short lists leave most of them idle
+_PIPELINE = 64  # work-items with a splat: with more, short lists leave most of them idle
 _WIDE = 1 << 30  # elements: with more, positions have 64 bits
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
-_K = Register(_INT32, "k")  # a pixel of an item
+_K = Register(_INT32, "k")  # a pixel of a work-item
 
 
 def fits_groups(types: tuple[TensorType, ...], tile: int, channels: int) -> bool:
@@ -82,7 +83,7 @@ class _SplatGroup(SplatCode):
         return self.code.allocate(Array(name, dtype or self.layout.dtype, "group", (size,)))
 
     def largest(self, register: Register, memory: Array, result: Array) -> Element:
-        """The largest value that the items have, which is the same for all of them."""
+        """The largest value that the work-items have, which is the same for all of them."""
         combine_group(self.code, register, "max", self.items, self.items, False, memory)
         with self.code.when(ITEM.equals(0)):
             self.code.write(result[0], register)
@@ -96,7 +97,7 @@ class _SplatGroup(SplatCode):
 
 
 class _Drawing(_SplatGroup):
-    """The image: an item has every `items`-th pixel of the tile."""
+    """The image: a work-item has every `items`-th pixel of the tile."""
 
     strategy = "runs of splats in the memory of a group"
 
@@ -187,8 +188,8 @@ class _Drawing(_SplatGroup):
 
 
 class _Pipeline(_SplatGroup):
-    """The gradient: pixels are divided in parts, at least as many as items. In step s, the item with number i has the
-    part with number s - i, modulo the number of parts."""
+    """The gradient: pixels are divided in parts, at least as many as work-items. In step s, the work-item with number i
+    has the part with number s - i, modulo the number of parts."""
 
     strategy = "pixels pass the splats of a group"
 
@@ -237,7 +238,7 @@ class _Pipeline(_SplatGroup):
         return code.declare("end", self.largest(seen, ends, end))
 
     def _pass(self, place: Register, part: Register, numbers: list[Real], sums: list[Real]) -> None:
-        """A part passes an item. Its splat is loaded for the first one, and its sums are written after the last."""
+        """A part passes a work-item. Its splat is loaded for the first one, and its sums are written after the last."""
         code, layout = self.code, self.layout
         with code.when(part.equals(0)):
             row = self.place("row_start", self.element("order", place)) * layout.numbers

@@ -81,7 +81,7 @@ def is_wide(kernel: Loops, limits: Limits) -> bool:
     largest = max((_reach(a, kernel) for a in kernel.accesses), default=0)
     first = kernel.sizes[0] * (kernel.chunks + 1) if kernel.chunks > 1 else 0
     sizes = max((b.real_size for b in kernel.operands), default=0)
-    # the last group, and the last vector of an item, may extend this far beyond the last element
+    # the last group, and the last vector of a work-item, may extend this far beyond the last element
     points = math.prod(kernel.sizes) + 64 * limits.group
     return limits.wide or max(largest, first, sizes, points) + 64 * limits.group > _NARROW
 
@@ -180,7 +180,7 @@ def loops_step(
     group_arrays: Sequence[Array] = (),
     scratch: Sequence[tuple[Parameter, Buffer]] = (),
 ) -> LaunchStep:
-    """A nest as one launch: the walk makes the code, the mapping divides it among the items."""
+    """A nest as one launch: the walk makes the code, the mapping divides it among the work-items."""
     code = kernel_code(kernel, mapping, position_dtype(is_wide(kernel, limits)))
     parameters = [*kernel_parameters(kernel), *(parameter for parameter, _ in scratch)]
     arrays = [*arrays_of(kernel), *(buffer for _, buffer in scratch)]

@@ -1,4 +1,4 @@
-"""The sizes of tiles: what a group, and an item, takes of products, of attention, and of rows."""
+"""The sizes of tiles: what a group, and a work-item, takes of products, of attention, and of rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from rlx.backends.gpu.fragments import FRAGMENT_ROWS
 # ------------------------------------------------------------------ products
 PRODUCT_TILE = 64  # rows and columns of the result that a group computes
 PRODUCT_DEPTH = 16  # the depth of the operands' tiles without fragments
-PRODUCT_EACH = 4  # rows and columns of an item
+PRODUCT_EACH = 4  # rows and columns of a work-item
 LEAST_PRODUCT_TILE = 16  # for a thin result: the same number of elements, in fewer rows or columns
-LEAST_PRODUCT = 16  # smaller results are computed by single items, or as rows
+LEAST_PRODUCT = 16  # smaller results are computed by single work-items, or as rows
 LEAST_PART = 256  # depth of a product that a group takes at least if several groups share a tile
-LONG_SUM = 64  # if there are few sums, items share a sum of at least this many products
+LONG_SUM = 64  # if there are few sums, work-items share a sum of at least this many products
 
 # ------------------------------------------------------------------ attention
 ATTENTION_BYTES = 40 << 10  # of a group's memory for tiles
 GRADIENT_BYTES = 44 << 10
-ATTENTION_SUMS = 32  # registers of an item for the mixture, or for both gradients
+ATTENTION_SUMS = 32  # registers of a work-item for the mixture, or for both gradients
 ACROSS = 16  # features are divided in multiples of this number
 ATTENTION_TURNS = 4  # unroll factor of loops over features and columns: more would not fit in registers
 LEAST_QUERIES = 16  # fewer leave most of a group idle
@@ -31,10 +31,10 @@ FRAGMENT_ONE_EACH = FRAGMENT_WARPS * FRAGMENT_ROWS  # rows of a group whose warp
 FRAGMENT_KEYS = 64  # that a group multiplies at a time
 GRADIENT_COLUMNS = 32  # of a group
 FRAGMENT_PADDING = 4  # words between rows, so that the words that a warp reads at once are in different banks
-FRAGMENT_LOADS = 8  # features that an item loads at once, if they are contiguous
+FRAGMENT_LOADS = 8  # features that a work-item loads at once, if they are contiguous
 
 # ------------------------------------------------------------------ maps, scans, systems
-MAP_ELEMENTS = 8  # the most elements that an item takes at once
+MAP_ELEMENTS = 8  # the most elements that a work-item takes at once
 MAP_ROWS = 8  # rows of a transposed tile that the items of a group load at once
 LEAST_SCAN_TILES = 16  # tiles of a part of a scan
 RIGHT_SIDES = 16  # of systems, that a group solves together
