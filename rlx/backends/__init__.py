@@ -251,8 +251,8 @@ def device_named(device: str | Device) -> Device:
             raise DeviceError(what, "Put arrays on one of rlx.local_devices(), or shard them over a mesh.")
         return found[0]
     memory = memory_named(platform if number in ("", "0") else device)
-    own = memory.device  # of another platform, if that is another name
-    return own if own.unit or own.platform != platform else Device(platform)
+    own = memory.device
+    return own if own.unit or platform in _SECOND_NAMES else Device(platform)
 
 
 def backend_of(memory: Memory) -> Backend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from rlx.columns import aligned
 from rlx.config import config
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError, MemoryLimitError, OptionError, bytes_text, warn
+from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.passes.pipeline import has_regions
@@ -39,6 +41,7 @@ _MOST_KEPT = 4096
 _TIMED = 5  # calls of each device that a measurement makes
 _LEARNED = 6  # calls of a new program that are timed, in addition to the first
 _lock = threading.RLock()
+reopen_after_fork(sys.modules[__name__])
 _before: OrderedDict[Any, str] = OrderedDict()  # devices by program, sizes and policy
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from rlx.backends.cpu.runtime.folder import Folder
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.code.cost import Counts
+from rlx.forks import reopen_after_fork
 from rlx.placement.fitting import fitted
 from rlx.placement.rates import COSTS, WAITS, DeviceRates, Observation, Term, typical_rates
 from rlx.profiling.peaks import processor_name
@@ -36,6 +38,7 @@ _LEARNING = 0.98  # the weight of a run relative to the next one
 _base: dict[str, DeviceRates] = {}  # without what was learned from runs
 _known: dict[str, DeviceRates] = {}
 _lock = threading.RLock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def rates_of(device: str) -> DeviceRates:

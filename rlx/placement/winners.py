@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 
 from rlx.backends import device_names
+from rlx.forks import reopen_after_fork
 from rlx.placement.stored_rates import private_folder
 
 __all__ = ["forget_winners", "known_winner", "remember_winner"]
@@ -15,6 +17,7 @@ _NAME = "rates-" + "0" * 23 + "1.json"  # the names of files that `rlx cache` kn
 _LARGEST = 1 << 20
 _MOST = 4096
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 _winners: dict[str, str] | None = None
 
 
