@@ -33,6 +33,7 @@ NO_AXES = {
     "CalibrationEntry.axis": "what was found along one",
     "QuantizedArray.axis": "what was quantised along one",
     "AxisTraffic.axes": "names of a mesh's axes",
+    "CompileResult.source": "a graph",
     "Exported.source": "the traced function",
     "cuda_call.source": "the text of a kernel",
     "opencl_call.source": "the text of a kernel",

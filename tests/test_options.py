@@ -323,6 +323,7 @@ _pairs = {
     "default_prng_impl": switch("default_prng_impl", lambda: rlx.random.PRNGKey(0).shape, "rbg", (2,), (4,)),
     "narrow": switch("narrow", widened, True, "float64", "float32"),
     "deterministic": "transforms/test_option_effects.py::test_deterministic_scatters",
+    "auto_device": "placement/test_choice.py::test_the_environment_sets_the_policy",
     "explain": "test_jit.py::test_explain_says_what_changed",
     "progress": "test_manners.py::test_a_short_one_and_a_silenced_one_say_nothing",
     "dump": "test_inspect.py::test_dump",

@@ -104,6 +104,7 @@ def test_a_sign_is_part_of_a_static_number() -> None:
 SWITCHES = [name for name in Config.__annotations__ if name not in ("token", "watched")]
 # another value of each switch that changes programs, or what they do
 CHANGING: dict[str, Any] = {
+    "auto_device": True,
     "default_float": np.dtype("f8"),
     "default_int": np.dtype("i8"),
     "disable_jit": True,

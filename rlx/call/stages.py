@@ -276,8 +276,8 @@ class Traced(_CallStage):
         return importlib.import_module("rlx.sharding.propagation").stated(self.closed(), given, marks, results)
 
     def donated(self) -> list[bool]:
-        """Which inputs of `closed` a call gives away."""
-        return self._request.donated(self.closed().inputs)
+        """Which inputs of the program without captured values a call gives away."""
+        return self._request.donated(self.program.inputs[len(self._captured) :])
 
     def outside(self) -> list[Any]:
         """The function's captured values: the program's first inputs. For a Ref, its current content.

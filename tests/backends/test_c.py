@@ -190,7 +190,7 @@ def test_what_the_host_runs_is_named_and_right():
     agree(f, X, rtol=2e-3)
     with rlx.default_device("c"):
         host = rlx.inspect(f)(X).kernels.texts["host"].splitlines()
-    assert {"C has no confluent_hypergeometric", "C has no sort of complex numbers"} <= {*host}
+    assert "C has no confluent_hypergeometric" in host
     assert any("sqrt" in line for line in host)
 
 
@@ -272,13 +272,12 @@ def test_names_that_c_has_taken():
 
 
 def test_helpers_come_before_what_calls_them():
-    texts = helpers_of(["rlx_order_bfloat16_int32", "rlx_cast_float32_int8", "rlx_ndtri_float64"])
+    texts = helpers_of(["rlx_cast_float32_int8", "rlx_ndtri_float64"])
     seen = ""
     for text in texts:
         assert seen.count(text) == 0
         seen += text
-    assert seen.index("rlx_decode_bfloat16(uint16_t x)") < seen.index("static inline bool rlx_less_bfloat16_int32")
-    assert "rlx_inverse_erf_float64" in seen
+    assert seen.index("double rlx_inverse_erf_float64(") < seen.index("double rlx_ndtri_float64(")
 
 
 # ------------------------------------------------------------------ compilers

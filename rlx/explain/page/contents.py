@@ -11,7 +11,7 @@ from rlx.call.attribution import parts_of
 from rlx.errors import short_name
 from rlx.explain.memory_report import MemoryPlan
 from rlx.explain.page.layout import layered
-from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles
+from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles, Sort
 from rlx.ir.program import Origin, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.show_plan import kernel_name
@@ -108,14 +108,14 @@ def _row(
 def functions_of(plan: Plan, loops: str) -> dict[str, list[str]]:
     """The functions of the listing that each kernel calls, by the kernel's path; nothing if the numbers do not match.
 
-    The last function of the listing is the plan's: it calls one for each kernel of loops, in order.
+    The last function of the listing is the plan's: it calls one for each kernel of loops and each sort, in order.
     """
     defined = _DEFINITION.findall(loops)
     if not defined:
         return {}
     body = loops[loops.rindex(f"def {defined[-1]}(") :]
     calls = [name for name in _CALL.findall(body) if name in defined[:-1]]
-    owners = [path for path, kernel, _ in parts_of(plan) if isinstance(kernel, Loops)]
+    owners = [path for path, kernel, _ in parts_of(plan) if isinstance(kernel, (Loops, Sort))]
     if len(calls) != len(owners):
         return {}
     found: dict[str, list[str]] = {}
