@@ -275,7 +275,7 @@ UNNOTICED = {"attention": 1, "gradients of attention": 5}
 
 @pytest.mark.parametrize("device", ["opencl", "sm_90"])
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.selected("all")
+@pytest.mark.selected(26)
 def test_every_barrier_that_has_an_effect_is_missed(program: str, device: str) -> None:
     verdicts = [
         launch.verdict(code) for launch in launches(program, device) for code in barriers_removed(launch.step.code)

@@ -156,7 +156,7 @@ def flat(arguments: tuple[np.ndarray, ...]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("strategy", PROGRAMS)
-@pytest.mark.selected("all")
+@pytest.mark.selected(96)
 def test_strategies_compute_the_reference_without_races(strategy: str, device: str) -> None:
     function, *arguments = PROGRAMS[strategy]
     with scoped(check=True):

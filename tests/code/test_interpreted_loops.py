@@ -104,7 +104,7 @@ def of_program(name: str) -> tuple[Any, list[np.ndarray]]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.selected("all")
+@pytest.mark.selected(60)
 def test_loops_compute_the_reference_without_races(name: str, limits: str, device: str) -> None:
     with scoped(check=True):
         ran = check(*of_program(name), DEVICES[device](), LIMITS[limits]).ran
