@@ -87,7 +87,12 @@ def register_backend(name: str, backend: str | Callable[[], Backend]) -> None:
 
 
 def device_names() -> list[str]:
-    """The names of devices for `device=` and RLX_DEVICE, without second names of one device."""
+    """The names of devices for `device=` and RLX_DEVICE, without second names of one device.
+
+    >>> from rlx.backends import device_names
+    >>> "cpu" in device_names()
+    True
+    """
     return [name for name in _BACKENDS if name not in _SECOND_NAMES]
 
 

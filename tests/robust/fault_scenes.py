@@ -143,7 +143,7 @@ class JitScene:
         """A function that nobody has compiled, in a process whose store forgot all but what is on disk."""
         rlx.clear_caches()
         entry.load_runtime.cache_clear()
-        native_library._addresses.cache_clear()
+        native_library.native_addresses.cache_clear()
         store._default = store.CodeStore(self.root)
         self.number, power = number, 2.0 + number / 1000
 
