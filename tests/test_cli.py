@@ -200,7 +200,7 @@ def test_types_that_cannot_be_read(text: str, what: str) -> None:
         ("inspct model.py:normalise", "There is no command inspct.\nDid you mean inspect?"),
         (
             "frobnicate",
-            "There are: bench, cache, calibrate, doctor, explain, export, generate, gguf, info, inspect, launch, perplexity",
+            "There are: bench, cache, calibrate, doctor, explain, export, generate, gguf, info, inspect, launch",
         ),
         ("--json", "rlx has no option --json."),
         ("--vers", "Did you mean --version?"),
