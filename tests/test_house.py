@@ -95,7 +95,7 @@ LAYERS: dict[str, set[str]] = {
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
     | {"splat", "placement"},
     "__main__": {"cli"},
-    "gguf": {"offered_names", "columns", "errors", "installation", "call", "numpy", "lax", "serialization"},
+    "gguf": {"offered_names", "columns", "errors", "forks", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
     "onnx": {"offered_names", "errors", "installation", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone"}
     | {"quant", "", "backends", "export", "passes", "trace"},
@@ -429,3 +429,18 @@ def test_the_architecture_fits_one_screen() -> None:
     """docs/architecture.md is the diagram, the steps and the borders; lists of names are generated."""
     lines = (PACKAGE.parent / "docs" / "architecture.md").read_text().splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 125
+
+
+def test_cached_properties_have_no_lock() -> None:
+    """functools' has one in Python 3.11, which a forked child would find held by a thread of its parent."""
+    found = [path for path in PACKAGE.rglob("*.py") if "cached_property" in path.read_text().split("__all__")[0]]
+    wrong = [
+        f"{path.name}:{node.lineno}"
+        for path in found
+        if path.name != "forks.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "functools"
+        if any(alias.name == "cached_property" for alias in node.names)
+    ]
+    assert len(found) > 10
+    assert not wrong, f"from rlx.forks import cached_property instead: {wrong}"

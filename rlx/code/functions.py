@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -24,6 +23,7 @@ from rlx.code.tree import (
     Return,
 )
 from rlx.code.writing import CodeWriter
+from rlx.forks import cached_property
 
 __all__ = ["Function", "FunctionWriter", "CodeValue", "Variable", "operation", "where"]
 

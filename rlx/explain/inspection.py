@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +21,7 @@ from rlx.explain.page.contents import graph_of, kernels_of, memory_of, sources_o
 from rlx.explain.prediction import show_prediction
 from rlx.explain.show_form import counted, form_lines, form_text
 from rlx.explain.spills import spills_of
+from rlx.forks import cached_property
 from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort
 from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_lines

@@ -7,7 +7,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx.errors import FileFormatError, bytes_text, did_you_mean
+from rlx.forks import cached_property
 from rlx.gguf.blocks import dequantize, swapped
 from rlx.gguf.header import Header, Metadata, Place, bytes_of, read_header
 from rlx.gguf.tokenizer import Tokenizer, tokenizer_of

@@ -7,11 +7,12 @@ an `IndexSet` for each array of the inputs that it depends on. `read` composes t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from rlx.forks import cached_property
 
 __all__ = [
     "Along",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rlx import nn
 from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
+from rlx.forks import cached_property
 from rlx.lm.config import EncoderConfig
 from rlx.lm.families import encoder_config
 from rlx.lm.json_files import read_object

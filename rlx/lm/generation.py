@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx.errors import InputTypeError, OptionError, did_you_mean
+from rlx.forks import cached_property
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
+from rlx.forks import cached_property
 from rlx.ir.kernels import Buffer, Kernel, Order
 from rlx.ir.program import Equation, Var
 from rlx.lowering.lowered import LoweredValue, StrideMap, remap

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.forks import cached_property
 from rlx.ir.types import TensorType, is_integer
 from rlx.ops.shape import AxisMap, check_axes, check_lengths
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from rlx.errors import CallbackError, DeviceError, DtypeError
+from rlx.forks import cached_property
 from rlx.installation import install_command
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ir.user_functions import DeviceCall

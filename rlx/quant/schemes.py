@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from rlx.errors import OptionError, did_you_mean
+from rlx.forks import cached_property
 from rlx.gguf.types import LAYOUTS, StorageType
 
 __all__ = ["QuantScheme"]

@@ -12,12 +12,11 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.forks import reopen_after_fork
+from rlx.forks import cached_property, reopen_after_fork
 from rlx.routines.common import Arrays, Attributes
 
 __all__ = [

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import ContextDecorator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from rlx.array import Device
 from rlx.backends import default_devices, devices_of, own_devices
 from rlx.config import config
 from rlx.errors import InputTypeError, ShardingError
+from rlx.forks import cached_property
 from rlx.ir.collectives import communicator
 
 __all__ = ["AbstractDevice", "AbstractMesh", "AxisType", "Mesh", "make_mesh"]

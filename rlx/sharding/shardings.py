@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from rlx.array import Device
 from rlx.backends import own_devices
 from rlx.errors import InputTypeError, ShardingError
+from rlx.forks import cached_property
 from rlx.sharding.mesh import AbstractMesh, Mesh, local_devices
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in, names_of_entry
 

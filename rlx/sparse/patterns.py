@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError
+from rlx.forks import cached_property
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
+from rlx.forks import cached_property
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.refused_calls import advise
 from rlx.trace.builder import Builder, Tracer, state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from sys import getrefcount
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from rlx.backends.base import Executable, shown_lines
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError
+from rlx.forks import cached_property
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.stablehlo.writing import write_program

@@ -131,6 +131,33 @@ check(lambda: [work(n) for n in range(4)])
     assert_done(tmp_path, body)
 
 
+@needs_fork
+def test_a_child_can_import_what_another_thread_was_importing(tmp_path: Path) -> None:
+    """Python leaves the lock of a half imported module to the child; the fork waits for the import instead."""
+    body = (
+        CHILD
+        + """
+import importlib
+inside = threading.Event()
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "rlx.gguf":
+            inside.set()
+            time.sleep(0.3)
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=importlib.import_module, args=("rlx.gguf",))
+thread.start()
+inside.wait(60)
+child(lambda: importlib.import_module("rlx.gguf").dequantize)
+importlib.import_module("rlx.gguf")
+thread.join()
+threading.Thread(target=importlib.import_module, args=("rlx.onnx",)).start()
+check(lambda: [work(n) for n in range(4)])
+"""
+    )
+    assert_done(tmp_path, body)
+
+
 @pytest.mark.thorough
 @needs_fork
 def test_children_of_a_process_whose_threads_compile(tmp_path: Path) -> None:
@@ -145,7 +172,9 @@ def keep_compiling(number):
         rlx.jit(lambda x: jnp.sin(x) * (1.0 + number) + jnp.tanh(x * number).sum())(np.ones(5 + number % 7))
         rlx.clear_caches()
 threads = [threading.Thread(target=keep_compiling, args=(n,)) for n in range(2)]
-for thread in threads: thread.start()
+for thread in threads:
+    thread.daemon = True  # a failed child must not leave this process to them
+    thread.start()
 for n in range(12):
     time.sleep(0.02)
     child(lambda: rlx.jit(lambda x: jnp.exp(x) * (3.0 + n) + jnp.cos(x).sum())(np.ones(50 + n)))

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +23,7 @@ from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.runtime_compiler import DeviceCode
 from rlx.errors import DeviceError
+from rlx.forks import cached_property
 from rlx.installation import install_command
 from rlx.ir.kernels import Buffer, Collective, Library
 from rlx.storage import AllocationError

@@ -10,12 +10,12 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from rlx.backends.cpu.runtime.store import CodeStore, user_folder
 from rlx.backends.gpu.engine import is_present
 from rlx.errors import DeviceError
+from rlx.forks import cached_property
 
 __all__ = ["DeviceCode", "RuntimeCompiler"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from rlx.backends.cuda.engine import CupyEngine
@@ -11,6 +10,7 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.rocm.hip import Hip
 from rlx.backends.rocm.products import multiply
+from rlx.forks import cached_property
 from rlx.ir.kernels import Buffer
 
 __all__ = ["RocmEngine"]

@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.helpers import Features
 from rlx.backends.wgpu.memory_text import KernelModule, modules_of
 from rlx.errors import DeviceError
+from rlx.forks import cached_property
 from rlx.installation import install_command
 from rlx.interrupts import abandonable
 from rlx.storage import AllocationError

@@ -158,9 +158,9 @@ def optimized_ir(ir: str) -> str:
 @uninterrupted
 def define_symbols(addresses: Mapping[str, int]) -> None:
     """Pass LLVM the addresses of the functions and data of these names."""
-    import llvmlite.binding as llvm
-
     with unforked():
+        import llvmlite.binding as llvm
+
         for name, address in addresses.items():
             llvm.add_symbol(name, address)
 
@@ -177,9 +177,9 @@ def processor() -> tuple[str, Mapping[str, bool]]:
 @uninterrupted
 def load_object(data: bytes, symbol: str) -> int:
     """Map object code and return the address of `symbol`. Raises RuntimeError if that is not in it."""
-    import llvmlite.binding as llvm
-
     with unforked(), _lock:
+        import llvmlite.binding as llvm
+
         machine = _target().create_target_machine(opt=3, jit=True)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         try:
