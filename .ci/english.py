@@ -17,6 +17,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,7 @@ WORDS = {
     r"\bof its own\b|\bof their own\b": "its own",
     r"\bspell(?:s|ed|ing)?\b(?!-check)": "print, write",
 }
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # the same in texts on kernels only
 KERNEL_WORDS = {r"(?<![\w-])items?\b": "work-item"}
 KERNEL_TEXTS = (*(f"rlx/backends/{name}" for name in ("gpu", "opencl", "cuda", "rocm")), "rlx/code", "docs/gpu")
@@ -82,6 +84,12 @@ def markdown(path: Path, text: str, line: int = 1) -> Iterator[Text]:
         yield Text(path, line + text.count("\n", 0, found.start()), found[0])
 
 
+@lru_cache(maxsize=1)
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of a Python text. Each kind of prose asks for those of the same file."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def notebook(path: Path) -> Iterator[Text]:
     """Markdown cells, and the comments and docstrings of code cells."""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -96,11 +104,11 @@ def notebook(path: Path) -> Iterator[Text]:
 def docstrings(path: Path, source: str) -> Iterator[Text]:
     """Docstrings, without the examples in them."""
     try:
-        module = ast.parse(source)
+        found = nodes(source)
     except SyntaxError:
         return
-    for node in ast.walk(module):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+    for node in found:
+        if isinstance(node, DOCUMENTED):
             text = ast.get_docstring(node, clean=False)
             if text:
                 text = re.sub(r"^\s*(>>>|\.\.\.).*(?:\n(?!\s*\n).*)*", "", text, flags=re.M)
@@ -126,18 +134,15 @@ def comments(path: Path, source: str) -> Iterator[Text]:
 
 def messages(path: Path, source: str) -> Iterator[Text]:
     """String constants that are sentences: errors, help, reports. Placeholders of f-strings become one word."""
-    module = ast.parse(source)
+    found = nodes(source)
     documentation = {
         id(node.body[0].value)
-        for node in ast.walk(module)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
+        for node in found
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    inside = {id(part) for node in ast.walk(module) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)} - {
-        id(node) for node in ast.walk(module) if isinstance(node, ast.JoinedStr)
-    }
-    for node in ast.walk(module):
+    joined = [node for node in found if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for node in joined for part in ast.walk(node)} - {id(node) for node in joined}
+    for node in found:
         if id(node) in documentation or id(node) in inside:
             continue
         if isinstance(node, ast.JoinedStr):
@@ -152,11 +157,15 @@ def messages(path: Path, source: str) -> Iterator[Text]:
             yield Text(path, node.lineno, re.sub(r"`[^`\n]+`", "CODE", text))
 
 
-def python(kind: str) -> Iterator[Text]:
-    """Texts of one kind in all of the package and the examples."""
-    read = {"docstrings": docstrings, "comments": comments, "messages": messages}[kind]
+def python() -> dict[str, list[Text]]:
+    """Each kind of text -> those in all of the package and the examples."""
+    readers = {"docstrings": docstrings, "messages": messages, "comments": comments}
+    texts: dict[str, list[Text]] = {kind: [] for kind in readers}
     for path in sorted([*(ROOT / "rlx").rglob("*.py"), *(ROOT / "examples").glob("*.py")]):
-        yield from read(path, path.read_text(encoding="utf-8"))
+        source = path.read_text(encoding="utf-8")
+        for kind, reader in readers.items():
+            texts[kind].extend(reader(path, source))
+    return texts
 
 
 def pages(*names: str) -> Iterator[Text]:
@@ -175,7 +184,7 @@ def kinds() -> dict[str, tuple[float, list[Text]]]:
         "README and guides": (1.5, list(pages(*guides))),
         "other documents": (2.5, list(pages(*others))),
         "notebooks": (2.5, [text for path in sorted((ROOT / "notebooks").glob("*.ipynb")) for text in notebook(path)]),
-        **{kind: (2.5, list(python(kind))) for kind in ("docstrings", "messages", "comments")},
+        **{kind: (2.5, texts) for kind, texts in python().items()},
     }
 
 

@@ -349,6 +349,7 @@ def test_bench_against_jax_and_numpy(command: Rlx) -> None:
 
 
 @pytest.mark.parametrize(("function", "why"), [("wrong", "> 2e-04"), ("other_shape", "2 arrays instead of 1")])
+@pytest.mark.selected(1)
 def test_bench_fails_where_results_differ(command: Rlx, function: str, why: str) -> None:
     words = [f"model.py:{function}", "--args", "f32[5]", "--against", "numpy", "--rounds", "1"]
     code, table, _ = command("bench", *words)
@@ -638,6 +639,7 @@ def examples(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", [PAGE, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.selected(1)
 def test_examples_of_the_documents(command: Rlx, tmp_path: Path, page: Path) -> None:
     """Commands print what the page says; `...` stands for what is not the same everywhere."""
     model = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

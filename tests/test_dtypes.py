@@ -141,6 +141,7 @@ MEANS_OTHERS = {"where": ("x, v, v", "x, v, 0"), "logmeanexp": ("x, 0, v", "x, 1
 
 
 @pytest.mark.parametrize("module", MODULES)
+@pytest.mark.selected(1)
 def test_no_digit_is_lost_beside_64_bits(module: str) -> None:
     """A number beside a float64 array is what it is in float64, whether it is Python's or NumPy's."""
     wrong, ran = [], 0

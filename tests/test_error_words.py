@@ -721,6 +721,7 @@ def test_a_missing_name_is_an_attribute_error_to_python() -> None:
 
 
 @pytest.mark.parametrize("wrong, guess", [("jnp.reshpae", "reshape?"), ("jnp.ones(2).reshpae", "'reshape'?")])
+@pytest.mark.selected(1)
 def test_one_guess_stands_on_the_screen(wrong: str, guess: str) -> None:
     """Python's own of a method, rlx's of a function."""
     script = f"import rlx.numpy as jnp\n{wrong}"

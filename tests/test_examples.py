@@ -33,6 +33,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.selected(1)
 def test_an_example_reaches_what_it_promises(path: Path, tmp_path: Path) -> None:
     if path.stem in WITH_A_LIBRARY:
         pytest.skip("make test-compat runs it")

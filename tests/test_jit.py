@@ -478,6 +478,7 @@ def _control(library: Any) -> Any:
 
 
 @pytest.mark.parametrize("program", [_mlp, _newton, _control])
+@pytest.mark.selected(1)
 def test_jax_code_runs_unchanged(program: Any) -> None:
     """`import rlx as jax; import rlx.numpy as jnp`: the same results."""
     assert_same(program(rlx), program(jax), rtol=1e-9)

@@ -122,7 +122,7 @@ def test_several_outputs_scalars_and_trees(backend: str) -> None:
         assert result["remainder"].tolist() == [[1, 2], [0, 1]]
 
 
-@pytest.mark.selected(1)
+@pytest.mark.thorough
 def test_vmap_by_loop(backend: str) -> None:
     x = np.random.default_rng(1).integers(0, 100, (4, 3, 5))
     y = np.array([3, 4, 5])
@@ -160,6 +160,7 @@ def test_vmap_by_a_given_rule(backend: str) -> None:
         rlx.vmap(lambda x: rlx.numba_call(running_maximum, x, x, vmap=lambda n, b, x: (x[:, :1], True)))(x)
 
 
+@pytest.mark.selected(1)
 def test_inside_scan_cond_and_while(backend: str) -> None:
     xs = np.random.default_rng(2).normal(size=(4, 3))
 

@@ -53,6 +53,7 @@ def test_blocks_hold_every_size_apart():
 
 
 @pytest.mark.parametrize("hold", ["storage", "view"])
+@pytest.mark.selected(1)
 def test_a_block_is_reused_only_when_all_of_it_is_free(hold):
     blocks = Blocks([16, 16, 16])
     first = blocks.take()

@@ -267,6 +267,7 @@ NAMES = [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) 
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.selected(1)
 def test_a_derivative_is_blocks_where_nothing_else_is_kept(name, device):
     """In loops and calls, too; values are those of the equations, and so are they where one of two is claimed."""
     function, blocks = DERIVATIVES[name]
@@ -472,6 +473,7 @@ def test_the_report_of_the_processor():
 
 
 @pytest.mark.parametrize(("name", "language"), [("numba", "Numba"), ("c", "C")])
+@pytest.mark.selected(1)
 def test_the_report_of_devices_of_text_says_what_the_host_runs(name, language):
     def f(x):
         def step(c, row):

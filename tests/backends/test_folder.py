@@ -304,6 +304,7 @@ def test_a_link_that_another_user_planted() -> None:
 
 @root_only
 @pytest.mark.parametrize("change", ["owner", "mode"])
+@pytest.mark.selected(1)
 def test_a_file_of_another_user_is_not_executed(change: str) -> None:
     """Whole as it is, and under the right name."""
     body = f"""

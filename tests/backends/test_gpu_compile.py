@@ -69,8 +69,8 @@ def check(unit: Unit, facts: dict[str, nvrtc.CudaKernelFacts] | dict[str, clang.
         assert found.shared <= SHARED and step.groups < 1 << 31, f"{name}: {found}, {step.groups} groups"
 
 
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("architecture", CUDA)
+@pytest.mark.selected(0)
 def test_kernels_compile_for_cuda(architecture: str) -> None:
     kernels = 0
     for unit in sampled("cuda"):
@@ -150,6 +150,7 @@ def loops_of_groups(program: DeviceProgram) -> list[LaunchStep]:
 
 
 @pytest.mark.parametrize("architecture", CUDA)
+@pytest.mark.selected(1)
 def test_loops_of_groups_compile_for_cuda(architecture: str) -> None:
     """Nothing spills, and a multiprocessor has two groups. What others write is loaded past caches that do not see it;
     each barrier has a fence before the arrival, and one behind the wait."""
@@ -203,6 +204,7 @@ def product_of(dtype: str) -> Plan:
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.selected(1)
 def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
     """Four instructions for a slice, eight for rounded floats of 32 bits; nothing spills."""
     number = int(architecture.removeprefix("sm_"))
@@ -248,6 +250,7 @@ ATTENTION: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.selected(1)
 def test_tensor_cores_multiply_in_attention(name: str, architecture: str) -> None:
     """An instruction for 16 x 8 x 16 numbers of each product that a warp makes of a tile; nothing leaves registers,
     keys and values come 16 bytes at once, and a multiprocessor has two groups."""
@@ -269,6 +272,7 @@ def test_tensor_cores_multiply_in_attention(name: str, architecture: str) -> Non
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize(("features", "launches"), [(64, 2), (128, 3), (256, 3)])
+@pytest.mark.selected(1)
 def test_tensor_cores_multiply_in_gradients_of_attention(features: int, launches: int, architecture: str) -> None:
     """Three products for the queries; four for keys and values, of which each has two where they are apart, and keys
     need a third one; of many features, groups share them, and make all shares. Nothing leaves registers."""
@@ -320,6 +324,7 @@ def test_matrix_cores_multiply_in_attention(dtype: str, features: int, architect
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "gfx942", "gfx1100"])
+@pytest.mark.selected(1)
 def test_units_multiply_in_gradients_of_biases(architecture: str) -> None:
     """Nothing leaves registers."""
     cuda = architecture.startswith("sm_")
@@ -361,6 +366,7 @@ def disassembled(code: bytes, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["flat map", "map with a row"])
+@pytest.mark.selected(1)
 def test_flat_maps_move_16_bytes_at_once(name: str, tmp_path: Path) -> None:
     program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
     assert [s.strategy for steps in program.steps.values() for s in steps] == ["vectors"]
@@ -387,6 +393,7 @@ ROWS: dict[str, tuple[Any, tuple[np.ndarray, ...], int]] = {
 
 
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.selected(1)
 def test_rows_are_loaded_once(name: str, tmp_path: Path) -> None:
     """They stay in registers, none of which is spilled, while all sweeps go over them; what a sweep parks for the next
     one is not written to memory."""

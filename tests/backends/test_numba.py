@@ -83,6 +83,7 @@ def compare(program: Callable[..., Any], args: tuple[Any, ...], rtol: float = 2e
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.selected(1)
 def test_programs_compute_what_they_do_on_the_cpu(name: str) -> None:
     compare(*PROGRAMS[name])
 

@@ -69,6 +69,7 @@ def test_transforms_of_rows(length: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.selected(1)
 def test_transforms_over_several_axes(dtype: str) -> None:
     """A launch for each axis; half spectra of no real signal, too."""
     x = normal(3, 4, 5, 6, dtype=dtype)
@@ -110,6 +111,7 @@ def test_cholesky(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.selected(1)
 def test_lu(dtype: str) -> None:
     for shape in ((1, 1), (2, 3, 4, 9), (3, 9, 4), (2, 40, 40)):
         check("lu", {}, normal(*shape, dtype=dtype))
@@ -121,6 +123,7 @@ def test_lu(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.selected(1)
 def test_triangular_systems(dtype: str) -> None:
     names = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
     a, b = positive(3, 5, 5, dtype=dtype), normal(3, 5, 5, dtype=dtype)
@@ -134,6 +137,7 @@ def test_triangular_systems(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.selected(1)
 def test_systems_with_factors(dtype: str) -> None:
     for shape, sides in (((4, 4), 1), ((3, 6, 6), 40)):
         factors, _, permutation = LIBRARY_ROUTINES["lu"]([positive(*shape, dtype=dtype)[..., ::-1, :].copy()], {})
@@ -184,6 +188,7 @@ def test_pivoted_factors_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("name", ["qr", "eigh"])
+@pytest.mark.selected(1)
 def test_a_matrix_with_nan_is_alone_in_loops(name: str) -> None:
     a = positive(3, 5, 5, dtype="float64")
     a[1, 3, 2] = np.nan

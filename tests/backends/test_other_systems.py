@@ -38,6 +38,7 @@ SYSTEMS = [
 
 
 @pytest.mark.parametrize(("system", "machine", "triple", "wanted"), SYSTEMS, ids=[s[2] for s in SYSTEMS])
+@pytest.mark.selected(1)
 def test_the_run_time_system_is_code_for_others(system: str, machine: str, triple: str, wanted: set[str]) -> None:
     """Every part is an object file of theirs, and calls what they have."""
     command = [sys.executable, "-c", COMPILED, system, machine, triple]

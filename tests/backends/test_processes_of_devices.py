@@ -64,6 +64,7 @@ def test_an_interrupt_ends_a_loop(kind: str, device: str) -> None:
 @devices
 @needs_fork
 @pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.selected(1)
 def test_a_forked_child_computes_or_is_told_why_not(busy: bool, device: str) -> None:
     """Also where another thread computes while the process forks."""
     code = f"""
@@ -95,6 +96,7 @@ def test_a_forked_child_computes_or_is_told_why_not(busy: bool, device: str) -> 
 
 
 @devices
+@pytest.mark.selected(1)
 def test_a_process_ends_while_a_thread_computes(device: str) -> None:
     """Loops without an end are ended; OpenCL's queue is awaited."""
     code = """

@@ -185,6 +185,7 @@ print("done")
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pthreads")
 @pytest.mark.parametrize("system", ["native", "portable"])
+@pytest.mark.selected(1)
 def test_workers_sleep_and_wake(system, tmp_path):
     text = f"import sys; sys.argv.append({system!r})" + PARALLEL_CALL + """
 for _ in range(300): call()

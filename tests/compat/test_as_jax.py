@@ -156,6 +156,7 @@ def run(program: str) -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="optax is not installed")
+@pytest.mark.thorough
 def test_optax_trains() -> None:
     text = run(
         """

@@ -18,6 +18,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "data_parallel.py"
 
 
 @pytest.mark.parametrize(("count", "dtype"), [(2, "float64"), (4, "float64"), (2, "float32"), (4, "float32")])
+@pytest.mark.selected(1)
 def test_members_learn_what_one_does(count: int, dtype: str) -> None:
     example = load(EXAMPLE)  # which compares with one process, to 1e-12 in float64 and 1e-5 in float32
     values = threads.run(count, example.main, dtype)
@@ -54,6 +55,7 @@ def learned(dtype: str) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float64", 1e-12), ("float32", 1e-5)])
+@pytest.mark.selected(1)
 def test_a_mesh_over_processes_learns_what_one_device_does(dtype: str, most: float) -> None:
     alone = learned(dtype)
     assert alone[-1] < 1.0

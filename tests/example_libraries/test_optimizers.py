@@ -42,6 +42,7 @@ def trained(optimizer: Any, params: Any, wrap: Callable[[Any], Any] = lambda f: 
 
 
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.selected(1)
 def test_an_optimizer_agrees_with_jax(name: str) -> None:
     with jax.enable_x64(False):
         wanted = trained(MAKERS[name](jax_optimizers), rlx.tree.map(jnp.asarray, PARAMS))

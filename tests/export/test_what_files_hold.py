@@ -73,6 +73,7 @@ KEYED: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "philox4x32", "rbg"])
 @pytest.mark.parametrize("name", KEYED)
+@pytest.mark.selected(1)
 def test_captured_keys(name: str, implementation: str) -> None:
     """One key, or enough of them to be stored beside the text; with object code for one generator."""
     x, held = np.ones(3, np.float32), rlx.random.key(7, impl=implementation)

@@ -26,6 +26,7 @@ REAL = ("rfft", "ihfft", "fft")
 
 @pytest.mark.parametrize("norm", [None, "ortho", "forward"])
 @pytest.mark.parametrize("name", [*COMPLEX, "rfft", "ihfft"])
+@pytest.mark.selected(1)
 def test_along_one_axis(name: str, norm: str | None) -> None:
     dtype = "f8" if name in ("rfft", "ihfft") else "c16"
     for axis in (-1, 0):
@@ -38,6 +39,7 @@ def test_along_one_axis(name: str, norm: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"])
+@pytest.mark.selected(1)
 def test_over_axes(name: str) -> None:
     x = matrix(3, 4, 5, dtype="f8" if name[0] == "r" else "c16")
     choices: list[dict[str, Any]] = [

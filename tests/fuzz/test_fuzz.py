@@ -100,6 +100,7 @@ def _broken(name: str, wrong: Any) -> dict[str, Any]:
         ("broadcast_to", lambda value: [].pop()),
     ],
 )
+@pytest.mark.selected(1)
 def test_a_broken_operation_is_found_and_shrunk(name: str, wrong: Any) -> None:
     """To at most five steps, with the operation among them."""
     names = _broken(name, wrong)

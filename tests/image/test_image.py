@@ -35,6 +35,7 @@ def test_resize(method: str, antialias: bool, before: tuple[int, ...], after: tu
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.selected(1)
 def test_scale_and_translate(method: str) -> None:
     x, scale, move = image((6, 4)), np.array([1.7, 0.6], np.float32), np.array([-0.8, 1.3], np.float32)
     expected = jax.image.scale_and_translate(x, (9, 4), (0, 1), scale, move, method)

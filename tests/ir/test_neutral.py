@@ -105,6 +105,7 @@ FLOATS = [d for d in DTYPES if dtype_kind(d) == "f"]
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @settings(max_examples=5)
 @given(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=6), st.data())
+@pytest.mark.selected(1)
 def test_what_begins_with_nothing(dtype: np.dtype, codes: list[int], data: st.DataObject) -> None:
     """Masked and NaN-ignoring extrema, windows, running extrema and scatters of narrow floats, compiled and not."""
     pool = some_of(dtype)

@@ -48,6 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.selected(1)
 def test_collective(name):
     mapped(CASES[name], X)
 

@@ -13,6 +13,7 @@ from rlx import errors, lax
 F = np.float32
 
 
+@pytest.mark.thorough
 def test_carry_and_results():
     def build(lib):
         L = lib.lax
@@ -21,6 +22,7 @@ def test_carry_and_results():
     check(build, F(0.5), np.linspace(-1, 1, 5, dtype=F))
 
 
+@pytest.mark.thorough
 def test_reverse_keeps_places():
     def build(lib):
         L = lib.lax

@@ -18,6 +18,7 @@ ours, theirs = lax.linalg, jax.lax.linalg
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.selected(1)
 def test_triangular_solve(dtype: str) -> None:
     a = matrix(2, 3, 3, dtype=dtype)
     for left, lower, transposed, conjugated, unit in product((True, False), repeat=5):

@@ -41,6 +41,7 @@ def phase_free(module: Any, name: str, **options: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["inv", "det", "slogdet", "pinv", "eigvals", "svdvals", "qr"])
+@pytest.mark.selected(1)
 def test_functions_of_one_matrix(name: str, dtype: str) -> None:
     if name == "eigvals":
         x = (matrix(3, 3, dtype=dtype) + np.diag([0, 5, 12])).astype(dtype)
@@ -56,6 +57,7 @@ def test_functions_of_one_matrix(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.selected(1)
 def test_cholesky(dtype: str) -> None:
     x = positive(2, 3, 3, dtype=dtype)
     agree(ours.cholesky, theirs.cholesky, x, compiled=dtype == "c16")
@@ -64,14 +66,15 @@ def test_cholesky(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["eigh", "svd"])
+@pytest.mark.selected(1)
 def test_vectors_up_to_their_phase(name: str, dtype: str) -> None:
     x = positive(4, 4, dtype=dtype)
     agree(phase_free(jnp, name), phase_free(jax.numpy, name), x)
 
 
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 5, 3)])
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.selected(0)
 def test_rectangles(shape: tuple[int, ...], dtype: str) -> None:
     x = matrix(*shape, dtype=dtype)
     agree(phase_free(jnp, "svd"), phase_free(jax.numpy, "svd"), x)
@@ -99,12 +102,14 @@ def test_eigenvectors() -> None:
 @pytest.mark.parametrize(
     "shapes", [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 2)), ((3, 3), (4, 3, 2)), ((2, 3, 3), (3,))]
 )
+@pytest.mark.selected(1)
 def test_solve(dtype: str, shapes: Any) -> None:
     a, b = matrix(*shapes[0], dtype=dtype), matrix(*shapes[1], dtype=dtype, seed=4)
     agree(ours.solve, theirs.solve, a, b, compiled=a.shape == b.shape and dtype == "f8")
 
 
 @pytest.mark.parametrize("name", ["inv", "det", "cholesky", "pinv", "qr", "slogdet"])
+@pytest.mark.selected(1)
 def test_second_derivatives(name: str) -> None:
     for dtype in ("f8", "c16"):
         x = positive(4, 4, dtype=dtype)
@@ -136,8 +141,8 @@ def test_vector_norms(ord: Any) -> None:
         agree(partial(ours.vector_norm, ord=ord), partial(theirs.vector_norm, ord=ord), x)
 
 
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("ord", MATRIX_NORMS)
+@pytest.mark.selected(0)
 def test_matrix_norms(ord: Any) -> None:
     for dtype in ("f8", "c16"):
         x = matrix(3, 4, 2, dtype=dtype)
@@ -148,6 +153,7 @@ def test_matrix_norms(ord: Any) -> None:
 
 
 @pytest.mark.parametrize("p", [None, 1, 2, -2, "fro", np.inf])
+@pytest.mark.selected(1)
 def test_condition_numbers(p: Any) -> None:
     agree(partial(ours.cond, p=p), partial(theirs.cond, p=p), matrix(2, 3, 3))
     singular = np.ones((3, 3))
@@ -192,8 +198,8 @@ def test_tensor_equations() -> None:
     agree(partial(ours.tensorsolve, axes=(0, 3)), partial(theirs.tensorsolve, axes=(0, 3)), moved, matrix(4, 6))
 
 
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("shapes", [((4, 3), (4,)), ((4, 3), (4, 2)), ((3, 4), (3, 2))])
+@pytest.mark.selected(0)
 def test_least_squares(shapes: Any) -> None:
     a, b = matrix(*shapes[0]), matrix(*shapes[1], seed=2)
     agree(ours.lstsq, theirs.lstsq, a, b)
@@ -267,6 +273,7 @@ def test_singular_systems_are_not_finite() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.selected(1)
 def test_derivative_of_the_determinant_of_a_singular_matrix(size: int) -> None:
     x = matrix(size, size)
     x[-1] = x[0] + (x[1] if size > 2 else 0)

@@ -21,6 +21,7 @@ ours, theirs = rlx.scipy.linalg, jax.scipy.linalg
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.selected(1)
 def test_cholesky_solves(dtype: str, lower: bool) -> None:
     a, b = positive(3, 3, dtype=dtype), matrix(3, 2, dtype=dtype)
 
@@ -43,6 +44,7 @@ def test_cholesky_derivative_is_shared_by_both_triangles() -> None:
 
 @pytest.mark.parametrize("trans", [0, 1, 2])
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.selected(1)
 def test_lu_and_triangular_solves(trans: int, dtype: str) -> None:
     a, b = matrix(4, 4, dtype=dtype), matrix(4, dtype=dtype)
 
@@ -83,6 +85,7 @@ def test_factorisations() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.selected(1)
 def test_rsf2csf_is_scipys(compiled: bool) -> None:
     """The same rotations, in the same order; batches are broadcast."""
     function = rlx.jit(ours.rsf2csf) if compiled else ours.rsf2csf

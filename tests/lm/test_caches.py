@@ -48,6 +48,7 @@ def distance(found: Any, expected: Any) -> float:
 
 
 @pytest.mark.parametrize("kind, batch", [*((kind, 2) for kind in KINDS), ("ring", 1), ("paged", 1), ("q8_0", 1)])
+@pytest.mark.selected(1)
 def test_each_kind_gives_what_one_piece_gives(kind: str, batch: int) -> None:
     options, tolerance = KINDS[kind]
     expected, plain = steps(lm.new_cache(CONFIG, batch, 40), TOKENS[:batch])

@@ -107,6 +107,7 @@ def test_a_file_begins_and_ends_texts_as_llama_cpp_does(folder: Path, tmp_path: 
     assert found[:1] == expected[:1]
 
 
+@pytest.mark.selected(1)
 def test_a_file_and_its_folder_are_one_model(folder: Path, tmp_path: Path) -> None:
     """Tokens of texts and chats, ends, and numbers."""
     model = lm.load(folder)

@@ -52,8 +52,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 # ---------------------------------------------------------------- caches that survive
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("name", CACHES)
+@pytest.mark.selected(0)
 def test_each_of_twenty_turns_computes_its_own_tokens(name: str, model: lm.Model, computed: list[int]) -> None:
     """And gives the tokens of a call without a cache."""
     one = lm.Model(CONFIG, model.parameters, cache=CACHES[name])

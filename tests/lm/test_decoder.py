@@ -169,6 +169,7 @@ def test_gradients_reach_every_parameter() -> None:
 
 
 @pytest.mark.parametrize("kind", ["alibi", "sinks"])
+@pytest.mark.selected(1)
 def test_other_kinds_of_attention_go_on_with_a_cache(kind: str) -> None:
     config = replace(CONFIG, rope=None, windows=(4, None), **{kind: True})
     parameters = lm.random_parameters(config, 1)

@@ -142,6 +142,7 @@ def parameters_of(kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", *MADE])
+@pytest.mark.selected(1)
 def test_it_learns_to_remember_the_first_bit(kind: str) -> None:
     """Of eight bits, the first of which is marked."""
     bits = RNG.integers(0, 2, (64, 8)).astype(np.float32)

@@ -35,8 +35,8 @@ def drained(scheduler: lm.Scheduler, waiting: list[dict[str, Any]], every: int =
     return found
 
 
-@pytest.mark.selected(1)
 @pytest.mark.parametrize("pages", [None, 9])
+@pytest.mark.selected(0)
 def test_each_request_gets_its_own_tokens(pages: int | None, model: lm.Model) -> None:
     draw = np.random.default_rng(0)
     banned = lambda tokens, logits: jnp.asarray(logits).at[:, 7].set(-np.inf)  # noqa: E731

@@ -112,6 +112,7 @@ WHERE = np.random.default_rng(1).random((3, 4, 5)) > 0.3
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("axis", [-1, 0, (1, 2), None])
+@pytest.mark.selected(1)
 def test_softmax(name, axis):
     ours, theirs = getattr(nn, name), getattr(jax.nn, name)
     close(ours(X, axis), theirs(X, axis))
@@ -242,6 +243,7 @@ def test_attention(heads, options):
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 5, 7), (1, 1, 5, 7), (2, 1, 5, 7), (1, 4, 1, 7)])
+@pytest.mark.selected(1)
 def test_attention_bias_and_mask(shape):
     rng = np.random.default_rng(3)
     bias, mask = rng.normal(size=shape).astype(F), rng.random(shape) > 0.4
@@ -339,6 +341,7 @@ def test_initialisers(name, shape):
 @pytest.mark.parametrize("mode", ["fan_in", "fan_out", "fan_avg", "fan_geo_avg"])
 @pytest.mark.parametrize("distribution", ["uniform", "normal", "truncated_normal"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.selected(1)
 def test_variance_scaling(mode, distribution, dtype):
     arguments = (0.7, mode, distribution, (0, 1), 2)
     ours = nn.initializers.variance_scaling(*arguments)(rlx.random.key(1), (2, 3, 4), dtype)

@@ -302,6 +302,7 @@ DERIVATIVES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("read", DERIVATIVES.values(), ids=DERIVATIVES.keys())
+@pytest.mark.selected(1)
 def test_derivatives_of_what_is_outside_are_jaxs(read: Any) -> None:
     """Values, first and second derivatives of reads of which some lie outside; indices traced and known."""
     for order in range(3):

@@ -190,6 +190,7 @@ def test_what_a_ufunc_says_of_itself_cannot_be_changed(name: str) -> None:
 
 @pytest.mark.parametrize("period", [None, 2.5])
 @pytest.mark.parametrize("outside", [None, 0.0, "extrapolate"])
+@pytest.mark.selected(1)
 def test_slopes_of_interp_are_jaxs_at_nan_at_places_and_outside(outside: Any, period: float | None) -> None:
     places = np.array([0.0, 1.0, 2.0, 3.0], np.float32)
     values = np.array([1.0, 3.0, 2.0, 5.0], np.float32)

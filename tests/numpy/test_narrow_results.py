@@ -119,7 +119,7 @@ def _off() -> Iterator[None]:
     rlx.config.update("narrow", False)
 
 
-@pytest.mark.selected(60)
+@pytest.mark.selected(40)
 @pytest.mark.parametrize(("module", "name"), list(_functions()), ids="-".join)
 def test_dtypes(module: str, name: str) -> None:
     ours = getattr(_ours(module), name)

@@ -110,6 +110,7 @@ def test_average() -> None:
 
 
 @pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "nearest"])
+@pytest.mark.selected(1)
 def test_quantiles(method: str) -> None:
     """All methods, several fractions, NaN."""
     x = draw((5, 7))

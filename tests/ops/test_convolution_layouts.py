@@ -77,6 +77,7 @@ def test_bands_of_many_patches_stay_in_cache():
         ((2, 8, 400), (4, 8, 5), (1,), {}),
     ],
 )
+@pytest.mark.selected(1)
 def test_bands_compute_what_jax_does(lhs, rhs, strides, options, monkeypatch):
     monkeypatch.setattr(CpuBackend, "lowering", LoweringOptions(row_tiles=RowTileLimits(widest=1 << 15)))
     x, w = (rng.normal(size=s).astype("f4") for s in (lhs, rhs))

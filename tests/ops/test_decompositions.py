@@ -161,6 +161,7 @@ def test_factors_give_back_the_matrix(shape: tuple[int, ...], dtype: str) -> Non
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 5, 5), (16, 16)], ids=str)
+@pytest.mark.selected(1)
 def test_eigenvectors_and_singular_vectors(shape: tuple[int, ...], dtype: str) -> None:
     a = normal(*shape, dtype=dtype)
     hermitian, n = a + adjoint(a), shape[-1]
@@ -183,6 +184,7 @@ def test_eigenvectors_and_singular_vectors(shape: tuple[int, ...], dtype: str) -
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 6, 2), (1, 4), (4, 1)], ids=str)
 @pytest.mark.parametrize("full", [False, True])
+@pytest.mark.selected(1)
 def test_rectangles(shape: tuple[int, ...], full: bool) -> None:
     for dtype in ("f8", "c16"):
         a = normal(*shape, dtype=dtype)
@@ -234,6 +236,7 @@ def test_columns_are_ordered(shape: tuple[int, ...], full: bool, dtype: str) -> 
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.selected(1)
 def test_triangular_systems_of_every_kind(dtype: str) -> None:
     """What is not read may hold anything."""
     names = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")

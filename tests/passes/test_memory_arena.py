@@ -78,6 +78,7 @@ def long_lifetimes(count: int) -> list[MemoryBlock]:
 
 
 @pytest.mark.parametrize("make", [mixed_lifetimes, long_lifetimes])
+@pytest.mark.selected(1)
 def test_ten_thousand_blocks(make: Callable[[int], list[MemoryBlock]]) -> None:
     found = make(10_000)
     start = time.process_time()

@@ -49,6 +49,7 @@ def inputs(dtype: str, seed: int, shape: tuple[int, ...] = (5, 8)) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(steps=STEPS, dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31), count=st.sampled_from([1, 2]))
+@pytest.mark.thorough
 def test_compiled_is_eager_to_the_last_bit(steps, dtype, seed, count):
     x, y = inputs(dtype, seed)
 

@@ -40,6 +40,7 @@ def temporary(f, *args):
 
 
 @pytest.mark.parametrize("share", [0.8, 0.5, 0.35])
+@pytest.mark.selected(1)
 def test_a_gradient_fits_in_less_memory_with_the_same_result(share):
     gradient = rlx.value_and_grad(deep, argnums=(0, 1))
     plain = rlx.jit(gradient)

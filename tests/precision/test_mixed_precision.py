@@ -196,6 +196,7 @@ POLICIES = {"full": FULL, "conservative": CONSERVATIVE, "float16": PrecisionPoli
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.selected(1)
 def test_gradients_in_every_order_of_transforms(name: str) -> None:
     policy = POLICIES[name]
     expected = rlx.grad(loss, argnums=(0, 1))(W, B, X)

@@ -33,6 +33,7 @@ def closed() -> Iterator[None]:
     plt.close("all")
 
 
+@pytest.mark.thorough
 def test_a_timeline_has_a_bar_for_each_run_of_a_kernel(found: Profile) -> None:
     axes = found.timeline()
     assert len(axes.collections) == len(found.median_run.events)

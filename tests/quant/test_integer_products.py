@@ -33,6 +33,7 @@ def rounded(x: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.selected(1)
 def test_products_are_those_of_the_rounded_x(scheme: str) -> None:
     """In float64 beside the decoded weight; not those of x itself."""
     for m in (1, 2, 7, 128):

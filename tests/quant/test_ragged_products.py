@@ -23,6 +23,7 @@ def stack(scheme: str, groups: int = 6, n: int = 37, k: int = 256) -> quant.Quan
 
 @pytest.mark.parametrize("scheme", ["int8/32", "int8a/32", "nvfp4", "gguf_q4_k"])
 @pytest.mark.parametrize("behind", [0, 3])
+@pytest.mark.selected(1)
 def test_products_are_those_of_the_decoded_stack(scheme: str, behind: int) -> None:
     w, product = stack(scheme), rlx.jit(quant.dequant_ragged_dot)
     full = np.swapaxes(np.asarray(quant.dequantize(w)), 1, 2)

@@ -93,6 +93,7 @@ def test_bits(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.selected(1)
 def test_uniform(dtype):
     dtype = jax.numpy.dtype(dtype)
     for seed in SEEDS:
@@ -128,6 +129,7 @@ def test_randint_with_array_bounds():
 
 
 @pytest.mark.parametrize("mode", ["low", "high"])
+@pytest.mark.selected(1)
 def test_bernoulli(mode):
     compare("bernoulli", 0.3, (100,), mode)
     compare("bernoulli", np.linspace(0, 1, 5, dtype=np.float32), (4, 5), mode)
@@ -160,6 +162,7 @@ def test_choice():
     compare("choice", 5, ())
 
 
+@pytest.mark.thorough
 def test_categorical():
     compare("categorical", LOGITS)
     compare("categorical", LOGITS, 0)
@@ -178,6 +181,7 @@ def test_discrete():
 
 # ------------------------------------------------------------- through transcendental functions
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
+@pytest.mark.selected(1)
 def test_normal(dtype):
     dtype = jax.numpy.dtype(dtype)
     for seed in SEEDS:
@@ -219,6 +223,7 @@ TRANSCENDENTAL = [
 
 
 @pytest.mark.parametrize(("name", "args", "bound"), TRANSCENDENTAL, ids=[t[0] for t in TRANSCENDENTAL])
+@pytest.mark.selected(1)
 def test_transcendental(name, args, bound):
     for seed in SEEDS[:2]:
         compare(name, *args, seed=seed, bound=bound, absolute=1e-6 if bound else 0)
@@ -322,6 +327,7 @@ def test_orthogonal(shape, n, m, dtype):
 
 
 @pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
+@pytest.mark.selected(1)
 def test_multivariate_normal(method):
     mean = np.array([[1.0, -2.0], [0.5, 0.0]], np.float32)
     cov = np.array([[2.0, 0.3], [0.3, 1.0]], np.float32)
@@ -361,6 +367,7 @@ def test_keys_compare():
 
 
 @pytest.mark.parametrize("name", ["gamma", "loggamma", "beta", "chisquare", "poisson"])
+@pytest.mark.selected(1)
 def test_only_exact_samplers(name):
     parameters = (2.0, 3.0) if name == "beta" else (2.0,)
     draw = getattr(ours, name)

@@ -26,6 +26,7 @@ def _both(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("shape", [(), (7,), (0,)], ids=str)
+@pytest.mark.selected(1)
 def test_bits_and_keys_are_jax_s(shape: tuple[int, ...]) -> None:
     key, theirs = rlx.random.key(3), jax.random.key(3)
     for dtype in ("uint8", "uint16", "uint32", "uint64"):

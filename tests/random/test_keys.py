@@ -459,6 +459,7 @@ def test_the_default_generator_is_a_switch() -> None:
 
 @pytest.mark.parametrize("key", [[1, 2, 3, 4], [1, 2, 2**32 - 2, 4], [2**32 - 1, 7, 2**32 - 1, 2**32 - 1]])
 @pytest.mark.parametrize("algorithm", ["RNG_DEFAULT", "RNG_THREE_FRY"])
+@pytest.mark.selected(1)
 def test_bits_of_the_bit_generator(key: list[int], algorithm: str) -> None:
     given = np.array(key, np.uint32)
     with jax.enable_x64(True):

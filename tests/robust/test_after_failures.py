@@ -103,6 +103,7 @@ expected = float(kernel(x))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to the process itself")
 @pytest.mark.parametrize("during", ["one long kernel", "a compilation"])
+@pytest.mark.selected(1)
 def test_an_interrupt(during: str) -> None:
     """It arrives, at the end of a kernel; pool, store and function are sound. (In this process jax may swallow it.)"""
     steps = {

@@ -57,6 +57,7 @@ def test_compiled_code(scene: str, kind: str, step: int) -> None:
 
 
 @pytest.mark.parametrize(("scene", "kind", "step"), SAVING, ids=lambda value: str(value))
+@pytest.mark.selected(1)
 def test_saving(scene: str, kind: str, step: int) -> None:
     play(scene, kind, step)
 

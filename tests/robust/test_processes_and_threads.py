@@ -83,6 +83,7 @@ with ThreadPoolExecutor(4) as threads, multiprocessing.get_context("spawn").Pool
 
 
 @pytest.mark.parametrize("number", ["1", "3"])
+@pytest.mark.selected(1)
 def test_the_number_of_threads_reaches_children(tmp_path: Path, number: str) -> None:
     body = f"""
 import multiprocessing

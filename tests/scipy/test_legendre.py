@@ -15,6 +15,7 @@ POINTS = np.array([-1.0, -0.9, -0.3, 0.0, 0.2, 0.77, 1.0])
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("last", [0, 3])
+@pytest.mark.selected(1)
 def test_values_and_derivatives_are_jax_s(last: int) -> None:
     with jax.enable_x64(True), rlx.enable_x64():
         for normalised in (False, True):

@@ -49,6 +49,7 @@ def test_coordinates_are_integers_or_halves() -> None:
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
+@pytest.mark.selected(1)
 def test_derivatives_are_those_of_jax(mode: str) -> None:
     image, coordinates = matrix(3, 4), np.array([[-0.7, 1.2, 2.4], [0.3, 4.6, 2.0]])
     agree(lambda x, c: ours(x, c, 1, mode), lambda x, c: theirs(x, list(c), 1, mode), image, coordinates, compiled=True)

@@ -28,6 +28,7 @@ def test_pendulum_is_scipys() -> None:
         np.testing.assert_allclose(run(pendulum(jnp), start, TIMES, 0.25), expected, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_closed_forms() -> None:
     tree = {"a": 2.0, "b": np.ones((2, 2)), "n": 3}
     found = odeint(lambda y, t: rlx.tree.map(lambda x: -x, y), tree, TIMES)

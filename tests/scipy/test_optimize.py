@@ -69,6 +69,7 @@ def test_inverse_hessian() -> None:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.selected(1)
 def test_arguments_and_dtypes(method: str, dtype: str) -> None:
     def distance(x: Any, centre: Any, weight: float) -> Any:
         return weight * jnp.sum((x - centre) ** 2)

@@ -53,6 +53,7 @@ def test_convolutions_of_matrices(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["direct", "fft"])
+@pytest.mark.selected(1)
 def test_derivatives_of_convolutions(method: str) -> None:
     x, y = matrix(5, 3), matrix(2, 2, seed=1)
     for name, mode in (("convolve", "same"), ("correlate", "full")):

@@ -27,6 +27,7 @@ def solver(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c8", "f8", "c16"])
+@pytest.mark.selected(1)
 def test_solutions(solver: Any, dtype: str) -> None:
     a, b = positive(5, 5, dtype=dtype), matrix(5, dtype=dtype)
     single = dtype in ("f4", "c8")
@@ -52,6 +53,7 @@ def test_iterations_are_those_of_scipy() -> None:
                 close(found, model.gmres(general, b, restart=2, **given)[0], what="gmres")
 
 
+@pytest.mark.selected(1)
 def test_preconditioners_and_starts(solver: Any) -> None:
     a, b = positive(5, 5), matrix(5)
     expected = np.linalg.solve(a, b)
@@ -69,6 +71,7 @@ def test_it_ends_where_the_residual_is_small(solver: Any) -> None:
     assert 1e-6 < left <= 0.1
 
 
+@pytest.mark.selected(1)
 def test_derivatives(solver: Any) -> None:
     a, b = positive(3, 3) / 5, matrix(3)
 
@@ -79,12 +82,14 @@ def test_derivatives(solver: Any) -> None:
     check_grads(rlx.jit(solution), (a, b), order=1)
 
 
+@pytest.mark.thorough
 def test_derivative_of_a_complex_solution() -> None:
     a, b = matrix(3, 3, dtype="c16"), matrix(3, dtype="c16")
     for method in (ours.bicgstab, ours.gmres):
         check_grads(lambda x, y, method=method: method(x, y, tol=1e-13)[0], (a, b), order=1)
 
 
+@pytest.mark.selected(1)
 def test_batches(solver: Any) -> None:
     a, b = positive(3, 3), matrix(3)
     batch_is_a_loop(lambda x, y: solver(x, y)[0], (a, b), (0, 0))
@@ -92,6 +97,7 @@ def test_batches(solver: Any) -> None:
     np.testing.assert_allclose(rlx.jacrev(lambda y: solver(a, y)[0])(b), np.linalg.inv(a), atol=1e-9)
 
 
+@pytest.mark.selected(1)
 def test_trees(solver: Any) -> None:
     def multiply(x: Any) -> Any:
         return {"a": x["a"] + 0.5 * x["b"], "b": 0.5 * x["a"] + x["b"]}

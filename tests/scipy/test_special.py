@@ -227,6 +227,7 @@ def test_bessel_functions_of_all_orders() -> None:
     check_grads(lambda z: special.bessel_jn(z, v=2), (np.array(1.3),), order=2)
 
 
+@pytest.mark.thorough
 def test_spherical_harmonics() -> None:
     degree, order = np.array([0, 1, 2, 3, 5, 5, 4, 60]), np.array([0, 1, -1, 2, -5, 5, 5, 7])
     theta, phi = generator.uniform(-3, 3, 8), generator.uniform(-3, 3, 8)

@@ -392,6 +392,7 @@ def matmul_in_a_ring(lib: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.selected(1)
 def test_a_program_gives_what_it_gives_on_jax(name: str) -> None:
     ours, theirs = PROGRAMS[name](rlx), PROGRAMS[name](jax)
     found, treedef = rlx.tree.flatten(ours)

@@ -141,6 +141,7 @@ def test_incomplete_factors(dtype: str) -> None:
     np.testing.assert_allclose(hermitian @ np.asarray(exact), b, atol=1e5 * eps)
 
 
+@pytest.mark.thorough
 def test_a_preconditioner_is_a_constant_in_derivatives() -> None:
     a, b = SYMMETRIC, np.linspace(-1, 2, 9)
 
@@ -218,6 +219,7 @@ SOLUTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.selected(1)
 def test_derivatives_in_values_and_right_sides(name: str) -> None:
     matrix, solve = SOLUTIONS[name]
     check_grads(rlx.jit(solve), (matrix.data, np.linspace(-1, 2, 9)), order=2)
@@ -251,6 +253,7 @@ def test_least_squares_of_deficient_rank() -> None:
     check_grads(solve, (left, right, b), order=1)
 
 
+@pytest.mark.thorough
 def test_eigenvalues() -> None:
     rng = np.random.default_rng(2)
     dense = rng.normal(size=(8, 8)) * (rng.random((8, 8)) < 0.5)

@@ -204,6 +204,7 @@ def _check_derivatives(method: str, seed: int, harmonics: bool = False) -> None:
 
 
 @pytest.mark.parametrize("method", ["ewa", "ray"])
+@pytest.mark.selected(1)
 def test_derivatives(method: str) -> None:
     _check_derivatives(method, 3)
 

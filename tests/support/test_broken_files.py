@@ -229,6 +229,7 @@ def _traced_memory() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")  # NumPy and Python warn of some headers before they refuse them
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.selected(1)
 def test_mutations(tmp_path: Path, kind: str, seed: str) -> None:
     ending, mutations = KINDS[kind]
     file = tmp_path / f"t{ending}"

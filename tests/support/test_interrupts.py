@@ -78,6 +78,7 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
 
 @needs_fork
 @pytest.mark.parametrize("what", ["a_fork_waits_and_nobody_begins_meanwhile", "threads_that_all_fork_and_work"])
+@pytest.mark.selected(1)
 def test_forks_among_threads(what: str) -> None:
     program = Path(__file__).with_name("forking.py")
     done = subprocess.run([sys.executable, str(program), what], capture_output=True, text=True, timeout=120)

@@ -227,6 +227,7 @@ def in_process(program: str, file: Path) -> str:
 
 @posix
 @pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.selected(1)
 def test_a_process_may_be_killed_at_every_step(tmp_path: Path, ending: str) -> None:
     """What is under the name is a whole file: the old one, or after the last step the new one."""
     program = PROCESS.format(folder=os.path.dirname(__file__))
@@ -247,6 +248,7 @@ except OSError as error:
 
 @posix
 @pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.selected(1)
 def test_a_full_disk(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"model{ending}"
     assert in_process(FULL, file) == "OSError 3"
