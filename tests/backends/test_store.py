@@ -132,6 +132,7 @@ def test_eviction_leaves_files_of_others(tmp_path):
     assert sum(file.stat().st_size for file in tmp_path.glob("*.o")) <= 3000
 
 
+@pytest.mark.selected("all")
 @pytest.mark.parametrize("differ", ["key", "symbol", "compiler"])
 def test_a_file_under_another_name_is_built_again(tmp_path, monkeypatch, differ):
     """A file is bound to its key, its symbol and the compiler: exchanged ones, of equal symbols too, are not run."""
@@ -150,6 +151,7 @@ def test_a_file_under_another_name_is_built_again(tmp_path, monkeypatch, differ)
     (second, own), (_, foreign) = contents[1], contents[0]
     second.write_bytes(foreign)
     store = CodeStore(second.parent)
+    assert store._checked(foreign, modules[1].key, modules[1].symbol) is None
     address = store.address(modules[1].key, modules[1].symbol, lambda: modules[1].ir)
     assert store.statistics() == StoreCounts(1, 0, 0)
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(address)() == 2
