@@ -40,6 +40,8 @@ SEED ?= $(shell git rev-parse HEAD 2>/dev/null || date)
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# tests start hundreds of processes: none compiles the package's source again
+unexport PYTHONDONTWRITEBYTECODE
 # environments of libraries that do not go together with others, or are large
 OTHER_VENV := .venv-other
 MLX_VENV := .venv-mlx

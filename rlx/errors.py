@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import linecache
 import os
@@ -209,6 +208,8 @@ def similar(name: str, known: Iterable[str]) -> list[tuple[float, str]]:
     >>> similar("Relu", ["relu", "ravel"])
     [(1.0, 'relu')]
     """
+    import difflib  # only after a mistake
+
     folded: dict[str, list[str]] = {}
     for k in known:
         folded.setdefault(k.lower(), []).append(k)

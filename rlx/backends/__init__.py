@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from rlx.backends.base import Backend
@@ -116,6 +115,8 @@ def backend_named(name: str | None) -> Backend:
     name = meant_device(name)
     platform = name.partition(":")[0]
     if platform not in _BACKENDS:
+        from importlib.metadata import entry_points  # a tenth of the time of `import rlx`
+
         for point in entry_points(group=_GROUP):
             register_backend(point.name, point.value)
     if platform in _ABSENT and platform not in _BACKENDS:

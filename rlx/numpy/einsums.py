@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count as counter
 from itertools import islice
 from typing import Any
-
-import opt_einsum
 
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError, describe
@@ -25,6 +24,14 @@ __all__ = ["einsum", "einsum_path"]
 Term = tuple[Any, str]
 
 
+@cache
+def _opt_einsum() -> Any:
+    """The library, imported at the first einsum."""
+    import opt_einsum
+
+    return opt_einsum
+
+
 def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     """Letters of every operand, letters of the result, and the operands as arrays."""
     _check_call(operands)
@@ -33,7 +40,7 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     else:
         given = [x if isinstance(x, (list, tuple)) else as_array(x, "an operand of einsum") for x in operands]
     try:
-        inputs, output, arrays = opt_einsum.parser.parse_einsum_input(tuple(given))
+        inputs, output, arrays = _opt_einsum().parser.parse_einsum_input(tuple(given))
     except ValueError as error:
         raise ShapeError(
             f"einsum cannot read the subscripts {operands[0]!r:.80}: {str(error).rstrip('.')}.",
@@ -140,7 +147,7 @@ def einsum(
 def _unused(terms: list[str], count: int) -> str:
     """Letters that no operand uses."""
     used = set("".join(terms))
-    return "".join(islice((letter for letter in map(opt_einsum.get_symbol, counter()) if letter not in used), count))
+    return "".join(islice((letter for letter in map(_opt_einsum().get_symbol, counter()) if letter not in used), count))
 
 
 def _path(terms: list[str], output: str, arrays: list[Any], optimize: Any) -> list[tuple[int, ...]]:
@@ -152,7 +159,7 @@ def _path(terms: list[str], output: str, arrays: list[Any], optimize: Any) -> li
         return [tuple(step) for step in optimize if not isinstance(step, str)]
     method = "optimal" if optimize is True else optimize
     equation = f"{','.join(terms)}->{output}"
-    path, _ = opt_einsum.contract_path(equation, *[x.shape for x in arrays], shapes=True, optimize=method)
+    path, _ = _opt_einsum().contract_path(equation, *[x.shape for x in arrays], shapes=True, optimize=method)
     return [tuple(step) for step in path]
 
 
@@ -217,7 +224,7 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> t
     """
     terms, output, arrays = _parse((subscripts, *operands))
     method = "optimal" if optimize is True else optimize
-    path, info = opt_einsum.contract_path(
+    path, info = _opt_einsum().contract_path(
         f"{','.join(terms)}->{output}", *[x.shape for x in arrays], shapes=True, optimize=method
     )
     return list(path), info

@@ -447,7 +447,7 @@ def test_registering(toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
         register_backend("elsewhere", "toy_backend:ToyBackend")
         assert rlx.devices("elsewhere") == [rlx.Device("elsewhere")] and "elsewhere" in backends.device_names()
         point = backends.importlib.metadata.EntryPoint("installed", "toy_backend:ToyBackend", "rlx.backends")
-        monkeypatch.setattr(backends, "entry_points", lambda group: [point] if group == "rlx.backends" else [])
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == "rlx.backends" else [])
         assert type(backend_named("installed")) is toy.ToyBackend
         with pytest.raises(DeviceError, match="rlx has backends for: cpu, .*, elsewhere, installed"):
             backend_named("nowhere")
