@@ -28,3 +28,5 @@ def install_buffers() -> None:
     array_class: Any = ConcreteArray
     if sys.version_info >= (3, 12):
         array_class.__buffer__ = buffer
+    else:
+        array_class.__bytes__ = lambda self: bytes(buffer(self, 0))

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import InputTypeError, ShapeError
+from rlx.config import config
+from rlx.errors import DtypeError, InputTypeError, ShapeError
 from rlx.ir.types import is_key
 from rlx.numpy import elementwise, floats, powers, products, reductions, rounding
 from rlx.numpy.indexing import getitem
+from rlx.numpy.promotion import convert_to
 from rlx.ops import shape as shapes
 
 __all__ = ["OPERATORS", "REFLECTED", "install_operators"]
@@ -68,8 +70,13 @@ def _backward(function: Operator) -> Operator:
     return operator
 
 
-def _round(self: Any, ndigits: int = 0) -> Any:
-    return rounding.round(self, ndigits or 0)
+def _round(self: Any, ndigits: int | None = None) -> Any:
+    """Like Python's numbers: an integer if `ndigits` is left out."""
+    if ndigits is not None:
+        return rounding.round(self, ndigits)
+    if self.dtype.kind == "c":
+        raise DtypeError("A complex number does not round to an integer.", "Write jnp.round(x) to round both parts.")
+    return convert_to(rounding.round(self), np.dtype(config.default_int))
 
 
 def _iterate(self: Any) -> Iterator[Any]:

@@ -42,7 +42,7 @@ def show(array: Array) -> str:
         return f"Array({fate(array)}, shape={array.shape}, dtype={array.dtype.name})"
     if is_key(array.dtype):
         return f"Array({array.shape}, dtype={array.dtype}) overlaying:\n{_words(array)}"
-    weak = ", weak_type=True" if array.weak_type else ""
+    weak = ", weak_type=True" if array.weak_type and array.dtype.kind != "b" else ""
     values = array.numpy()
     if values.size == 0:
         return f"Array([], shape={values.shape}, dtype={values.dtype.name}{weak})"

@@ -49,7 +49,16 @@ def test_unary_operators_and_builtins() -> None:
     x = rnp.array([-1.5, 2.5])
     assert (-x).tolist() == [1.5, -2.5] and (+x).tolist() == x.tolist() and abs(x).tolist() == [1.5, 2.5]
     assert (~rnp.array([True, False])).tolist() == [False, True]
-    assert round(x).tolist() == [-2.0, 2.0]
+    for dtype in ("float32", "float16", "int8"):
+        (own, own_digits), (other, other_digits) = (
+            [round(values), round(values, 1)] for values in (rnp.asarray(x, dtype), jnp.asarray(x.tolist(), dtype))
+        )
+        assert own.dtype == rnp.array(1).dtype and other.dtype.kind == "i" and own.tolist() == other.tolist()
+        assert own_digits.dtype == other_digits.dtype and own_digits.tolist() == other_digits.tolist()
+    assert rlx.jit(round)(2.5).dtype == own.dtype
+    with pytest.raises(rlx.errors.DtypeError, match="integer"):
+        round(rnp.array(1j))
+    assert bytes(x) == x.numpy().tobytes()
     assert [v.item() for v in divmod(rnp.int32(-7), 2)] == [-4, 1]
     assert 2.5 in x and 7 not in x
     assert [v.item() for v in reversed(x)] == [2.5, -1.5]
