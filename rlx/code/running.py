@@ -143,6 +143,18 @@ class _Place:
     nbytes: int
 
 
+def _tracked(memory: Mapping[str, np.ndarray]) -> dict[str, _TrackedMemory]:
+    """The device arrays. Two that are one piece of memory, since a plan puts a result in place, are watched as one."""
+    tracked: dict[str, _TrackedMemory] = {}
+    pieces: dict[tuple[int, int], _TrackedMemory] = {}
+    for name, values in memory.items():
+        elements = values.reshape(1, -1)
+        found = _TrackedMemory(Array(name, values.dtype), elements, np.ones(elements.shape, bool))
+        piece = (values.__array_interface__["data"][0], values.itemsize)
+        tracked[name] = pieces.setdefault(piece, found) if values.size else found
+    return tracked
+
+
 class _Launch:
     """The state of all work-items: registers by name, memory by array, views, and the time of each group.
 
@@ -158,10 +170,7 @@ class _Launch:
         self.epochs = np.zeros(groups, np.int64)
         self.met = 0
         self.views: dict[str, _Place] = {}
-        self.memory = {
-            name: _TrackedMemory(Array(name, values.dtype), values.reshape(1, -1), np.ones((1, values.size), bool))
-            for name, values in memory.items()
-        }
+        self.memory = _tracked(memory)
         self.returned = np.zeros(self.lanes.shape, bool)
         self.result = np.zeros(self.lanes.shape)
         self.leaving: list[np.ndarray] = []  # by open loop: the work-items that have left it

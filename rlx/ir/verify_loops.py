@@ -144,8 +144,13 @@ def _varies(kernel: Loops, number: int) -> bool:
 def _writes_last(
     kernel: Loops, store: Store, levels: Sequence[bool], passes: Sequence[int]
 ) -> bool:
-    """Whether no element of a row is loaded after the store, and no other iteration loads the stored element."""
+    """Whether no element of a row is loaded after the store, and no other iteration loads the stored element.
+
+    The elements of a row may be stored by threads that run beside the one that stores what the row has once.
+    """
     if store_runs_once(kernel, store, levels):
+        if not all(store_runs_once(kernel, other, levels) for other in kernel.stores):
+            return False
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
         sizes, last = kernel.sizes, _last_pass(kernel, levels, passes)

@@ -56,6 +56,14 @@ def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
 
 
 PLACES = (np.arange(130) % 11).astype("int32")
+
+
+def rows_and_quotients(values: Any, indices: Any) -> Any:
+    """Two uses of computed indices: one for each index, the other for each element of its row."""
+    computed = indices.at[indices, indices].add(1)
+    return jnp.take(computed // 3, np.array([1, 0, 2]), axis=1), jnp.zeros((12, 2, 3)).at[computed].add(values)
+
+
 POSITIVE = np.einsum("bij,bkj->bik", *[numbers(3, 6, 9)] * 2).astype("float32")
 # strategy -> a program that it serves, and its arguments
 PROGRAMS: dict[str, tuple[Any, ...]] = {
@@ -71,6 +79,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "scans of parts": (jnp.cumsum, numbers(2100)),
     "last writes": (lambda v, i: jnp.zeros(11).at[i].set(v), numbers(130), PLACES),
     "atomic items": (lambda v, i: jnp.zeros(11).at[i].add(v), numbers(130), PLACES),
+    # the quotients take no memory of their indices, which other threads of the row still read
+    "atomic items of rows": (lambda v, i: rows_and_quotients(v, i), numbers(3), PLACES[:6].reshape(2, 3)),
     "sort in groups": (lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)), numbers(3, 50)),
     "merge": (jnp.argsort, numbers(300)),
     "tiled product": (lambda x, y: x @ y, numbers(70, 37), numbers(37, 90)),

@@ -258,6 +258,18 @@ def test_in_place_waits_for_the_last_pass():
     assert not may_share(outer_product, a, b)
 
 
+def test_a_value_of_the_row_is_not_in_place_beside_elements_of_the_row():
+    """Threads that store the elements may load what another thread has overwritten."""
+    a, b, c = buffer(size=3), buffer(size=3), buffer(size=12)
+
+    def kernel(*stores):
+        return Loops((3, 4), 1, (a, b, c), (load(0, (1, 0)), step("neg", 0)), stores)
+
+    once, of_elements = Store(1, Access(1, (1, 0))), Store(0, Access(2, (4, 1)))
+    assert may_share(kernel(once), a, b)
+    assert not may_share(kernel(once, of_elements), a, b)
+
+
 def test_a_kernel_does_not_load_what_others_store():
     x, y, t = buffer("input"), buffer("output"), buffer()
     shift = Loops((3,), 1, (t,), (load(),), (Store(0, Access(0, (1,), 1)),))
