@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
+from rlx.call.cache import CacheInfo, forget_signatures
+from rlx.call.descriptions import ShapeDtypeStruct
+from rlx.call.divisions import sharding_hooks
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
-from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
+from rlx.call.jitted import Jitted
 from rlx.call.policy import Policy
-from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
+from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, Traced
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
@@ -182,8 +184,7 @@ def jit(
         refuse_uncallable(function)
         if in_shardings is None and out_shardings is None:
             return Jitted(function, **options)
-        sharded = importlib.import_module("rlx.call.sharded").ShardedJitted
-        return sharded(function, in_shardings, out_shardings, **options)
+        return sharding_hooks.jitted(function, in_shardings, out_shardings, options)
 
     return jitted if fun is None else jitted(fun)
 
