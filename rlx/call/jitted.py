@@ -186,7 +186,8 @@ class Jitted:
             self._keep(ready, token, given, request.key.signature.dict_keys)
         outs = entry.placed(run_compiled(compiled, arguments, operands, brings))
         check_results(outs, self.name, compiled.program, operands)
-        give(locals_of(arguments.donated_values()), outs)
+        if self.roles.donates:
+            give(locals_of(arguments.donated_values()), outs)
         return entry.out_tree.unflatten(entry.returned(outs, arguments.cells))
 
     def _keep(self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...]) -> None:
