@@ -9,7 +9,7 @@ from typing import Any
 from rlx import numpy, ops
 from rlx.call.compiled import adopted, borrowed, prepare_program, reports, run_program
 from rlx.call.default_place import default_memory
-from rlx.call.jitted import places_of
+from rlx.call.divisions import places_of, sharding_hooks
 from rlx.call.policy import chooser
 from rlx.habits import missing_name
 from rlx.ir.program import Program
@@ -77,6 +77,16 @@ execution.places = places_of
 
 operations.on_parts = _late("rlx.sharding.partition", "operation_on_parts")
 operations.divided_as = _late("rlx.sharding.trees", "divided_as")
+
+sharding_hooks.check_described = _late("rlx.sharding.trees", "check_described")
+sharding_hooks.default_sharding = _late("rlx.sharding.shardings", "default_sharding")
+sharding_hooks.device_put = _late("rlx.sharding.arrays", "device_put")
+sharding_hooks.explained = _late("rlx.sharding.propagation", "explained")
+sharding_hooks.jitted = _late("rlx.call.sharded", "sharded_jitted")
+sharding_hooks.propagated = _late("rlx.sharding.propagation", "propagated")
+sharding_hooks.resolve = _late("rlx.sharding.trees", "resolve")
+sharding_hooks.stated = _late("rlx.sharding.propagation", "stated")
+sharding_hooks.traced_sharding = _late("rlx.sharding.traced_places", "traced_sharding")
 
 observer.compiled = _late("rlx.explain.dump", "dump")
 chooser.compiled = _late("rlx.placement.choice", "chosen_program")

@@ -88,7 +88,7 @@ def test_donating_calls_have_the_shorter_way(monkeypatch):
         return A(np.ones(3, np.float32)), {"b": A(np.full(3, 2.0, np.float32))}
 
     f(*arguments())
-    monkeypatch.setattr(type(f), "_call", None)
+    monkeypatch.setattr(type(f), "_first_call", None)
     x, d = arguments()
     total, same = f(x, d)
     assert x.is_deleted() and total.tolist() == [3, 3, 3] and same["b"].tolist() == [2, 2, 2]
@@ -104,7 +104,7 @@ def test_arrays_that_do_not_know_their_types_yet(monkeypatch):
     """Views and results of NumPy: the first look at the type makes the key."""
     f = rlx.jit(lambda x, rest: x + rest[0])
     f(A(np.ones(3, np.float32)), [A(np.ones(3, np.float32))])
-    monkeypatch.setattr(type(f), "_call", None)
+    monkeypatch.setattr(type(f), "_first_call", None)
     x = A(np.ones(3, np.float32))
     x._type = None
     assert f(x, [x]).tolist() == [2, 2, 2]

@@ -92,20 +92,7 @@ class CompiledProgram:
         self.program = program
         self.backend = backend
         self.memory = backend.memory
-        computed: dict[Any, int] = {}
-        # per result: (position among computed results, or -1; the array to pass through, or input number)
-        self.results: list[tuple[int, Any]] = []
-        inputs = {v: i for i, v in enumerate(program.inputs)}
-        constants = dict(program.constants)
-        for a in program.outputs:
-            if isinstance(a, Literal):
-                self.results.append((-1, moved(ConcreteArray(a.value, a.type.weak), self.memory)))
-            elif a in inputs:
-                self.results.append((-1, inputs[a]))
-            elif a in constants:
-                self.results.append((-1, moved(constants[a], self.memory)))
-            else:
-                self.results.append((computed.setdefault(a, len(computed)), None))
+        computed, self.results = _sources(program, self.memory)
         used = {a for e in program.equations for a in e.inputs if isinstance(a, Var)}
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
@@ -240,6 +227,25 @@ class CompiledProgram:
                 # a constant belongs to the program: the caller may delete or donate the result
                 out.append(args[value] if type(value) is int else value.again())
         return out
+
+
+def _sources(program: Program, memory: Memory) -> tuple[dict[Any, int], list[tuple[int, Any]]]:
+    """The computed results of a program, numbered; and for each result its number, or -1 and the array in this memory,
+    or the number of the input, that is passed through."""
+    computed: dict[Any, int] = {}
+    results: list[tuple[int, Any]] = []
+    inputs = {v: i for i, v in enumerate(program.inputs)}
+    constants = dict(program.constants)
+    for a in program.outputs:
+        if isinstance(a, Literal):
+            results.append((-1, moved(ConcreteArray(a.value, a.type.weak), memory)))
+        elif a in inputs:
+            results.append((-1, inputs[a]))
+        elif a in constants:
+            results.append((-1, moved(constants[a], memory)))
+        else:
+            results.append((computed.setdefault(a, len(computed)), None))
+    return computed, results
 
 
 def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:

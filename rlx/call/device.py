@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
+from rlx.call.divisions import sharding_hooks
 from rlx.config import config, initial_device, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator
@@ -181,7 +181,7 @@ def device_put(
     arrays = tree.map(shared_array if may_alias else as_array, x)
     if device is None:
         return arrays if default_memory() is None else tree.map(_settled, x, arrays)
-    return importlib.import_module("rlx.sharding.arrays").device_put(arrays, device)
+    return sharding_hooks.device_put(arrays, device)
 
 
 def _settled(given: Any, made: Any) -> Any:

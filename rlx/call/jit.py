@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
+from rlx.call.cache import CacheInfo, forget_signatures
+from rlx.call.descriptions import ShapeDtypeStruct
+from rlx.call.divisions import sharding_hooks
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
-from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
+from rlx.call.jitted import Jitted
 from rlx.call.policy import Policy
-from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
+from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, Traced
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
@@ -153,6 +155,8 @@ def jit(
     >>> f(jnp.zeros(2))
     Array([1., 1.], dtype=float32)
     """
+    shardings = None if in_shardings is None and out_shardings is None else (in_shardings, out_shardings)
+    _check_options(device, backend, shardings, compiler_options, unused)
     options: dict[str, Any] = dict(
         static_argnums=numbers_of(static_argnums),
         static_argnames=names_of(static_argnames),
@@ -161,12 +165,24 @@ def jit(
         device=_named_device(device, backend),
         memory_limit=memory_limit_of(memory_limit),
     )
+
+    def jitted(function: Callable[..., Any]) -> Jitted:
+        refuse_uncallable(function)
+        if shardings is None:
+            return Jitted(function, **options)
+        return sharding_hooks.jitted(function, *shardings, options)
+
+    return jitted if fun is None else jitted(fun)
+
+
+def _check_options(device: Any, backend: Any, shardings: Any, compiler_options: Any, unused: dict[str, Any]) -> None:
+    """Raises OptionError for options of jit that exclude one another or are unknown; UnsupportedError for XLA's."""
     if compiler_options:
         raise UnsupportedError(
             f"jit has no compiler options {', '.join(compiler_options)}.",
             "rlx's options are the switches of rlx.config.",
         )
-    if options["device"] is not None and not (in_shardings is None and out_shardings is None):
+    if (device is not None or backend is not None) and shardings is not None:
         raise OptionError(
             "jit got a device (or backend), and in_shardings or out_shardings.", "Shardings name their devices."
         )
@@ -177,15 +193,6 @@ def jit(
             f"jit does not know {', '.join(unused)}.",
             "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
         )
-
-    def jitted(function: Callable[..., Any]) -> Jitted:
-        refuse_uncallable(function)
-        if in_shardings is None and out_shardings is None:
-            return Jitted(function, **options)
-        sharded = importlib.import_module("rlx.call.sharded").ShardedJitted
-        return sharded(function, in_shardings, out_shardings, **options)
-
-    return jitted if fun is None else jitted(fun)
 
 
 def _named_device(device: str | Device | Policy | None, backend: str | None) -> str | Policy | None:

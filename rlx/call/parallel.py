@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,53 +68,80 @@ def pmap(
     [[0.0, 0.0]]
     """
     refuse_uncallable(fun)
+    mesh = _mesh(_NAMELESS if axis_name is None else axis_name, devices, axis_size)
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if not all(type(axis) is int for axis in tree.leaves(axes)):
+            raise OptionError(f"pmap got {name}={axes!r}.", "Its leaves are integers and None.")
+    static = numbers_of(static_broadcasted_argnums)
+    body = _Together(fun, mesh, in_axes, out_axes, static, axis_size)
+
+    @wraps(fun)
+    def together(*args: Any, **kwargs: Any) -> Any:
+        return body(*args, **kwargs)
+
+    donated = numbers_of(donate_argnums)
+    mapped = Parallel(together, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
+    mapped.__wrapped__ = fun
+    return mapped
+
+
+def _mesh(label: Any, devices: Sequence[Any] | None, axis_size: int | None) -> Mesh:
+    """The mesh of pmap's devices. Raises ShardingError for devices that it cannot map over."""
     if devices is not None and not devices:
         raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
-    label = _NAMELESS if axis_name is None else axis_name
     mesh = Mesh(np.array(local_devices() if devices is None else devices), (label,))
     if mesh.is_multi_process:
         what = "pmap got devices of other processes; it maps over the devices of one process."
         raise ShardingError(what, "Map over processes with rlx.shard_map.")
     if axis_size is not None and axis_size > mesh.size:
         raise too_many("pmap", axis_size, mesh.size)
-    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
-        if not all(type(axis) is int for axis in tree.leaves(axes)):
-            raise OptionError(f"pmap got {name}={axes!r}.", "Its leaves are integers and None.")
-    static = numbers_of(static_broadcasted_argnums)
+    return mesh
 
-    @wraps(fun)
-    def together(*args: Any, **kwargs: Any) -> Any:
-        held = {i % len(args) for i in static if args and -len(args) <= i < len(args)}
+
+class _Together(NamedTuple):
+    """A function of whole arrays that runs `fun` on each device's members of mapped axes; fields as pmap's options."""
+
+    fun: Callable[..., Any]
+    mesh: Mesh
+    in_axes: Any
+    out_axes: Any
+    static: tuple[int, ...]
+    axis_size: int | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        held = {i % len(args) for i in self.static if args and -len(args) <= i < len(args)}
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
-        axes = tuple(a for i, a in enumerate(in_axes) if i not in held) if isinstance(in_axes, tuple) else in_axes
+        axes = self.in_axes
+        if isinstance(axes, tuple):
+            axes = tuple(a for i, a in enumerate(axes) if i not in held)
         found = broadcast_prefix(axes, dynamic, "in_axes") + [0] * len(tree.leaves(kwargs))
         leaves, treedef = tree.flatten((dynamic, kwargs))
         values = [as_array(x, "an argument of pmap") for x in leaves]
         pairs = zip(values, found, strict=True)
         places = [None if axis is None else _position(x.shape, axis, x.ndim) for x, axis in pairs]
-        size = _size(values, places, axis_size, mesh.size)
+        size = _size(values, places, self.axis_size, self.mesh.size)
 
         def on_device(*parts: Any) -> Any:
             members = [x if at is None else _without(x, at) for x, at in zip(parts, places, strict=True)]
             inner, keywords = tree.unflatten(treedef, members)
             rest = iter(inner)
-            with named_axis(label, size, alone=size == 1, devices=size > 1):
-                out = fun(*(a if i in held else next(rest) for i, a in enumerate(args)), **keywords)
-            results, outdef = tree.flatten(out)
-            wanted = broadcast_prefix(out_axes, out, "out_axes")
-            return tree.unflatten(outdef, [_stacked(x, axis) for x, axis in zip(results, wanted, strict=True)])
+            return self._one([a if i in held else next(rest) for i, a in enumerate(args)], keywords, size)
 
         if size == 1:
             return on_device(*values)
-        grid = MappedAxes(function_name(fun), {label: size}, checked=False)
+        label = self.mesh.axis_names[0]
+        grid = MappedAxes(function_name(self.fun), {label: size}, checked=False)
         specs = [_spec(label, at) for at in places]
-        out, arrays = grid.run(on_device, values, specs, lambda out: _specs_of(label, out, out_axes))
+        out, arrays = grid.run(on_device, values, specs, lambda out: _specs_of(label, out, self.out_axes))
         return tree.unflatten(tree.structure(out), arrays)
 
-    donated = numbers_of(donate_argnums)
-    mapped = Parallel(together, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
-    mapped.__wrapped__ = fun
-    return mapped
+    def _one(self, args: Sequence[Any], kwargs: dict[str, Any], size: int) -> Any:
+        """The results for one member of the mapped axes, with mapped axes of size 1."""
+        with named_axis(self.mesh.axis_names[0], size, alone=size == 1, devices=size > 1):
+            out = self.fun(*args, **kwargs)
+        results, outdef = tree.flatten(out)
+        wanted = broadcast_prefix(self.out_axes, out, "out_axes")
+        return tree.unflatten(outdef, [_stacked(x, axis) for x, axis in zip(results, wanted, strict=True)])
 
 
 class Parallel(Jitted):

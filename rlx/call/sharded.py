@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from itertools import product
 from typing import Any
 
@@ -20,7 +20,7 @@ from rlx.trace.flat import is_float0, shared_array
 from rlx.trace.spanning import ArrayOfParts, SpanningArray
 from rlx.trees import tree
 
-__all__ = ["ShardedJitted"]
+__all__ = ["ShardedJitted", "sharded_jitted"]
 
 
 class ShardedJitted(Jitted):
@@ -58,7 +58,7 @@ class ShardedJitted(Jitted):
 
     def refuse_keywords(self, kwargs: dict[str, Any]) -> None:
         """Raises ShardingError for keyword arguments where in_shardings speak of positional ones."""
-        if self.in_shardings is not None and any(name not in self.static_argnames for name in kwargs):
+        if self.in_shardings is not None and any(name not in self.roles.static_argnames for name in kwargs):
             raise ShardingError(
                 f"{self.name} has in_shardings and was called with keyword arguments {', '.join(kwargs)}.",
                 "in_shardings are for positional arguments: pass them by position.",
@@ -90,13 +90,13 @@ class ShardedJitted(Jitted):
 
     def on(self, device: str) -> ShardedJitted:
         """The same function with the same options on a device."""
-        return _rebuild(self.plain_fun, self.in_shardings, self.out_shardings, **{**self.options, "device": device})
+        return sharded_jitted(self.plain_fun, self.in_shardings, self.out_shardings, {**self.options, "device": device})
 
     def __reduce__(self) -> Any:
         found = super().__reduce__()
         if isinstance(found, str):
             return found
-        return partial(_rebuild, **self.options), (self.plain_fun, self.in_shardings, self.out_shardings)
+        return sharded_jitted, (self.plain_fun, self.in_shardings, self.out_shardings, self.options)
 
 
 def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:
@@ -105,22 +105,23 @@ def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:
     return tree.unflatten(structure, [found or leaf for found, leaf in zip(shardings, leaves, strict=True)])
 
 
-def _rebuild(fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **options: Any) -> ShardedJitted:
+def sharded_jitted(
+    fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, options: dict[str, Any]
+) -> ShardedJitted:
+    """A jitted function with in_shardings, out_shardings and other options of `jit`."""
     return ShardedJitted(fun, in_shardings, out_shardings, **options)
 
 
 def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
     """The user's function while it is traced, of arguments and with results of the given shardings."""
     if jitted.in_shardings is not None:
-        n = len(args)
-        static = {i % n for i in jitted.static_argnums if n and -n <= i < n}
-        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+        split = jitted.roles.split(args, kwargs)
+        dynamic = split.args
         shardings = jitted.of_arguments(dynamic)
         for leaf, sharding in zip(tree.leaves(dynamic), shardings, strict=True):
             if isinstance(leaf, SpanningArray):
                 divided_so(leaf, sharding)
-        rest = iter(_lying_so(f"in_shardings of {jitted.name}", dynamic, shardings))
-        args = tuple(a if i in static else next(rest) for i, a in enumerate(args))
+        args = split.complete(_lying_so(f"in_shardings of {jitted.name}", dynamic, shardings))
     out = jitted.plain_fun(*args, **kwargs)
     if jitted.out_shardings is None:
         return out

@@ -2,120 +2,32 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.array import Span
+from rlx.backends.base import Backend
+from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
-from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, UnsupportedError
+from rlx.call.descriptions import ShapeDtypeStruct
+from rlx.call.divisions import placed_at, sharding_hooks
+from rlx.call.run import run_compiled
+from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
-from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
 from rlx.offered_names import offer_names
 from rlx.passes.pipeline import stages
-from rlx.trace.flat import shared_array
-from rlx.trace.primitive import type_of
 from rlx.trace.spanning import ArrayOfParts
-from rlx.trace.tracing import close_over, place_of
+from rlx.trace.tracing import close_over
 from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
 
 offer_names(globals())
-
-
-class ShapeDtypeStruct:
-    """The shape and dtype of an array, without values.
-
-    Args:
-      shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.
-      sharding: how the array would be divided: a sharding, or a PartitionSpec under rlx.set_mesh.
-
-    Raises: DtypeError without a dtype; ShapeError for a size that is not a number; ShardingError or InputTypeError for
-      a sharding that does not fit.
-
-    >>> import rlx
-    >>> rlx.ShapeDtypeStruct((2, 3), "float32")
-    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
-    """
-
-    __slots__ = ("_sharding", "dtype", "shape", "weak_type")
-
-    def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False, *, sharding: Any = None) -> None:
-        if dtype is None:
-            raise DtypeError("A ShapeDtypeStruct got dtype=None.", "Name a dtype: it has no default.")
-        self.shape = tuple(shape)
-        if None in self.shape:
-            raise ShapeError(f"A ShapeDtypeStruct got shape={self.shape}.", "Every size is a number.")
-        self.dtype = TensorType((), dtype).dtype
-        self.weak_type = weak_type
-        self._sharding = sharding
-        if sharding is not None:
-            _shardings().check_described(sharding, self.shape)
-
-    @property
-    def sharding(self) -> Any:
-        """How the array would be divided; None if not specified."""
-        found = self._sharding
-        return None if found is None else _shardings().resolve("ShapeDtypeStruct", found)
-
-    @classmethod
-    def like(cls, array: Any) -> ShapeDtypeStruct:
-        """The shape and dtype of an array, or of a number.
-
-        >>> import rlx
-        >>> rlx.ShapeDtypeStruct.like(rlx.numpy.ones(3))
-        ShapeDtypeStruct(shape=(3,), dtype=float32)
-        """
-        found = type_of(shared_array(array))
-        return cls(found.shape, found.dtype, found.weak, sharding=place_of(array) or getattr(array, "_sharding", None))
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return TensorType(self.shape, self.dtype).size
-
-    def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with other fields.
-
-        >>> import rlx
-        >>> rlx.ShapeDtypeStruct((2,), "float32").update(shape=(3,)).shape
-        (3,)
-        """
-        kept: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
-        return ShapeDtypeStruct(**{**kept, "sharding": self._sharding, **fields})
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a ShapeDtypeStruct without axes")
-        return self.shape[0]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ShapeDtypeStruct):
-            return False
-        return (self.shape, self.dtype, self._sharding) == (other.shape, other.dtype, other._sharding)
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self._sharding))
-
-    def __repr__(self) -> str:
-        sharding = "" if self._sharding is None else f", sharding={self._sharding}"
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding})"
-
-
-def _shardings() -> Any:
-    """The module of shardings, loaded when one is used."""
-    return importlib.import_module("rlx.sharding.trees")
 
 
 def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[Any, Span], Any]) -> Any:
@@ -126,14 +38,9 @@ def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[A
 
 def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:
     """The sharding of each leaf of a structure; if unknown, the sharding of an array without a place."""
-    default = importlib.import_module("rlx.sharding.shardings").default_sharding()
+    default = sharding_hooks.default_sharding()
     found = [s or default for s in shardings or [None] * structure.num_leaves]
     return _whole(structure, found, lambda _, span: span.sharding)
-
-
-def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
-    """The results with these shardings, where known."""
-    return [x if place is None else x.with_sharding(place) for x, place in zip(outs, places, strict=True)]
 
 
 class ArgInfo(NamedTuple):
@@ -195,7 +102,7 @@ class _CallStage:
     @property
     def in_tree(self) -> tree.TreeDef:
         """The structure of (args, kwargs), static arguments left out."""
-        return self._traced._request.in_tree
+        return self._traced._arguments.in_tree
 
     @property
     def out_tree(self) -> tree.TreeDef:
@@ -205,20 +112,20 @@ class _CallStage:
     @property
     def args_info(self) -> Any:
         """A tree of ArgInfo for (args, kwargs), static arguments left out."""
-        request = self._traced._request
-        pairs = zip(request.leaves, request.donated_leaves(), strict=True)
+        arguments = self._traced._arguments
+        pairs = zip(arguments.leaves, arguments.donated_leaves(), strict=True)
         infos = [ArgInfo(x.shape, x.dtype, d) for x, d in pairs]
         return _whole(self.in_tree, infos, lambda own, span: own._replace(shape=span.type.shape))
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
         """Positions of the leaves that a call gives away."""
-        return tuple(i for i, d in enumerate(self._traced._request.donated_leaves()) if d)
+        return tuple(i for i, d in enumerate(self._traced._arguments.donated_leaves()) if d)
 
     @property
     def in_avals(self) -> Any:
         """A tree of types for (args, kwargs), static arguments left out."""
-        return _whole(self.in_tree, [x.type for x in self._traced._request.leaves], lambda _, span: span.type)
+        return _whole(self.in_tree, [x.type for x in self._traced._arguments.leaves], lambda _, span: span.type)
 
     @property
     def out_avals(self) -> Any:
@@ -246,16 +153,17 @@ class Traced(_CallStage):
     1
     """
 
-    def __init__(self, request: Any, entry: Any) -> None:
+    def __init__(self, jitted: Any, request: Any, entry: Any) -> None:
         super().__init__(self)
-        self._request, self._entry, self._captured = request, entry, entry.captured
+        self._jitted, self._request, self._arguments = jitted, request, request.arguments
+        self._entry, self._captured = entry, entry.captured
         self._result_tree = entry.out_tree
         self.program: Program = entry.program
-        self.fun_name = request.jitted.name
+        self.fun_name = jitted.name
 
     def _follow(self) -> list[Any] | None:
         """How the results are divided, by how the arguments are."""
-        return self._entry.follow(self._entry.operands(self._request.leaves))
+        return self._entry.follow(self._entry.operands(self._arguments.leaves))
 
     def closed(self) -> Program:
         """The program with the function's captured values as constants.
@@ -269,15 +177,28 @@ class Traced(_CallStage):
 
         Raises ShardingError for shardings over several meshes.
         """
-        given, marks = self._request.divisions, self._entry.marks
+        given, marks = self._arguments.divisions, self._entry.marks
         results = self._follow() or [None] * len(self.program.outputs)
         if not (marks or any(given) or any(results)):
             return None
-        return importlib.import_module("rlx.sharding.propagation").stated(self.closed(), given, marks, results)
+        return sharding_hooks.stated(self.closed(), given or [None] * len(self._arguments.leaves), marks, results)
+
+    def backend(self) -> Backend:
+        """The backend of the program, as a call with these arguments chooses it."""
+        return self._jitted.backend_for(self._request, self.program, self._captured)
+
+    @property
+    def leaves(self) -> list[Any]:
+        """The dynamic leaves of the arguments, as arrays."""
+        return self._arguments.leaves
+
+    def leaf_names(self) -> list[str]:
+        """The parameter and path of each dynamic leaf: "x['a']"."""
+        return [name for name, _ in named_leaves(self._arguments.tree())]
 
     def donated(self) -> list[bool]:
         """Which inputs of the program without captured values a call gives away."""
-        return self._request.donated(self.program.inputs[len(self._captured) :])
+        return self._arguments.donated(self.program.inputs[len(self._captured) :])
 
     def outside(self) -> list[Any]:
         """The function's captured values: the program's first inputs. For a Ref, its current content.
@@ -285,7 +206,7 @@ class Traced(_CallStage):
         Raises: ReferenceUseError, like `closed`.
         """
         cells = self._entry.cells
-        if self._request.cells or (cells is not None and cells.written):
+        if self._arguments.cells or (cells is not None and cells.written):
             raise ReferenceUseError(
                 f"{self.fun_name} uses a Ref, which a program alone cannot do.",
                 "Call the function, or the result of lower().compile(); or pass values, and return new ones.",
@@ -349,38 +270,37 @@ class Compiled(_CallStage):
 
     def __init__(self, traced: Traced) -> None:
         super().__init__(traced)
-        jitted = traced._request.jitted
-        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         closed = close_over(traced.program, traced._captured)
-        self._compiled = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated())
+        limit = traced._jitted.memory_limit
+        self._compiled = CompiledProgram(closed, traced.backend(), limit, given=traced.donated())
         self._places = traced._follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        request, traced = self._traced._request.again(args, kwargs), self._traced._request
-        if request.signature != traced.signature:
-            given = ", ".join(repr(x.type) for x in request.leaves)
-            expected = ", ".join(repr(x.type) for x in traced.leaves)
-            if request.in_tree != self.in_tree:
-                expected, given = str(self.in_tree), str(request.in_tree)
+        jitted, arguments = self._traced._jitted, self._traced._arguments.again(args, kwargs)
+        if jitted.request(arguments).key.signature != self._traced._request.key.signature:
+            given = ", ".join(repr(x.type) for x in arguments.leaves)
+            expected = ", ".join(repr(x.type) for x in self._traced._arguments.leaves)
+            if arguments.in_tree != self.in_tree:
+                expected, given = str(self.in_tree), str(arguments.in_tree)
             raise InputTypeError(
                 f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
         entry = self._traced._entry
-        outs = request.run(self._compiled, entry.operands(request.leaves))
+        outs = run_compiled(self._compiled, arguments, entry.operands(arguments.leaves))
         placed = outs if self._places is None else placed_at(outs, self._places)
-        return request.jitted.delivered(tree.unflatten(self.out_tree, entry.returned(placed, request.cells)))
+        return jitted.delivered(tree.unflatten(self.out_tree, entry.returned(placed, arguments.cells)))
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """How the positional and the keyword arguments are divided: a sharding for each array."""
-        arguments, keywords = _known(self.in_tree, self._traced._request.divisions)
-        return self._traced._request.jitted.shardings_of_arguments(arguments), keywords
+        arguments, keywords = _known(self.in_tree, self._traced._arguments.divisions)
+        return self._traced._jitted.shardings_of_arguments(arguments), keywords
 
     @property
     def output_shardings(self) -> Any:
         """How the results are divided: a sharding for each array."""
-        return self._traced._request.jitted.shardings_of_results(_known(self.out_tree, self._places))
+        return self._traced._jitted.shardings_of_results(_known(self.out_tree, self._places))
 
     def _contents(self) -> str:
         kernels = 0 if self.plan is None else len(self.plan.kernels)

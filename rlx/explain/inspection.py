@@ -14,7 +14,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.call.attribution import Attributed, attributed, lines_of, merged, numbered, removed
 from rlx.call.compiled import CompiledProgram
-from rlx.call.jitted import Jitted, named_leaves
+from rlx.call.jitted import Jitted
 from rlx.explain.memory_report import MemoryPlan
 from rlx.explain.page import frame, page
 from rlx.explain.page.contents import graph_of, kernels_of, memory_of, sources_of
@@ -488,7 +488,7 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
+        backend = traced.backend()
         before = Counter(rules.hits)
         found = compile_stages(numbered(closed), jitted.memory_limit, context=Context.of(backend))
         fired = Counter(rules.hits)
@@ -497,7 +497,6 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
             executable = backend.compile_divided(closed, traced.donated(), division)
         else:
             executable = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated()).executable
-        names = [name for name, _ in named_leaves(traced._request)]
-        return Inspection(jitted.name, found, executable, +fired, backend, names)
+        return Inspection(jitted.name, found, executable, +fired, backend, traced.leaf_names())
 
     return inspected

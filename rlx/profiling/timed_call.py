@@ -33,10 +33,10 @@ class TimedCall:
         jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
         self.name = jitted.name
         traced = jitted.trace(*args, **kwargs)
-        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
+        backend = traced.backend()
         self.device = (jitted.device or config.device) if backend.memory.host else backend.memory.device.name
         compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
-        leaves = [traced._request.leaves[i] for i in compiled.used]
+        leaves = [traced.leaves[i] for i in compiled.used]
         for leaf in leaves:
             if not isinstance(leaf, ConcreteArray):
                 raise InputTypeError(

@@ -11,7 +11,7 @@ import pytest
 import rlx
 from rlx import gguf, lm, quant
 from rlx.backends.cpu.runtime.store import statistics
-from rlx.call import jitted
+from rlx.call import trace as call_trace
 from rlx.errors import OptionError, ShapeError
 
 CONFIG = lm.DecoderConfig(
@@ -117,8 +117,8 @@ def test_pages_are_shared_until_they_are_written_and_come_back() -> None:
 @pytest.mark.thorough
 def test_from_the_third_token_on_nothing_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = []
-    stage = jitted.trace_program
-    monkeypatch.setattr(jitted, "trace_program", lambda *args, **more: traced.append(args) or stage(*args, **more))
+    stage = call_trace.trace_program
+    monkeypatch.setattr(call_trace, "trace_program", lambda *args, **more: traced.append(args) or stage(*args, **more))
     for options in ({}, *(KINDS[kind][0] for kind in ("ring q8_0", "paged", "paged q4_0"))):
         model = lm.Model(CONFIG, MODEL.parameters, cache={**options, "chunk": 64, "pages": None})
         seen = [(statistics().compiled, len(traced)) for _ in model.generate(TOKENS[0].tolist(), 12, stop=())]

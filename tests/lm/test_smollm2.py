@@ -18,7 +18,7 @@ from needs import LM
 import rlx
 from rlx import gguf, lm
 from rlx.backends.cpu.runtime.store import statistics
-from rlx.call import jitted
+from rlx.call import trace as call_trace
 from rlx.cli.generate import model_path
 
 pytestmark = [
@@ -151,8 +151,8 @@ def test_from_the_third_token_on_nothing_is_made_anew(model: lm.Model, monkeypat
     """No kernel is compiled, no function is traced."""
     assert model.tokenizer is not None
     traced = []
-    stage = jitted.trace_program
-    monkeypatch.setattr(jitted, "trace_program", lambda *args, **more: traced.append(args) or stage(*args, **more))
+    stage = call_trace.trace_program
+    monkeypatch.setattr(call_trace, "trace_program", lambda *args, **more: traced.append(args) or stage(*args, **more))
     seen = []
     for _ in model.generate(model.tokenizer.encode(PROMPTS[0]), 12, stop=()):
         seen.append((statistics().compiled, len(traced)))

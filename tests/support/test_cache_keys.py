@@ -23,7 +23,8 @@ import rlx.numpy as jnp
 from rlx.backends.c import compile as c_compile
 from rlx.backends.cpu.emit import kernel_code
 from rlx.backends.cpu.runtime import store
-from rlx.call import jitted
+from rlx.call import cache
+from rlx.call import key as call_keys
 from rlx.config import config
 from rlx.export.native import _plan_name
 from rlx.ir.program import Program
@@ -237,14 +238,14 @@ def executables_given() -> None:
 
 Table = dict[tuple[type, str], list[Row]]
 TABLES: Table = {
-    (jitted.Signature, "in_tree"): [jit_in_tree],
-    (jitted.Signature, "dict_keys"): [jit_dict_keys],
-    (jitted.Signature, "types"): [jit_types],
-    (jitted.Signature, "token"): [jit_token],
-    (jitted.Signature, "static"): [jit_static_values, jit_static_names],
-    (jitted.Signature, "axes"): [jit_axes],
-    (jitted.Signature, "where"): [jit_where],
-    (jitted.Key, "signature"): [jit_types],
+    (call_keys.Signature, "in_tree"): [jit_in_tree],
+    (call_keys.Signature, "dict_keys"): [jit_dict_keys],
+    (call_keys.Signature, "types"): [jit_types],
+    (call_keys.Signature, "token"): [jit_token],
+    (call_keys.Signature, "static"): [jit_static_values, jit_static_names],
+    (call_keys.Signature, "axes"): [jit_axes],
+    (call_keys.Signature, "where"): [jit_where],
+    (call_keys.Key, "signature"): [jit_types],
     (once.TraceKey, "in_tree"): [traces_in_tree],
     (once.TraceKey, "dict_keys"): [traces_dict_keys],
     (once.TraceKey, "types"): [traces_types],
@@ -259,10 +260,10 @@ TABLES: Table = {
     (pipeline.ExecutableKey, "given"): [executables_given],
 }
 DIVIDED: Table = {
-    (jitted.Signature, "places"): [jit_places],
-    (jitted.Key, "divisions"): [jit_divisions],
+    (call_keys.Signature, "places"): [jit_places],
+    (call_keys.Key, "divisions"): [jit_divisions],
 }
-KEYS = (jitted.Signature, jitted.Key, once.TraceKey, pipeline.ExecutableKey)
+KEYS = (call_keys.Signature, call_keys.Key, once.TraceKey, pipeline.ExecutableKey)
 
 
 def check_rows(patch: pytest.MonkeyPatch, table: Table, key: type, field: str) -> None:
@@ -270,7 +271,7 @@ def check_rows(patch: pytest.MonkeyPatch, table: Table, key: type, field: str) -
     for row in table[key, field]:
         row()
     with patch.context() as patched:
-        patched.setattr(jitted._JitTraces, "__init__", _without_shorter_way(jitted._JitTraces.__init__))
+        patched.setattr(cache.SignatureTraces, "__init__", _without_shorter_way(cache.SignatureTraces.__init__))
         ignoring(patched, key, field)
         assert all(map(fails, table[key, field]))
 
@@ -341,14 +342,14 @@ class Ignoring(dict[Any, Any]):
 @pytest.mark.selected(1000)
 @pytest.mark.parametrize("ignored", PLAIN)
 def test_plain_calls_that_differ_in_one_part(monkeypatch: pytest.MonkeyPatch, ignored: str) -> None:
-    row, make = PLAIN[ignored], jitted._JitTraces.__init__
+    row, make = PLAIN[ignored], cache.SignatureTraces.__init__
     row()
 
     def made(self: Any) -> None:
         make(self)
         self.ready = Ignoring(ignored)
 
-    monkeypatch.setattr(jitted._JitTraces, "__init__", made)
+    monkeypatch.setattr(cache.SignatureTraces, "__init__", made)
     assert fails(row)
 
 

@@ -1,0 +1,163 @@
+"""What is kept of a jitted function: its traced signatures, and what runs at once for the keys of calls."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rlx.call.compiled import CompiledProgram
+from rlx.call.divisions import division_of, placed_at, places_of
+from rlx.call.explanations import say
+from rlx.call.key import CallKey, Key
+from rlx.config import config
+from rlx.forks import reopen_after_fork
+from rlx.ir.program import Program
+from rlx.passes.place_exchanges import explained_exchanges
+from rlx.trace.builder import Tracer
+from rlx.trace.once import ByFunction
+from rlx.trace.references import Cell, Threaded, write_last
+from rlx.trace.spanning import ArrayOfParts
+from rlx.trees import tree
+from rlx.trees.structure import tree_key
+
+__all__ = ["CacheInfo", "ReadyCall", "SignatureEntry", "SignatureTraces", "forget_signatures", "signature_traces"]
+
+
+class CacheInfo(NamedTuple):
+    """What a jitted function's cache did."""
+
+    hits: int
+    misses: int
+    currsize: int
+    maxsize: int
+
+
+class SignatureEntry:
+    """One traced signature: its program, how to call it, what it returns.
+
+    `cells` are the captured Refs: their contents follow `captured` among the program's inputs. `given` are the numbers
+    of the Refs among the arguments that it writes to; `flows`: whether a derivative may write to some of them. `marks`
+    are the shardings of values that the function stated.
+    """
+
+    __slots__ = "_followed captured cells compiled flows given marks out_tree places program".split()
+    compiled: CompiledProgram | None
+
+    def __init__(
+        self, program: Program, captured: list[Any], out_tree: Any, marks: dict[Any, Any], cells: Threaded | None = None
+    ) -> None:
+        self.program = program
+        self.captured = captured
+        self.cells = cells
+        self.given: tuple[int, ...] = ()
+        self.flows = False
+        self.out_tree = out_tree
+        self.marks = marks
+        self.places: list[Any] | None = None  # the results' shardings, once it is followed and if some are known
+        self._followed = False
+        self.compiled = None
+
+    def follow(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The results' shardings, by those of the arguments and of marked values; explains what is moved."""
+        if self._followed:
+            return self.places
+        self._followed = True
+        arguments = (*self.captured, *arguments)
+        if self.marks or any(division_of(x) is not None for x in arguments):
+            places = places_of(self.program, arguments, self.marks)
+            results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
+            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
+            places = [None if n in blocks else place for n, place in enumerate(places)]
+            self.places = places if any(places) else None
+        if config.explain and (sent := explained_exchanges(self.program)):
+            say(sent)
+        return self.places
+
+    def operands(self, leaves: list[Any]) -> list[Any]:
+        """The program's inputs after the captured values: the cells' current contents, and the arguments."""
+        return leaves if self.cells is None else [*self.cells.contents(), *leaves]
+
+    def returned(self, outs: Any, given: Sequence[Cell] = ()) -> Any:
+        """The results among the program's outputs; the rest is written to the cells. given: the arguments' cells."""
+        outs = outs if self.cells is None else self.cells.write(outs)
+        return write_last([given[i] for i in self.given], outs) if self.given else outs
+
+    def placed(self, outs: list[Any]) -> list[Any]:
+        """The results, with their shardings where known."""
+        return outs if self.places is None else placed_at(outs, self.places)
+
+
+# what runs for a call's leaves, the results' tree (None: one array alone), and whether results are arguments
+ReadyCall = tuple[Callable[[Any], Any], Any, bool]
+_MOST_TREES = 256
+
+
+class SignatureTraces:
+    """What was traced of a function with some options: shared by all results of `jit` for these."""
+
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
+        self.ready: dict[CallKey, ReadyCall] = {}
+        self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
+        self.odd = False  # whether there were others
+        self._lock = threading.RLock()
+        _all_traces.add(self)
+        reopen_after_fork(self)
+
+    def clear(self) -> None:
+        """Forget every signature."""
+        with self._lock:
+            self.entries.clear()
+            self.ready.clear()
+            self._plain_trees.clear()
+
+    def find(self, key: Key, size: int, make: Callable[[], SignatureEntry]) -> SignatureEntry:
+        """The entry of a key: made once, and kept among the latest `size` unless it captures traced values."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            return entry
+        with self._lock:
+            entry = self.entries.get(key)
+            if entry is not None:
+                return entry
+            entry = make()
+            if not any(isinstance(c, Tracer) for c in entry.captured):
+                self.entries[key] = entry
+                while len(self.entries) > size:
+                    self.entries.popitem(last=False)
+                    self.ready.clear()
+            return entry
+
+    def compiled(self, entry: SignatureEntry, make: Callable[[], CompiledProgram]) -> CompiledProgram:
+        """The compiled program of an entry, made once."""
+        if entry.compiled is None:
+            with self._lock:
+                if entry.compiled is None:
+                    entry.compiled = make()
+        return entry.compiled
+
+    def tree_key(self, treedef: tree.TreeDef) -> tuple[Any, Any]:
+        """As the function of this name, which visits every node the first time only."""
+        if treedef in self._plain_trees:
+            return treedef, ()
+        found = tree_key(treedef)
+        if found[1]:
+            self.odd = True
+        elif len(self._plain_trees) < _MOST_TREES:
+            self._plain_trees.add(treedef)
+        return found
+
+
+_all_traces: weakref.WeakSet[SignatureTraces] = weakref.WeakSet()
+signature_traces: ByFunction[SignatureTraces] = ByFunction(SignatureTraces)
+
+
+def forget_signatures() -> None:
+    """Forget what was traced of every jitted function."""
+    for traces in list(_all_traces):
+        traces.clear()

@@ -1,0 +1,71 @@
+"""How devices divide the arguments and the results of calls, by functions of rlx.sharding that are loaded late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlx.array import Array, DeviceArray, DividedArray
+from rlx.call.explanations import say
+from rlx.config import config
+from rlx.ir.program import Program
+from rlx.trace.builder import Tracer, state
+from rlx.trace.tracing import explicit, place_of
+
+__all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "sharding_hooks"]
+
+
+class _ShardingHooks:
+    """Functions of rlx.sharding, by their names there; and `jitted`, the class of functions with in_shardings."""
+
+    check_described: Callable[[Any, Sequence[int]], None]
+    default_sharding: Callable[[], Any]
+    device_put: Callable[[Any, Any], Any]
+    explained: Callable[[str, Sequence[Any]], str]
+    jitted: Callable[..., Any]
+    propagated: Callable[[Program, Sequence[Any], Mapping[Any, Any]], tuple[list[Any], list[Any]]]
+    resolve: Callable[[str, Any], Any]
+    stated: Callable[[Program, Sequence[Any], Mapping[Any, Any], Sequence[Any]], Any]
+    traced_sharding: Callable[[Any], Any]
+
+
+sharding_hooks = _ShardingHooks()
+
+
+def places_of(program: Program, arguments: Sequence[Any], marks: Mapping[Any, Any] | None = None) -> list[Any]:
+    """The shardings of a program's results, or None where unknown; with RLX_EXPLAIN, devices' exchanges are printed."""
+    places, exchanges = sharding_hooks.propagated(program, list(map(division_of, arguments)), marks or {})
+    if config.explain and exchanges:
+        say(sharding_hooks.explained(program.name, exchanges))
+    return places
+
+
+def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
+    """The results with these shardings, where known."""
+    return [x if place is None else x.with_sharding(place) for x, place in zip(outs, places, strict=True)]
+
+
+def division_of(x: Any) -> Any:
+    """The sharding of an argument over several devices; None for other arguments."""
+    if type(x) is DividedArray:
+        return x._type.sharding
+    described = getattr(x, "described_sharding", None)
+    return None if described is None or described.is_default else described
+
+
+def explicit_division(x: Array) -> Any:
+    """The sharding of an argument over Explicit axes of a mesh of several devices; None for other arguments."""
+    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
+
+
+def _traced_place(x: Tracer) -> Any:
+    """The sharding of a traced value: as stated by the function, or, under a mesh, as it follows; None if unknown."""
+    said = place_of(x)
+    if said is not None or (config.mesh is None and not state.axes):
+        return said
+    return sharding_hooks.traced_sharding(x)
+
+
+def is_committed(x: Any) -> bool:
+    """Whether the user put an array on a device, the host included."""
+    return type(x) is DeviceArray or hasattr(x, "_sharding")
