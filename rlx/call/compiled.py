@@ -103,7 +103,8 @@ class CompiledProgram:
         self.executable: Executable | None = None
         if needed:
             with reports.announced(program.name, len(program.equations)):
-                self.executable = self.compiled_core(core, memory_limit, optimized, planned, self._donated(given))
+                how = (self.backend, memory_limit, optimized, planned, self._donated(given))
+                self.executable = self.compiled_core(core, lambda program: executables.get(program, *how))
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -120,16 +121,9 @@ class CompiledProgram:
         through = {value for _, value in self.results if type(value) is int}
         return tuple(given[i] and i not in through for i in self.used)
 
-    def compiled_core(
-        self,
-        core: Program,
-        memory_limit: int | None,
-        optimized: bool,
-        planned: Planned | None,
-        donated: tuple[bool, ...] = (),
-    ) -> Executable:
-        """The executable of the equations that results need."""
-        return executables.get(core, self.backend, memory_limit, optimized, planned, donated)
+    def compiled_core(self, core: Program, usual: Callable[[Program], Executable]) -> Executable:
+        """The executable of the equations that results need; usual: compiles them for the backend."""
+        return usual(core)
 
     def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
         """A function like `run_there`, without steps that this program does not need."""

@@ -16,12 +16,12 @@ import numpy as np
 from rlx.ir.types import compute_dtype
 
 __all__ = [
-    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both",
-    "Coordinate", "Declare", "Either", "Element", "Exchange", "Expression", "ForLoop", "FragmentProduct",
-    "FreeLoop", "If", "Leave", "Linear", "Number", "PackedPair", "Place", "Product", "Quotient", "Register",
-    "Remainder", "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in",
-    "blocks_of", "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt",
-    "statements_in", "substituted",
+    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Call",
+    "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange", "Expression", "ForLoop",
+    "FragmentProduct", "FreeLoop", "If", "Leave", "Linear", "MatrixProduct", "Number", "PackedPair", "Part",
+    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Shuffle", "Space", "Statement",
+    "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index",
+    "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
@@ -234,6 +234,15 @@ class Array:
         return size * self.dtype.itemsize
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Neighbouring elements of an array, as an array."""
+
+    array: Array
+    start: Expression
+    size: int
+
+
 def index(value: Expression | int, dtype: np.dtype = INT32) -> Expression:
     """An index as an expression."""
     return value if isinstance(value, Expression) else Number(dtype, value)
@@ -389,6 +398,41 @@ class Exchange(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Copy(Statement):
+    """Copy all elements of an array with a shape to another one, which may be the same."""
+
+    target: Array
+    source: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Statement):
+    """Call a function of arrays."""
+
+    function: str
+    arguments: tuple[Array | Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct(Statement):
+    """A product for which the language has a function.
+
+    of: the `Contract` (ir/kernels.py), which knows sizes and strides. operands: the matrices of one product of its
+    batch: left, right, result.
+    """
+
+    of: Any
+    operands: tuple[Part, Part, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class EndIfSet(Statement):
+    """End the function if the first element of an array, which another thread may set, is true."""
+
+    flag: Array
+
+
+@dataclass(frozen=True, slots=True)
 class VectorRead(Statement):
     """Set a work-item's array to neighbouring elements, which are loaded at once; the array has their alignment."""
 
@@ -540,9 +584,18 @@ def arrays_in(block: Block) -> Iterator[tuple[Array, bool]]:
             for part in postorder(expression):
                 if isinstance(part, Element):
                     yield part.array, False
-        if isinstance(statement, VectorRead):
-            yield statement.array, False
-        if isinstance(statement, (Write, AtomicUpdate, VectorWrite)):
-            yield statement.array, True
-        if isinstance(statement, FragmentProduct):
-            yield statement.sums, True
+        match statement:
+            case VectorRead(_, array) | View(_, array) | EndIfSet(array):
+                yield array, False
+            case Write(array) | AtomicUpdate(_, array) | VectorWrite(array):
+                yield array, True
+            case FragmentProduct():
+                yield statement.sums, True
+            case Copy(target, source):
+                yield source, False
+                yield target, True
+            case Exchange(left, right):
+                yield left, True
+                yield right, True
+            case Call(_, arrays) | MatrixProduct(_, arrays):
+                yield from ((a.array if isinstance(a, Part) else a, True) for a in arrays)

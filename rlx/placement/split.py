@@ -14,7 +14,7 @@ from rlx.call.jit import Jitted
 from rlx.errors import MemoryLimitError, bytes_text
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Equation, Program, Var
-from rlx.passes.pipeline import Context, Planned, lower_program, stages
+from rlx.passes.pipeline import Context, lower_program, stages
 from rlx.placement.estimate import estimate_program
 from rlx.placement.executable import PlacedExecutable
 from rlx.placement.minimum_cut import CutGraph, CutValue, cut_cost, minimum_cut
@@ -310,14 +310,7 @@ class SplitProgram(CompiledProgram):
         self.division = division
         super().__init__(program, backend_named(division.devices[0]))
 
-    def compiled_core(
-        self,
-        core: Program,
-        memory_limit: int | None,
-        optimized: bool,
-        planned: Planned | None,
-        donated: tuple[bool, ...] = (),
-    ) -> Executable:
+    def compiled_core(self, core: Program, usual: Callable[[Program], Executable]) -> Executable:
         """The executable of the part of the optimised program that corresponds to `core`."""
         whole, results = self.division.program, list(self.program.outputs)
         inputs = [whole.inputs[i] for i in self.used]

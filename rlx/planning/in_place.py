@@ -43,7 +43,7 @@ def results_over_arguments(plan: Plan, pairs: Sequence[tuple[int, int]]) -> Plan
     copies: list[Kernel] = []
     for i, o in copied:
         place = plan.outputs[o]
-        result = rows.add_temporary(place.dtype, place.size)
+        result = _added(rows.temporaries, place.dtype, place.size)
         renames |= {plan.inputs[i]: place, place: result}
         copies.append(_copy(result, place))
     kernels = (*(renamed(kernel, renames) for kernel in rows.kernels), *copies)
@@ -74,11 +74,6 @@ class KernelRows:
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels as they are now."""
         return tuple(kernel for row in self.rows for kernel in row)
-
-    def add_temporary(self, dtype: np.dtype, size: int) -> Buffer:
-        """A new buffer."""
-        self.temporaries.append(Buffer(dtype, size))
-        return self.temporaries[-1]
 
     def join(self, old: Buffer, new: Buffer, *, always: bool = False) -> bool:
         """Let `new`, a copy of `old` at first, take the place of both.
@@ -162,7 +157,7 @@ class _Joining:
         for number, instruction in enumerate(kernel.instructions):
             if instruction.op == "load" and kernel.operands[instruction.attribute.operand] is self.old:
                 access = Access(len(operands), _dense(kernel.sizes))
-                operands.append(self.temporary(instruction.dtype, prod(kernel.sizes)))
+                operands.append(_added(self.temporaries, instruction.dtype, prod(kernel.sizes)))
                 stores.append(Store(number, access))
                 instructions[number] = Instruction("load", (), instruction.dtype, access)
         wide = replace(kernel, operands=tuple(operands))
@@ -191,7 +186,7 @@ class _Joining:
             if kernel.operands[store.access.operand] is not self.new:
                 first.append(store)
                 continue
-            held = self.temporary(kernel.instructions[store.value].dtype, prod(kernel.sizes))
+            held = _added(self.temporaries, kernel.instructions[store.value].dtype, prod(kernel.sizes))
             access = Access(len(kernel.operands) + len(temporaries), strides)
             temporaries.append((store.value, access, held))
             first.append(Store(store.value, access))
@@ -208,10 +203,11 @@ class _Joining:
             return ()
         return _with_stores(wide, tuple(first)), update
 
-    def temporary(self, dtype: np.dtype, size: int) -> Buffer:
-        """A new buffer."""
-        self.temporaries.append(Buffer(dtype, size))
-        return self.temporaries[-1]
+
+def _added(temporaries: list[Buffer], dtype: np.dtype, size: int) -> Buffer:
+    """A new buffer among temporaries."""
+    temporaries.append(Buffer(dtype, size))
+    return temporaries[-1]
 
 
 def _dense(sizes: Sequence[int]) -> tuple[int, ...]:

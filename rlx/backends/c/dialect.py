@@ -12,7 +12,7 @@ from rlx.backends.c.types import helper_name, literal, memory_type, register_typ
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.code.functions import Function
 from rlx.code.special import FUNCTIONS
-from rlx.code.tree import ForLoop
+from rlx.code.tree import Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand
 from rlx.ir.scalar import SPECIAL
@@ -49,8 +49,7 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
     nullptr operator or or_eq private protected public signbit isfinite isnan isinf isnormal fpclassify this throw true
     try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena"""
 # local variables of the functions of plans
-_LOCALS = "arrays batch held stack"
-_BATCHES = ("stack", "batch")
+_LOCALS = "arrays held"
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs
     fdim finite floor fma fmax fmin fmod frexp gamma hypot ilogb isinf isnan j0 j1 jn ldexp lgamma llrint llround log
     log10 log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint round
@@ -117,10 +116,6 @@ class CDialect(Dialect):
         """Expressions that mark unused parameters."""
         return tuple(f"(void){name};" for name in names)
 
-    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """for."""
-        return f"for (int64_t {index} = {start}; {index} < {stop}; ++{index}) {{"
-
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; with an OpenMP pragma that allows reordered float sums, if it has an effect."""
         reductions = loop.reductions
@@ -136,10 +131,6 @@ class CDialect(Dialect):
         """while."""
         return f"while ({bare(condition)}) {{"
 
-    def backward_loop(self, index: str, size: str) -> str:
-        """for, backwards."""
-        return f"for (int64_t {index} = {size} - 1; {index} >= 0; --{index}) {{"
-
     def endless_loop(self) -> str:
         """An infinite for."""
         return "for (;;) {"
@@ -148,9 +139,9 @@ class CDialect(Dialect):
         """break."""
         return "break;"
 
-    def end_if(self, flag: str) -> tuple[str, ...]:
+    def end_if_set(self, flag: Array) -> tuple[str, ...]:
         """return, after a volatile read, which compilers do not move out of a loop."""
-        return (f"if (*(const volatile {memory_type(np.dtype(bool))} *){flag}) {{", f"{self.extent}return;", "}")
+        return (f"if (*(const volatile {memory_type(flag.dtype)} *){flag.name}) {{", f"{self.extent}return;", "}")
 
     def condition(self, expression: str) -> str:
         """if."""
@@ -330,27 +321,29 @@ class CDialect(Dialect):
         """A call."""
         return f"{function}({', '.join(map(bare, arguments))});"
 
-    def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
-        """A pointer into the arena."""
-        kind = memory_type(dtype)
-        start = "arena" if offset == 0 else f"(arena + {offset})"
-        return f"{kind} *{name} = {start};" if kind == "uint8_t" else f"{kind} *{name} = ({kind} *){start};"
+    def _pointer(self, dtype: np.dtype) -> str:
+        """The type of pointers to elements of memory."""
+        return f"{memory_type(dtype)} *"
 
-    def part(self, array: str, position: str, size: int) -> str:
+    def view(self, array: Array, source: Array, offset: str) -> str:
+        """A pointer."""
+        kind = self._pointer(array.dtype)
+        cast = "" if array.dtype == source.dtype else f"({kind})"
+        place = source.name if offset == "0" else f"({source.name} + {offset})"
+        return f"{kind}{array.name} = {cast}{place};"
+
+    def part(self, array: Array, position: str, size: int) -> str:
         """A pointer with an offset."""
-        return array if position == "0" else f"({array} + {position})"
+        return array.name if position == "0" else f"({array.name} + {position})"
 
-    def alias(self, name: str, dtype: np.dtype, array: str) -> str:
-        """A second pointer."""
-        return f"{memory_type(dtype)} *{name} = {array};"
-
-    def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
+    def copy(self, target: Array, source: Array) -> str:
         """memmove, which allows both to be the same."""
-        return f"memmove({target}, {source}, {size * dtype.itemsize});"
+        return f"memmove({target.name}, {source.name}, {source.nbytes});"
 
-    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
+    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
         """Swap through a third pointer."""
-        return (f"{{ {memory_type(dtype)} *const held = {left}; {left} = {right}; {right} = held; }}",)
+        names = (left.name, right.name)
+        return ("{{ {2}const held = {0}; {0} = {1}; {1} = held; }}".format(*names, self._pointer(left.dtype)),)
 
     def has_function(self, name: str) -> bool:
         """Most of SciPy's have one; users' functions run on the host."""
@@ -360,18 +353,22 @@ class CDialect(Dialect):
         """Special functions without C source run on the host."""
         return all(i.op != "special" or self.has_function(i.attribute) for i in kernel.instructions)
 
-    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Tiles in registers, or CBLAS; loops for small products."""
-        dtype, sizes = kernel.out.buffer.dtype, (kernel.rows, kernel.columns, kernel.depth)
+    def multiplies(self, kernel: Contract) -> bool:
+        """Products by tiles in registers, or by CBLAS, but not small ones."""
+        if self.blas:
+            return _fits_blas(kernel)
+        sizes = (kernel.rows, kernel.columns, kernel.depth)
+        small = any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True))
+        return not (small or is_complex(kernel.out.buffer.dtype))
+
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+        """A call."""
         if self.blas:
             return _blas(kernel, lhs, rhs, out)
-        if is_complex(dtype) or any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True)):
-            return None
-        x, y, z = _batch_pointers(kernel, lhs, rhs, out)
-        numbers = (*map(str, sizes), x, *map(str, kernel.lhs.strides[-2:]), y, *map(str, kernel.rhs.strides[-2:]))
+        sizes, dtype = map(str, (kernel.rows, kernel.columns, kernel.depth)), kernel.out.buffer.dtype
+        x, y = ((text, *map(str, o.strides[-2:])) for text, o in ((lhs, kernel.lhs), (rhs, kernel.rhs)))
         accumulate = literal(np.dtype(bool), kernel.accumulate)
-        call = self._call("product", [dtype], *numbers, z, str(kernel.out.strides[-2]), accumulate)
-        return _for_each_batch(kernel, f"{call};")
+        return f"{self._call('product', [dtype], *sizes, *x, *y, out, str(kernel.out.strides[-2]), accumulate)};"
 
 
 def _declared(parameter: Parameter) -> str:
@@ -380,23 +377,29 @@ def _declared(parameter: Parameter) -> str:
     return f"{constant}{memory_type(parameter.dtype)} *{apart}{parameter.name}"
 
 
-def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-    """Calls of CBLAS, which takes sizes as int."""
-    sizes = (kernel.rows, kernel.columns, kernel.depth)
-    layouts = [_blas_layout(o) for o in (kernel.lhs, kernel.rhs)]
+def _blas_numbers(kernel: Contract) -> tuple[int, ...]:
+    """The numbers of a call: rows, columns, depth, then the leading dimensions of both matrices and of the result."""
     row = kernel.out.strides[-2] if kernel.rows > 1 else kernel.columns
-    if max(*sizes, row, *(leading for _, leading in layouts)) >= 1 << 31 or 0 in (*sizes, kernel.batches):
-        return None
-    dtype = kernel.out.buffer.dtype
+    leading = (_blas_layout(operand)[1] for operand in (kernel.lhs, kernel.rhs))
+    return kernel.rows, kernel.columns, kernel.depth, *leading, row
+
+
+def _fits_blas(kernel: Contract) -> bool:
+    """Whether CBLAS, which takes sizes as int, computes a product."""
+    numbers = _blas_numbers(kernel)
+    return max(numbers) < 1 << 31 and 0 not in (*numbers[:3], kernel.batches)
+
+
+def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+    """A call of CBLAS."""
+    dtype, (*sizes, x_row, y_row, row) = kernel.out.buffer.dtype, _blas_numbers(kernel)
     letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
     one, before = "1", "1" if kernel.accumulate else "0"
     if is_complex(dtype):
         one, before = (f"(const {memory_type(dtype)}[]){{{part}, 0}}" for part in (one, before))
-    x, y, z = _batch_pointers(kernel, lhs, rhs, out)
-    (x_order, x_row), (y_order, y_row) = layouts
-    operands = (*sizes, one, bare(x), x_row, bare(y), y_row, before, bare(z), row)
-    call = f"cblas_{letter}gemm(CblasRowMajor, {x_order}, {y_order}, {', '.join(map(str, operands))});"
-    return _for_each_batch(kernel, call)
+    orders = (_blas_layout(operand)[0] for operand in (kernel.lhs, kernel.rhs))
+    operands = (*orders, *sizes, one, bare(lhs), x_row, bare(rhs), y_row, before, bare(out), row)
+    return f"cblas_{letter}gemm(CblasRowMajor, {', '.join(map(str, operands))});"
 
 
 def _blas_layout(operand: Operand) -> tuple[str, int]:
@@ -405,28 +408,3 @@ def _blas_layout(operand: Operand) -> tuple[str, int]:
     if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
         return "CblasNoTrans", row if rows > 1 else columns
     return "CblasTrans", column if columns > 1 else rows
-
-
-def _batch_pointers(kernel: Contract, *arrays: str) -> list[str]:
-    """Pointers to the operands of a product, for each batch in the loop of `_for_each_batch`."""
-    pointers = []
-    for array, operand in zip(arrays, (kernel.lhs, kernel.rhs, kernel.out), strict=True):
-        scale = 2 if is_complex(operand.buffer.dtype) else 1
-        batch = zip(operand.shape, operand.strides[:-2], _batch_indices(kernel), strict=False)
-        terms = [(scale * stride, index) for size, stride, index in batch if stride and size != 1]
-        place = CDialect().position(terms, scale * operand.offset)
-        pointers.append(array if place == "0" else f"({array} + {place})")
-    return pointers
-
-
-def _batch_indices(kernel: Contract) -> tuple[str, ...]:
-    return _BATCHES[-len(kernel.out.shape) + 2 :] if len(kernel.out.shape) > 2 else ()
-
-
-def _for_each_batch(kernel: Contract, statement: str) -> tuple[str, ...]:
-    """A statement for every product of a batch."""
-    lines = [statement]
-    for size, index in reversed([*zip(kernel.out.shape[:-2], _batch_indices(kernel), strict=True)]):
-        if size != 1:
-            lines = [CDialect().loop(index, "0", str(size)), *(CDialect.extent + line for line in lines), "}"]
-    return tuple(lines)

@@ -118,10 +118,6 @@ class DeviceDialect(CDialect):
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))
         return f"{self.kernel_mark(items, roomy)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
 
-    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Matrix products are separate launches."""
-        return None
-
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
         """A product in a library's form: with its reader as an epilogue, if it has one; None if no library takes it."""
         return None
@@ -168,9 +164,9 @@ class DeviceDialect(CDialect):
         """Sorts are supported, except of complex numbers, which the host sorts."""
         return not any(is_complex(b.dtype) for b in kernel.inputs)
 
-    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+    def has_routine(self, kernel: Library) -> bool:
         """Blocks that the device claims are supported; the host runs other routines."""
-        return None if kernel.meaning is None else ()
+        return kernel.meaning is not None
 
     @contextmanager
     def sharing_launch(self) -> Generator[None]:
@@ -209,16 +205,6 @@ class DeviceDialect(CDialect):
     def _pointer(self, dtype: np.dtype) -> str:
         """The type of pointers to elements of the device's memory."""
         return f"{self.words.global_space} {memory_type(dtype)} *".strip()
-
-    def view(self, array: Array, source: Array, offset: str) -> str:
-        """A pointer."""
-        kind = self._pointer(array.dtype)
-        place = source.name if offset == "0" else f"({source.name} + {offset})"
-        return f"{kind}{array.name} = ({kind}){place};"
-
-    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
-        """Swap through a third pointer."""
-        return (f"{{ {self._pointer(dtype)}const held = {left}; {left} = {right}; {right} = held; }}",)
 
     def array(self, array: Array) -> str:
         """A declaration; the compiler can store 16 bytes at once if rows consist of them."""

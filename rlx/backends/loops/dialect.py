@@ -96,20 +96,12 @@ class Dialect(ABC):
         return ()
 
     @abstractmethod
-    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
-        """The head of a loop over [start, stop)."""
-
-    @abstractmethod
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """The head of a loop of the tree, and the lines before it."""
 
     def while_loop(self, condition: str) -> str:
         """The head of a loop that runs while a bool is true."""
         raise NotImplementedError
-
-    @abstractmethod
-    def backward_loop(self, index: str, size: str) -> str:
-        """The head of a loop from size - 1 down to 0."""
 
     @abstractmethod
     def endless_loop(self) -> str:
@@ -119,8 +111,8 @@ class Dialect(ABC):
     def leave(self) -> str:
         """The statement that ends the innermost loop."""
 
-    def end_if(self, flag: str) -> tuple[str, ...]:
-        """Statements that end the function if an array of one bool, which another thread may set, is true."""
+    def end_if_set(self, flag: Array) -> tuple[str, ...]:
+        """Statements that end the function if the first element of an array, which another thread may set, is true."""
         raise NotImplementedError
 
     @abstractmethod
@@ -233,9 +225,9 @@ class Dialect(ABC):
         """A barrier of all groups: each one counts its arrival in memory, and continues at the count `awaited`."""
         raise NotImplementedError
 
+    @abstractmethod
     def view(self, array: Array, source: Array, offset: str) -> str:
         """The declaration of an array that begins at a byte of another one."""
-        raise NotImplementedError
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """The register of the work-item whose index in the warp is this work-item's index XOR a constant."""
@@ -263,23 +255,15 @@ class Dialect(ABC):
         """The statement that calls a function of arrays."""
 
     @abstractmethod
-    def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
-        """An array in the arena, `offset` bytes from its beginning."""
-
-    @abstractmethod
-    def part(self, array: str, position: str, size: int) -> str:
+    def part(self, array: Array, position: str, size: int) -> str:
         """The elements [position, position + size) of an array, as an array."""
 
     @abstractmethod
-    def alias(self, name: str, dtype: np.dtype, array: str) -> str:
-        """A second name for an array, for `exchange`."""
-
-    @abstractmethod
-    def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
+    def copy(self, target: Array, source: Array) -> str:
         """Copy the elements of an array to another array, which may be the same."""
 
     @abstractmethod
-    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
+    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
         """Statements that swap two names of arrays."""
 
     def has_function(self, name: str) -> bool:
@@ -290,14 +274,18 @@ class Dialect(ABC):
         """Whether every instruction of a kernel can be written; otherwise the host runs it."""
         return True
 
-    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Statements for a matrix product; None if it is written as loops."""
-        return None
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether the language has a function for a matrix product, for `product`; otherwise it is written as loops."""
+        return False
+
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+        """The statement that multiplies two matrices, which begin at the first element of arrays."""
+        raise NotImplementedError
 
     def sorts(self, kernel: Sort) -> bool:
         """Whether rows can be sorted; otherwise the host sorts them."""
         return not any(is_complex(key.dtype) for key in kernel.inputs[: kernel.keys])
 
-    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Statements for a library routine; None if it runs on the host."""
-        return None
+    def has_routine(self, kernel: Library) -> bool:
+        """Whether kernels compute a library routine; otherwise it runs on the host."""
+        return False

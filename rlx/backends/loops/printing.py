@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, bare
@@ -16,10 +18,13 @@ from rlx.code.tree import (
     Barrier,
     Block,
     Both,
+    Call,
     Coordinate,
+    Copy,
     Declare,
     Either,
     Element,
+    EndIfSet,
     Exchange,
     Expression,
     ForLoop,
@@ -28,8 +33,10 @@ from rlx.code.tree import (
     If,
     Leave,
     Linear,
+    MatrixProduct,
     Number,
     PackedPair,
+    Part,
     Product,
     Quotient,
     Register,
@@ -42,15 +49,29 @@ from rlx.code.tree import (
     View,
     Write,
     index,
+    statements_in,
 )
 from rlx.ir.kernels import Instruction
 
-__all__ = ["Printer", "printed"]
+__all__ = ["Printer", "enclosed", "has_threads", "printed"]
 
 
 def printed(block: Block, dialect: Dialect) -> list[str]:
     """The lines of a block, indented from its own level."""
+    dialect.threads = has_threads(block)
     return Printer(dialect).block(block)
+
+
+def has_threads(block: Block) -> bool:
+    """Whether iterations of a loop may run at the same time."""
+    return any(isinstance(s, ForLoop) and s.threads for s in statements_in(block))
+
+
+def enclosed(head: Sequence[str], body: Sequence[str], dialect: Dialect) -> list[str]:
+    """The lines of a block in the text."""
+    end = [dialect.block_end] if dialect.block_end else []
+    body = body or [dialect.comment("nothing") if dialect.block_end else "pass"]
+    return [*head, *(dialect.extent + line for line in body), *end]
 
 
 class Printer:
@@ -69,10 +90,7 @@ class Printer:
         return [line for statement in block for line in self.statement(statement)]
 
     def _nested(self, head: tuple[str, ...], block: Block) -> list[str]:
-        dialect = self.dialect
-        body = self.block(block) or [dialect.comment("nothing") if dialect.block_end else "pass"]
-        end = [dialect.block_end] if dialect.block_end else []
-        return [*head, *(dialect.extent + line for line in body), *end]
+        return enclosed(head, self.block(block), self.dialect)
 
     def statement(self, statement: Statement) -> list[str]:
         """The lines of one statement."""
@@ -107,7 +125,15 @@ class Printer:
             case View(array, source, offset):
                 return [dialect.view(array, source, self.plain(offset))]
             case Exchange(left, right):
-                return [*dialect.exchange(left.name, right.name, left.dtype)]
+                return [*dialect.exchange(left, right)]
+            case Copy(target, source):
+                return [dialect.copy(target, source)]
+            case Call(function, arguments):
+                return [dialect.call(function, [self._argument(a) for a in arguments])]
+            case MatrixProduct(of, operands):
+                return [dialect.product(of, *map(self._argument, operands))]
+            case EndIfSet(flag):
+                return [*dialect.end_if_set(flag)]
             case VectorRead(target, array, position):
                 return [dialect.vector_read(target, array, self.plain(position))]
             case VectorWrite(array, position, source):
@@ -120,6 +146,11 @@ class Printer:
             case Barrier("group"):
                 return [dialect.barrier()]
         raise AssertionError(f"{type(statement).__name__} has no text")
+
+    def _argument(self, argument: Array | Part) -> str:
+        if isinstance(argument, Array):
+            return argument.name
+        return self.dialect.part(argument.array, self.plain(argument.start), argument.size)
 
     def _condition(self, statement: If) -> list[str]:
         dialect = self.dialect

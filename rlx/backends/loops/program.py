@@ -7,34 +7,51 @@ branches are entirely source code.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
 import numpy as np
 
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Dialect, Parameter
-from rlx.backends.loops.lines import Lines
 from rlx.backends.loops.names import identifier, unused_name
-from rlx.backends.loops.printing import printed
+from rlx.backends.loops.printing import enclosed, has_threads, printed
 from rlx.backends.loops.sorting import sort_code, sort_parameters, sorted_elements
 from rlx.backends.loops.splats import splat_loops, splat_scratch
-from rlx.backends.loops.walk import kernel_lines, kernel_parameters, runs_parallel
+from rlx.backends.loops.walk import function_code, kernel_parameters
 from rlx.code.inlining import inlined
+from rlx.code.tree import (
+    Apply,
+    Array,
+    Block,
+    Call,
+    Copy,
+    EndIfSet,
+    Exchange,
+    Expression,
+    Leave,
+    Linear,
+    MatrixProduct,
+    Number,
+    Part,
+    Register,
+    View,
+    arrays_in,
+)
+from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
     Collective,
     Contract,
-    Instruction,
     Kernel,
     Library,
     Loops,
+    Operand,
     Plan,
     RowTiles,
     Scan,
@@ -44,7 +61,7 @@ from rlx.ir.kernels import (
     nested_plans,
 )
 from rlx.ir.splats import SPLAT_BLOCKS
-from rlx.ir.types import is_complex
+from rlx.ir.types import element_dtype, is_complex
 from rlx.storage import aligned
 
 __all__ = [
@@ -60,9 +77,12 @@ __all__ = [
     "unspelled",
 ]
 
-_BYTE, _BOOL, _NUMBER = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32)
+_BYTE, _BOOL, _INT64 = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int64)
 _COMMENT_WIDTH = 100
-_STOPPED = "stopped"  # the flag that ends loops
+_ARENA = Array("arena", _BYTE)
+_STOPPED = Array("stopped", _BOOL)  # the flag that ends loops
+_BATCH = ("b0", "b1", "b2")  # indices of a batch of products
+_LOCALS = {_ARENA.name, _STOPPED.name, *_BATCH}
 # names of unnamed buffers
 _PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
@@ -104,10 +124,8 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
         return dialect.spells(kernel)
     if isinstance(kernel, Sort):
         return dialect.sorts(kernel)
-    if isinstance(kernel, Library) and kernel.routine in SPLAT_BLOCKS:
-        return True
     if isinstance(kernel, Library):
-        return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
+        return kernel.routine in SPLAT_BLOCKS or dialect.has_routine(kernel)
     inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
@@ -172,8 +190,7 @@ def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[SourceUnit 
 def function_of(kernel: Loops, dialect: Dialect) -> GeneratedFunction:
     """The function of one loop nest."""
     writer = _UnitWriter(dialect)
-    body = kernel_lines(kernel, dialect)
-    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
+    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), function_code(kernel))
     return writer.functions[-1]
 
 
@@ -223,7 +240,7 @@ def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
             return kernel.local
         case Sort():
             return (sorted_elements(kernel),)
-        case Library() if kernel.routine in SPLAT_BLOCKS:
+        case Library():
             return splat_scratch(kernel)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
@@ -243,7 +260,7 @@ class _Names:
     taken: set[str]
     others: Set[str]
     known: set[str]
-    of: dict[Buffer, str] = field(default_factory=dict)
+    of: dict[Buffer, Array] = field(default_factory=dict)
     numbers: Counter[str] = field(default_factory=Counter)
 
     def new(self, base: str) -> str:
@@ -253,11 +270,11 @@ class _Names:
         self.known.add(name)
         return name
 
-    def add(self, buffer: Buffer, prefix: str) -> str:
-        """A new name for a buffer: the buffer's name, or the prefix with a number."""
+    def add(self, buffer: Buffer, prefix: str) -> Array:
+        """A buffer as an array with a new name: the buffer's name, or the prefix with a number."""
         name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
         self.numbers[prefix] += not buffer.name
-        self.of[buffer] = self.new(name)
+        self.of[buffer] = Array(self.new(name), element_dtype(buffer.dtype), shape=(buffer.real_size,))
         return self.of[buffer]
 
 
@@ -270,94 +287,78 @@ class _UnitWriter:
         self._names: dict[tuple[object, ...], str] = {}
         self._function_names: set[str] = set()
         self._array_names: set[str] = set()
-        self._taken = _Names(set(dialect.reserved), self._array_names, self._function_names)
+        self._taken = _Names(_LOCALS | dialect.reserved, self._array_names, self._function_names)
 
-    def define(self, label: str, parameters: Sequence[Parameter], body: Sequence[str], parallel: bool = False) -> str:
+    def define(self, label: str, parameters: Sequence[Parameter], body: Block, comments: Iterable[str] = ()) -> str:
         """The name of the function with this body."""
-        key = (tuple((p.name, p.dtype.name, p.written, p.apart) for p in parameters), tuple(body), parallel)
+        dialect = self.dialect
+        text = (*map(dialect.comment, comments), *printed(body, dialect))
+        key = (tuple((p.name, p.dtype.name, p.written, p.apart) for p in parameters), text)
         if key not in self._names:
             name = self._names[key] = self._taken.new(label)
-            *before, head = self.dialect.function(name, parameters, parallel)
-            lines = Lines(self.dialect)
-            lines.add(*before)
-            statements = [line for line in body if not line.lstrip().startswith(self.dialect.comment_mark)]
-            unused = [p.name for p in parameters if not _mentions(p.name, statements)]
-            with lines.block(head):
-                lines.add(*self.dialect.ignore(unused), *body)
-            self.functions.append(GeneratedFunction(name, tuple(parameters), "\n".join(lines.text)))
+            used = {array.name for array, _ in arrays_in(body)}
+            unused = [p.name for p in parameters if p.name not in used]
+            head = dialect.function(name, parameters, has_threads(body))
+            lines = enclosed(head, (*dialect.ignore(unused), *text), dialect)
+            self.functions.append(GeneratedFunction(name, tuple(parameters), "\n".join(lines)))
         return self._names[key]
 
     def plan(self, plan: Plan, kernels: Sequence[Kernel], buffers: Sequence[Buffer], label: str) -> str:
         """The name of the function that runs kernels of a plan: it takes `buffers`, and an arena."""
-        lines = Lines(self.dialect)
-        names = _Names({"arena", _STOPPED, *self.dialect.reserved}, self._function_names, self._array_names)
+        names = _Names(_LOCALS | self.dialect.reserved, self._function_names, self._array_names)
         written = {b for k in kernels for b in k.writes}
-        parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
+        parameters = [Parameter(names.add(b, _PREFIXES[b.role]).name, b.dtype, b in written) for b in buffers]
         shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
-        if shown:
-            lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
+        body = _FunctionBody(self, plan, names)
         for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
             if buffer not in names.of:
-                name = names.add(buffer, "t")
-                lines.add(self.dialect.temporary(name, buffer.dtype, buffer.size, plan.offsets[buffer]))
-        place = _FunctionBody(self, plan, names, lines)
+                body.temporary(buffer, plan.offsets[buffer])
         for kernel in kernels:
-            place.kernel(kernel)
-        parameters.append(Parameter("arena", _BYTE, True))
+            body.kernel(kernel)
+        parameters.append(Parameter(_ARENA.name, _BYTE, True))
         if self.dialect.stops and _has_steps(kernels):
-            parameters.append(Parameter(_STOPPED, _BOOL, False))
-        return self.define(identifier(label, "plan"), parameters, lines.text)
+            parameters.append(Parameter(_STOPPED.name, _BOOL, False))
+        return self.define(identifier(label, "plan"), parameters, body.code.block, wrap(shown, _COMMENT_WIDTH))
 
 
-def _mentions(name: str, body: Sequence[str]) -> bool:
-    word = re.compile(rf"\b{name}\b")
-    return any(map(word.search, body))
+def _loops_of(kernel: Kernel, scratch: Sequence[Buffer]) -> tuple[str, list[tuple[Buffer, Parameter]], Block]:
+    """The function of a kernel that is loops: its label, the arrays that it takes and their parameters, its body."""
+    match kernel:
+        case Sort():
+            buffers = (*kernel.inputs, *kernel.outputs, *scratch)
+            code = inlined(sort_code(kernel))
+            return identifier(kernel.label, "sort"), [*zip(buffers, sort_parameters(kernel), strict=True)], code
+        case Library():
+            parameters, code = splat_loops(kernel, scratch)
+            return kernel.routine, [*parameters.items()], inlined(code)
+        case Loops():
+            pairs = zip(dict.fromkeys(kernel.operands), kernel_parameters(kernel), strict=True)
+            return identifier(kernel.label, "kernel"), [*pairs], function_code(kernel)
+    raise AssertionError(f"{type(kernel).__name__} is a step of the host")
 
 
-@dataclass
 class _FunctionBody:
     """The body of a plan's function under construction."""
 
-    writer: _UnitWriter
-    plan: Plan
-    names: _Names
-    lines: Lines
+    def __init__(self, writer: _UnitWriter, plan: Plan, names: _Names) -> None:
+        self.writer, self.plan, self.names = writer, plan, names
+        self.code = CodeWriter()
+        self.free = aligned(plan.arena)  # the first byte after the plan's temporaries
+        self.stops = writer.dialect.stops
 
-    @property
-    def free(self) -> int:
-        """The first byte after the plan's temporaries."""
-        return aligned(self.plan.arena)
-
-    @property
-    def dialect(self) -> Dialect:
-        """The language."""
-        return self.writer.dialect
-
-    def of(self, buffers: Sequence[Buffer]) -> list[str]:
-        """Names of buffers."""
+    def of(self, buffers: Sequence[Buffer]) -> list[Array]:
+        """The arrays of buffers."""
         return [self.names.of[b] for b in buffers]
 
     def kernel(self, kernel: Kernel) -> None:
         """The statements that run a kernel."""
         match kernel:
-            case Loops():
-                self.loop_nest(kernel)
             case Contract():
                 self.contract(kernel)
             case RowTiles():
                 self.beside(kernel)
                 for inner in kernel.kernels:
                     self.kernel(inner)
-            case Sort():
-                lines = printed(inlined(sort_code(kernel)), self.dialect)
-                name = self.writer.define(identifier(kernel.label, "sort"), sort_parameters(kernel), lines)
-                arrays = (*self.of(kernel.inputs), *self.of(kernel.outputs), *self.beside(kernel).values())
-                self.lines.add(self.dialect.call(name, arrays))
-            case Library() if kernel.routine in SPLAT_BLOCKS:
-                self.splats(kernel)
-            case Library():
-                inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
-                self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
             case Scan():
                 self.scan(kernel)
             case While():
@@ -365,32 +366,16 @@ class _FunctionBody:
             case Branch():
                 self.branch(kernel)
             case _:
-                raise AssertionError(f"{type(kernel).__name__} is a step of the host")
+                self.call(kernel)
 
-    def text(self, lines: tuple[str, ...] | None, kernel: Kernel) -> None:
-        """Add statements from the dialect."""
-        assert lines is not None, f"{kernel} is a step of the host"
-        self.lines.add(*lines)
-
-    def loop_nest(self, kernel: Loops) -> None:
+    def call(self, kernel: Kernel) -> None:
         """A call of the kernel's function."""
-        parameters = kernel_parameters(kernel)
-        for parameter, buffer in zip(parameters, dict.fromkeys(kernel.operands), strict=True):
-            parameter.apart = self.apart(buffer, kernel.operands)
-        body = kernel_lines(kernel, self.dialect)
-        name = self.writer.define(identifier(kernel.label, "kernel"), parameters, body, runs_parallel(kernel))
-        self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
-
-    def splats(self, kernel: Library) -> None:
-        """A call of a function that draws splats, or of their gradient."""
-        parameters, code = splat_loops(kernel, tuple(self.beside(kernel)))
-        for buffer, parameter in parameters.items():
-            parameter.apart = self.apart(buffer, [*parameters])
-        self.dialect.threads = True
-        body = printed(inlined(code), self.dialect)
-        self.dialect.threads = False
-        name = self.writer.define(kernel.routine, [*parameters.values()], body, parallel=True)
-        self.lines.add(self.dialect.call(name, self.of([*parameters])))
+        label, pairs, code = _loops_of(kernel, [*self.beside(kernel)])
+        buffers = [buffer for buffer, _ in pairs]
+        for buffer, parameter in pairs:
+            parameter.apart = buffers.count(buffer) == 1 and self.apart(buffer, buffers)
+        name = self.writer.define(label, [parameter for _, parameter in pairs], code)
+        self.code.add(Call(name, tuple(self.of(buffers))))
 
     def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
         """Whether a buffer overlaps no other buffer; temporaries may, if one is written over another."""
@@ -402,88 +387,105 @@ class _FunctionBody:
         return all(stop <= first or last <= start for first, last in taken)
 
     def contract(self, kernel: Contract) -> None:
-        """The dialect's matrix product, or loops."""
-        operands = self.of([kernel.lhs.buffer, kernel.rhs.buffer, kernel.out.buffer])
-        lines = self.dialect.contract(kernel, *operands)
-        if lines is None:
-            self.loop_nest(contract_as_loops(kernel))
-        else:
-            self.lines.add(*lines)
+        """The language's matrix product, for each product of a batch; or loops."""
+        if not self.writer.dialect.multiplies(kernel):
+            self.call(contract_as_loops(kernel))
+            return
+        with ExitStack() as nest:
+            batch: list[Expression] = []
+            for size, name in zip(kernel.out.shape[:-2], _BATCH, strict=False):
+                index = Register(_INT64, name) if size != 1 else Number(_INT64, 0)
+                batch.append(index)
+                if isinstance(index, Register):
+                    nest.enter_context(self.code.loop(index, 0, size))
+            lhs, rhs, out = (self.matrix(operand, batch) for operand in (kernel.lhs, kernel.rhs, kernel.out))
+            self.code.add(MatrixProduct(kernel, (lhs, rhs, out)))
+
+    def matrix(self, operand: Operand, batch: Sequence[Expression]) -> Part:
+        """An operand of one product of a batch."""
+        scale = 2 if is_complex(operand.buffer.dtype) else 1
+        start: Expression = Number(_INT64, scale * operand.offset)
+        for index, stride in zip(batch, operand.strides, strict=False):
+            start = start + index * (scale * stride) if stride and isinstance(index, Register) else start
+        last = sum((n - 1) * stride for n, stride in zip(operand.shape[-2:], operand.strides[-2:], strict=True))
+        return Part(self.names.of[operand.buffer], start, scale * (last + 1))
 
     # ------------------------------------------------------------------ loops and branches
-    def beside(self, kernel: Kernel) -> dict[Buffer, str]:
+    def temporary(self, buffer: Buffer, offset: int) -> Array:
+        """A buffer at a byte of the arena."""
+        array = self.names.add(buffer, "t")
+        self.code.add(View(array, _ARENA, Number(_INT64, offset)))
+        return array
+
+    def beside(self, kernel: Kernel) -> dict[Buffer, Array]:
         """The arrays, after the plan's temporaries, that a kernel needs while it runs."""
         at, made = self.free, {}
         for buffer in _beside(kernel):
-            made[buffer] = self.names.add(buffer, "t")
-            self.lines.add(self.dialect.temporary(made[buffer], buffer.dtype, buffer.size, at))
+            made[buffer] = self.temporary(buffer, at)
             at += aligned(buffer.nbytes)
         return made
 
-    def run(self, plan: Plan, kernel: Kernel, arrays: Sequence[str]) -> None:
+    def run(self, plan: Plan, kernel: Kernel, arrays: Iterable[Array | Part]) -> None:
         """A call of the function of a plan inside a kernel, on its inputs and outputs."""
         constants = constants_of(plan)
         for buffer in constants:
             assert buffer in self.names.of, "constants of inner plans are parameters"
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
         start = self.free + sum(aligned(b.nbytes) for b in _beside(kernel))
-        arena = self.dialect.part("arena", str(start), max(arena_bytes(plan), 1))
-        flag = [_STOPPED] if self.dialect.stops and _has_steps(plan.kernels) else []
-        self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena, *flag]))
+        arena = Part(_ARENA, Number(_INT64, start), max(arena_bytes(plan), 1))
+        flag = [_STOPPED] if self.stops and _has_steps(plan.kernels) else []
+        self.code.add(Call(name, (*arrays, *self.of(constants), arena, *flag)))
 
     def end_if_stopped(self) -> None:
-        """The first statements of a step."""
-        if self.dialect.stops:
-            self.lines.add(*self.dialect.end_if(_STOPPED))
+        """The first statement of a step."""
+        if self.stops:
+            self.code.add(EndIfSet(_STOPPED))
 
-    def start_carries(self, kernel: Scan | While) -> tuple[list[str], list[str]]:
-        """Names of the carries, which start in the final buffers, and of the next step's carries."""
-        current: list[str] = []
-        following: list[str] = []
+    def start_carries(self, kernel: Scan | While) -> tuple[list[Array], list[Array]]:
+        """The carries, which start in the final buffers, and the next step's carries."""
+        current: list[Array] = []
+        following: list[Array] = []
         own = self.beside(kernel)
         for number, (initial, final) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
             source, target = self.of((initial, final))
             if source != target:
-                self.lines.add(self.dialect.copy(final.dtype, target, source, final.size))
+                self.code.add(Copy(target, source))
             if number in kernel.in_place:
                 current.append(target)
                 following.append(target)
             else:
-                current.append(self.names.new(f"carry{number}"))
-                self.lines.add(self.dialect.alias(current[-1], final.dtype, target))
+                current.append(replace(target, name=self.names.new(f"carry{number}")))
+                self.code.add(View(current[-1], target, Number(_INT64, 0)))
                 following.append(own[kernel.body.outputs[number]])
         return current, following
 
-    def step_carries(self, kernel: Scan | While, current: Sequence[str], following: Sequence[str]) -> None:
+    def step_carries(self, current: Sequence[Array], following: Sequence[Array]) -> None:
         """The next step's carries become the current carries."""
-        for buffer, now, after in zip(kernel.final, current, following, strict=True):
-            if now != after:
-                self.lines.add(*self.dialect.exchange(now, after, buffer.dtype))
+        pairs = zip(current, following, strict=True)
+        self.code.add(*(Exchange(now, after) for now, after in pairs if now != after))
 
-    def end_carries(self, kernel: Scan | While, current: Sequence[str]) -> None:
+    def end_carries(self, kernel: Scan | While, current: Sequence[Array]) -> None:
         """Copy the last carries to the final buffers, unless they are there."""
-        for number, (buffer, now) in enumerate(zip(kernel.final, current, strict=True)):
+        for number, (final, now) in enumerate(zip(self.of(kernel.final), current, strict=True)):
             if number not in kernel.in_place:
-                self.lines.add(self.dialect.copy(buffer.dtype, self.names.of[buffer], now, buffer.size))
+                self.code.add(Copy(final, now))
 
-    def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
+    def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: Register) -> Iterator[Part]:
         """A step's slices of the arrays that a scan reads or writes step by step."""
-        for part, whole in zip(inside, outside, strict=True):
-            start = self.dialect.position([(part.real_size, step)], 0)
-            yield self.dialect.part(self.names.of[whole], start, part.real_size)
+        for part, whole in zip(inside, self.of(outside), strict=True):
+            yield Part(whole, Linear(_INT64, ((part.real_size, step),)), part.real_size)
 
     def scan(self, kernel: Scan) -> None:
         """A loop over slices."""
         body, carries, constants = kernel.body, len(kernel.initial), len(kernel.constants)
         current, following = self.start_carries(kernel)
-        step, size = self.names.new("step"), str(kernel.length)
-        loop = self.dialect.backward_loop(step, size) if kernel.reverse else self.dialect.loop(step, "0", size)
-        with self.lines.block(loop):
+        step = Register(_INT64, self.names.new("step"))
+        with self.code.loop(step, 0, kernel.length, backward=kernel.reverse):
             self.end_if_stopped()
             xs = self.slices(body.inputs[constants + carries :], kernel.xs, step)
             ys = self.slices(body.outputs[carries:], kernel.ys, step)
             self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
-            self.step_carries(kernel, current, following)
+            self.step_carries(current, following)
         if kernel.length % 2:
             self.end_carries(kernel, current)
 
@@ -491,28 +493,22 @@ class _FunctionBody:
         """A loop that its condition ends."""
         current, following = self.start_carries(kernel)
         flag = self.names.of[kernel.condition.outputs[0]]
-        with self.lines.block(self.dialect.endless_loop()):
+        with self.code.free_loop():
             self.end_if_stopped()
             self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
-            holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
-            ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
-            with self.lines.block(self.dialect.condition(ends)):
-                self.lines.add(self.dialect.leave())
+            with self.code.when(Apply(_BOOL, "not", (flag[0],))):
+                self.code.add(Leave())
             self.run(kernel.body, kernel, [*self.of(kernel.body_constants), *current, *following])
-            self.step_carries(kernel, current, following)
+            self.step_carries(current, following)
         self.end_carries(kernel, current)
 
     def branch(self, kernel: Branch) -> None:
         """The branch with an index, which is clamped to the first and last branch."""
         arrays = self.of((*kernel.inputs, *kernel.outputs))
-        number = self.names.new("branch")
-        index = self.dialect.load(_NUMBER, self.names.of[kernel.index], self.dialect.position([], 0))
-        self.lines.add(self.dialect.declare(number, _NUMBER, index))
+        number = self.code.declare(self.names.new("branch"), self.names.of[kernel.index][0])
         with ExitStack() as nest:
             for n, plan in enumerate(kernel.branches[:-1]):
-                limit = self.dialect.constant(_NUMBER, n)
-                test = self.dialect.operation(Instruction("le", (0, 1), _BOOL), [number, limit], [_NUMBER, _NUMBER])
-                with self.lines.block(self.dialect.condition(test)):
+                with self.code.when(number <= n):
                     self.run(plan, kernel, arrays)
-                nest.enter_context(self.lines.block(self.dialect.otherwise()))
+                nest.enter_context(self.code.otherwise())
             self.run(kernel.branches[-1], kernel, arrays)

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlx.backends.loops.dialect import Dialect, Parameter
-from rlx.backends.loops.printing import printed
+from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.row_schedule import RowPass, row_schedule
 from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.code.inlining import inlined
@@ -22,7 +21,7 @@ from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype, element_dtype
 
 __all__ = [
-    "Mapping", "Reductions", "SequentialMapping", "Walk", "combined", "kernel_code", "kernel_lines",
+    "Mapping", "Reductions", "SequentialMapping", "Walk", "combined", "function_code", "kernel_code",
     "kernel_parameters", "runs_parallel", "widened",
 ]  # fmt: skip
 
@@ -162,12 +161,9 @@ def kernel_code(kernel: Loops, mapping: Mapping, position: np.dtype = _INT64) ->
     return code.block
 
 
-def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
-    """The statements of the kernel's body, for a function of `kernel_parameters` that one thread or several run."""
-    dialect.threads = runs_parallel(kernel)
-    lines = printed(inlined(kernel_code(kernel, SequentialMapping(dialect.threads))), dialect)
-    dialect.threads = False
-    return tuple(lines)
+def function_code(kernel: Loops) -> Block:
+    """The code of a function of `kernel_parameters` that one thread or several run."""
+    return inlined(kernel_code(kernel, SequentialMapping(runs_parallel(kernel))))
 
 
 class Walk:

@@ -23,7 +23,7 @@ from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.backends.loops.straight_line import ELEMENTARY
 from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.code.functions import Function
-from rlx.code.tree import ForLoop
+from rlx.code.tree import Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Operand
 from rlx.ir.scalar import USER_FUNCTIONS
@@ -43,8 +43,6 @@ _NUMPY = {
 }  # fmt: skip
 # other names that a module defines
 _MODULE_NAMES = ("Fraction", "intrinsic", "ir", "math", "njit", "np", "numba", "overload", "partial", "prange", "types")
-# and names in the functions of plans
-_LOCAL_NAMES = ("arena", "b0", "b1", "b2")
 # products of fewer multiplications are loops
 _LEAST_PRODUCT = 1 << 12
 # a number with a dtype, or a converted loop index
@@ -88,6 +86,11 @@ def _plain(text: str) -> str:
     return text if name == "uint64" else number
 
 
+def _sum(text: str, number: int) -> str:
+    """The sum of an expression and a number."""
+    return str(int(text) + number) if text.isdigit() else f"{text} {'-' if number < 0 else '+'} {abs(number)}"
+
+
 class PythonDialect(Dialect):
     """Python over NumPy arrays, with the helper functions of helpers.py.
 
@@ -96,7 +99,7 @@ class PythonDialect(Dialect):
 
     language = "Numba"
     comment_mark = "#"
-    reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES, _LOCAL_NAMES)
+    reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES)
 
     def __init__(self, standalone: bool = False, taken: Iterable[str] = ()) -> None:
         super().__init__()
@@ -117,27 +120,18 @@ class PythonDialect(Dialect):
         """return."""
         return _tidy(f"return {value}")
 
-    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
+    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """A range, on threads if it is parallel."""
         bounds = stop if start == "0" else f"{start}, {stop}"
-        return f"for {index} in {'prange' if parallel else 'range'}({bounds}):"
-
-    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
-        """A range."""
         if loop.backward:
-            return (f"for {loop.index.name} in range({stop} - 1, {start} - 1, -1):",)
-        if step != "1":
-            return (f"for {loop.index.name} in range({start}, {stop}, {step}):",)
-        return (self.loop(loop.index.name, start, stop, loop.threads),)
+            bounds = f"{_sum(stop, -1)}, {_sum(start, -1)}, -1"
+        elif step != "1":
+            bounds = f"{start}, {stop}, {step}"
+        return (f"for {loop.index.name} in {'prange' if loop.threads else 'range'}({bounds}):",)
 
     def while_loop(self, condition: str) -> str:
         """while."""
         return f"while {bare(condition)}:"
-
-    def backward_loop(self, index: str, size: str) -> str:
-        """A range in reverse."""
-        last = str(int(size) - 1) if size.isdigit() else f"{size} - 1"
-        return f"for {index} in range({last}, -1, -1):"
 
     def endless_loop(self) -> str:
         """while True."""
@@ -147,9 +141,9 @@ class PythonDialect(Dialect):
         """break."""
         return "break"
 
-    def end_if(self, flag: str) -> tuple[str, ...]:
+    def end_if_set(self, flag: Array) -> tuple[str, ...]:
         """return. The read stays in its loop: steps write to arrays, which Numba must assume to alias the flag."""
-        return (f"if {flag}[0]:", f"{self.extent}return")
+        return (f"if {flag.name}[0]:", f"{self.extent}return")
 
     def condition(self, expression: str) -> str:
         """if."""
@@ -376,55 +370,47 @@ class PythonDialect(Dialect):
         """A call."""
         return _tidy(_call(function, *arguments))
 
-    def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
-        """A view of the arena."""
-        nbytes = size * dtype.itemsize
-        return f"{name} = arena[{offset}:{offset + nbytes}].view({memory_name(dtype)})"
+    def view(self, array: Array, source: Array, offset: str) -> str:
+        """The same array, or a slice as an array of another dtype."""
+        if (array.dtype, array.shape) == (source.dtype, source.shape):
+            return f"{array.name} = {source.name}"
+        return f"{array.name} = {source.name}[{offset}:{_sum(offset, array.nbytes)}].view({memory_name(array.dtype)})"
 
-    def part(self, array: str, position: str, size: int) -> str:
+    def part(self, array: Array, position: str, size: int) -> str:
         """A slice."""
-        end = str(int(position) + size) if position.isdigit() else f"{position} + {size}"
-        return f"{array}[{position}:{end}]"
+        whole = position == "0" and array.shape == (size,)
+        return array.name if whole else f"{array.name}[{position}:{_sum(position, size)}]"
 
-    def alias(self, name: str, dtype: np.dtype, array: str) -> str:
-        """An assignment."""
-        return f"{name} = {array}"
-
-    def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
+    def copy(self, target: Array, source: Array) -> str:
         """An assignment to all elements."""
-        return f"{target}[:] = {source}"
+        return f"{target.name}[:] = {source.name}"
 
-    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
+    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
         """One assignment."""
-        return (f"{left}, {right} = {right}, {left}",)
+        return (f"{left.name}, {right.name} = {right.name}, {left.name}",)
 
     # ------------------------------------------------------------------ whole kernels
-    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """np.dot, batch by batch; loops for small products, and without SciPy, whose BLAS Numba calls."""
-        if self.standalone or kernel.rows * kernel.columns * kernel.depth < _LEAST_PRODUCT:
-            return None
-        batch = kernel.out.shape[:-2]
+    def multiplies(self, kernel: Contract) -> bool:
+        """np.dot, but not for small products, and not without SciPy, whose BLAS Numba calls."""
+        return not self.standalone and kernel.rows * kernel.columns * kernel.depth >= _LEAST_PRODUCT
+
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+        """np.dot."""
         x, y = self._matrix(kernel.lhs, lhs, False), self._matrix(kernel.rhs, rhs, False)
         z = self._matrix(kernel.out, out, True)
-        product = f"np.dot({x}, {y}, {z})"
         if kernel.accumulate or not _is_dense(kernel.out):
-            product = f"{z}[:] {'+=' if kernel.accumulate else '='} np.dot({x}, {y})"
-        lines = [self.loop(f"b{d}", "0", str(size)) for d, size in enumerate(batch)]
-        return tuple(self.extent * depth + line for depth, line in enumerate((*lines, product)))
+            return f"{z}[:] {'+=' if kernel.accumulate else '='} np.dot({x}, {y})"
+        return f"np.dot({x}, {y}, {z})"
 
     def _matrix(self, operand: Operand, array: str, written: bool) -> str:
         """A matrix for np.dot: dense, or a dense copy; a matrix that is written is never copied."""
         dtype, (rows, columns), (stride, step) = operand.buffer.dtype, operand.shape[-2:], operand.strides[-2:]
-        start = self.position([(s, f"b{d}") for d, s in enumerate(operand.strides[:-2]) if s], operand.offset)
         if is_complex(dtype):
             array = f"{array}.view(np.{dtype.name})"
         if not _is_dense(operand) and not _is_dense(_transposed(operand)):
             parts = f"({rows}, {columns}), ({stride * dtype.itemsize}, {step * dtype.itemsize})"
-            strided = f"np.lib.stride_tricks.as_strided({array}[{start}:], {parts})"
+            strided = f"np.lib.stride_tricks.as_strided({array}, {parts})"
             return strided if written else f"np.ascontiguousarray({strided})"
-        if operand.buffer.size != rows * columns:
-            end = str(int(start) + rows * columns) if start.isdigit() else f"{start} + {rows * columns}"
-            array = f"{array}[{start}:{end}]"
         if _is_dense(operand):
             return f"{array}.reshape({rows}, {columns})"
         return f"{array}.reshape({columns}, {rows}).T"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["ATTRIBUTES", "Code", "Module", "Value", "bit_width", "is_real", "literal", "vector"]
+__all__ = [
+    "ATTRIBUTES", "Code", "FunctionBody", "Module", "Value", "bit_width", "functions_text", "is_real", "literal",
+    "vector",
+]  # fmt: skip
 
 # of every entry function
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
@@ -239,6 +242,11 @@ class Module:
         text = f"declare {result} @{name}({', '.join(arguments)}){suffix}"
         self.declarations[name] = text
 
+    def define(self, name: str, code: Code, parameters: str, result: Value | None = None) -> None:
+        """Add a function that other code can call."""
+        kind, end = ("void", "ret void") if result is None else (result.kind, f"ret {result.kind} {result.name}")
+        self.definitions[name] = f"define {kind} @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  {end}\n}}"
+
     def include(self, other: Module) -> None:
         """Take over everything of another module."""
         self.declarations.update(other.declarations)
@@ -412,3 +420,23 @@ class Code:
         self.enter_block(f"then{number}")
         yield
         self.start_block(f"join{number}")
+
+
+_Target = TypeVar("_Target")
+# the body of a function, given its addresses and its words, and how many there are
+FunctionBody = tuple[Callable[[_Target, list[str], list[Value]], Value | None], int, int]
+
+
+def functions_text(
+    bodies: Mapping[str, FunctionBody[_Target]], target: Callable[[Code], _Target], pointer: str = "ptr"
+) -> str:
+    """The IR of functions of addresses and words, by name; `target`: what bodies write a function's code with."""
+    module = Module()
+    for name, (body, pointers, numbers) in bodies.items():
+        code = Code(module)
+        given = [f"%p{n}" for n in range(pointers)]
+        words = [Value(code, f"%w{n}", "i64") for n in range(numbers)]
+        result = body(target(code), given, words)
+        parameters = [*(f"{pointer} {p}" for p in given), *(f"i64 {w.name}" for w in words)]
+        module.define(name, code, ", ".join(parameters), result)
+    return module.text() + "\n"

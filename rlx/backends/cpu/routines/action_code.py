@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value, vector
+from rlx.backends.cpu.emit.ir_text import Code, Module, Value, vector
 from rlx.backends.cpu.routines.scripts import (
     ACTION_HEAD,
     CONSTANT,
@@ -140,6 +140,5 @@ def actions_text(actions: Mapping[str, Callable[[_Kind], None]], kind: type[_Kin
     for name, body in actions.items():
         code = Code(module)
         body(kind(code, dtype))
-        head = f"define i64 @{name}(ptr %state, ptr %action) {ATTRIBUTES}"
-        module.definitions[name] = f"{head} {{\n{code.text()}\n  ret i64 0\n}}"
+        module.define(name, code, "ptr %state, ptr %action", code.constant("i64", 0))
     return module.text() + "\n"

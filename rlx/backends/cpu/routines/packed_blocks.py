@@ -15,7 +15,7 @@ from itertools import chain, cycle
 from operator import add
 from typing import NamedTuple
 
-from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value, literal, vector
+from rlx.backends.cpu.emit.ir_text import Code, Module, Value, literal, vector
 from rlx.backends.cpu.runtime.compile import processor
 
 __all__ = ["DECODE", "DOTS", "LANES", "PackedScheme", "packed_scheme", "product_text"]
@@ -486,8 +486,7 @@ class _Rows:
 
     def define(self) -> None:
         """Add the function to its module."""
-        text = f"define void @{self.name}({self.parameters}) {ATTRIBUTES} {{\n{self.code.text()}\n  ret void\n}}"
-        self.module.definitions[self.name] = text
+        self.module.define(self.name, self.code, self.parameters)
 
 
 def _dot(t: _Rows, rows: int) -> None:

@@ -432,37 +432,21 @@ def solve_triangle(state: Word, panel: Word, turn: Word, sizes: Word, own: Word)
 
 
 @native
-def multiply_rows(state: Word, below: Word, sizes: Word, own: Word) -> int:
-    """Minus the product of the rows below a front's triangle with its part of x, to the work."""
+def add_product(
+    state: Word, below: Word, turn: Word, rows: Word, depth: Word, sizes: Word, x: Word, x_column: Word, before: Word,
+    y: Word, y_column: Word,
+) -> int:  # fmt: skip
+    """y := before * y - B x, with the rows B below a front's triangle or their adjoint, of sizes [rows, depth]."""
     letters = state[LETTERS]
-    work = state[WORK]
     if sizes[3] == 1:
         call_blas(
-            state[MULTIPLY_VECTOR], letters + NOT_TURNED, sizes + 8, sizes, state[MINUS_ONE], below, sizes + 16, own,
-            sizes + 24, state[ZERO], work, sizes + 24, 1, 1,
+            state[MULTIPLY_VECTOR], turn, sizes + 8, sizes, state[MINUS_ONE], below, sizes + 16, x, sizes + 24, before,
+            y, sizes + 24, 1, 1,
         )  # fmt: skip
         return 0
     call_blas(
-        state[MULTIPLY], letters + NOT_TURNED, letters + NOT_TURNED, sizes + 8, sizes + 24, sizes, state[MINUS_ONE],
-        below, sizes + 16, own, state + 8 * ORDER, state[ZERO], work, sizes + 8,
-    )  # fmt: skip
-    return 0
-
-
-@native
-def multiply_adjoint_rows(state: Word, below: Word, sizes: Word, own: Word) -> int:
-    """Subtract the product of the adjoint of the rows below with the work from a front's part of x."""
-    letters = state[LETTERS]
-    work = state[WORK]
-    if sizes[3] == 1:
-        call_blas(
-            state[MULTIPLY_VECTOR], letters + TURNED, sizes + 8, sizes, state[MINUS_ONE], below, sizes + 16, work,
-            sizes + 24, state[ONE], own, sizes + 24, 1, 1,
-        )  # fmt: skip
-        return 0
-    call_blas(
-        state[MULTIPLY], letters + TURNED, letters + NOT_TURNED, sizes, sizes + 24, sizes + 8, state[MINUS_ONE], below,
-        sizes + 16, work, sizes + 8, state[ONE], own, state + 8 * ORDER,
+        state[MULTIPLY], turn, letters + NOT_TURNED, rows, sizes + 24, depth, state[MINUS_ONE], below, sizes + 16, x,
+        x_column, before, y, y_column,
     )  # fmt: skip
     return 0
 
@@ -498,12 +482,18 @@ def solve_fronts(state: Word) -> int:
                     target = work + ITEM * column * size
                     for row in range(size):
                         copy_bytes(target + ITEM * row, source + ITEM * rows[row], ITEM)
-                multiply_adjoint_rows(state, panel + ITEM * columns, sizes, own)
+                add_product(
+                    state, panel + ITEM * columns, letters + TURNED, sizes, sizes + 8, sizes, work, sizes + 8,
+                    state[ONE], own, state + 8 * ORDER,
+                )  # fmt: skip
             solve_triangle(state, panel, letters + TURNED, sizes, own)
             continue
         solve_triangle(state, panel, letters + NOT_TURNED, sizes, own)
         if size > 0:
-            multiply_rows(state, panel + ITEM * columns, sizes, own)
+            add_product(
+                state, panel + ITEM * columns, letters + NOT_TURNED, sizes + 8, sizes, sizes, own, state + 8 * ORDER,
+                state[ZERO], work, sizes + 8,
+            )  # fmt: skip
             for column in range(count):
                 target = state[RESULT] + ITEM * column * order
                 source = work + ITEM * column * size
@@ -585,8 +575,8 @@ def invert_fronts(state: Word) -> int:
 
 
 _NUMERIC = (
-    call_blas, add_to_panel, add_to_update, factor_fronts, solve_triangle, multiply_rows, multiply_adjoint_rows,
-    solve_fronts, invert_fronts,
+    call_blas, add_to_panel, add_to_update, factor_fronts, solve_triangle, add_product, solve_fronts,
+    invert_fronts,
 )  # fmt: skip
 
 

@@ -82,21 +82,29 @@ def ended_rows(indptr: Word, diagonal: Word, rows: Word, stored: Word, wide: Wor
 
 
 @native
+def find_part(state: Word, action: Word, indptr: Word, found: Word) -> int:
+    """Write where a part of the merge path begins and ends: [row, last row, element, last element]."""
+    total = action[MATRIX_ROWS] + action[STORED]
+    for end in range(2):
+        diagonal = total * (state[MATRIX] + end) // action[DIVISIONS]
+        row = ended_rows(indptr, diagonal, action[MATRIX_ROWS], action[STORED], action[WIDE])
+        found[end] = row
+        found[end + 2] = diagonal - row
+    return 0
+
+
+@native
 def multiply_sparse_rows(state: Word, action: Word) -> int:
     """[y, data, indices, indptr, x, carries]: a part of A @ x."""
     indptr = operand_place(state, action, 3)
     carry = operand_place(state, action, 5)
-    rows = action[MATRIX_ROWS]
-    total = rows + action[STORED]
-    begin = total * state[MATRIX] // action[DIVISIONS]
-    end = total * (state[MATRIX] + 1) // action[DIVISIONS]
-    row = ended_rows(indptr, begin, rows, action[STORED], action[WIDE])
-    last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
-    carry[0] = last_row
+    part = stack(4)
+    find_part(state, action, indptr, part)
+    carry[0] = part[1]
     call_rows(
         action[FUNCTION], operand_place(state, action, 0), operand_place(state, action, 1),
         operand_place(state, action, 2), indptr, operand_place(state, action, 4), carry + CARRY_HEAD,
-        row, last_row, begin - row, end - last_row, action[COLUMNS],
+        part[0], part[1], part[2], part[3], action[COLUMNS],
     )  # fmt: skip
     return 0
 
@@ -140,16 +148,12 @@ def push_sparse_rows(state: Word, action: Word) -> int:
 def sample_sparse_rows(state: Word, action: Word) -> int:
     """[out, x, y, indices, indptr]: a part of the elements of x @ y.T."""
     indptr = operand_place(state, action, 4)
-    rows = action[MATRIX_ROWS]
-    total = rows + action[STORED]
-    begin = total * state[MATRIX] // action[DIVISIONS]
-    end = total * (state[MATRIX] + 1) // action[DIVISIONS]
-    row = ended_rows(indptr, begin, rows, action[STORED], action[WIDE])
-    last_row = ended_rows(indptr, end, rows, action[STORED], action[WIDE])
+    part = stack(4)
+    find_part(state, action, indptr, part)
     call_sample(
         action[FUNCTION], operand_place(state, action, 0), operand_place(state, action, 1),
         operand_place(state, action, 2), operand_place(state, action, 3), indptr,
-        row, minimum(last_row + 1, rows), begin - row, end - last_row, action[COLUMNS],
+        part[0], minimum(part[1] + 1, action[MATRIX_ROWS]), part[2], part[3], action[COLUMNS],
     )  # fmt: skip
     return 0
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
+from rlx.backends.cpu.emit.ir_text import Code, FunctionBody, Value, functions_text
 
 __all__ = ["CARRY", "PUSH", "ROWS", "SAMPLE", "ElementLanes", "sparse_text"]
 
@@ -35,21 +35,7 @@ def sparse_text(dtype: np.dtype, index: np.dtype) -> str:
     PUSH(y, data, indices, indptr, x, row, last_row, columns, column, last_column): adds rows' products to A.T @ x.
     SAMPLE(out, x, y, indices, indptr, row, last_row, element, last, columns): elements of x @ y.T.
     """
-    module = Module()
-    bodies: dict[str, tuple[Callable[[ElementLanes, list[str], list[Value]], None], int, int]] = {
-        ROWS: (_rows, 6, 5),
-        CARRY: (_carry, 2, 1),
-        PUSH: (_push, 5, 5),
-        SAMPLE: (_sample, 5, 5),
-    }
-    for name, (body, pointers, numbers) in bodies.items():
-        code = Code(module)
-        given = [f"%p{n}" for n in range(pointers)]
-        words = [Value(code, f"%w{n}", "i64") for n in range(numbers)]
-        body(ElementLanes(code, dtype, index), given, words)
-        parameters = ", ".join([f"ptr {p}" for p in given] + [f"i64 {w.name}" for w in words])
-        module.definitions[name] = f"define void @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  ret void\n}}"
-    return module.text() + "\n"
+    return functions_text(_BODIES, lambda code: ElementLanes(code, dtype, index))
 
 
 class ElementLanes:
@@ -316,3 +302,11 @@ def _inner_product(t: ElementLanes, x: str, y: str, columns: Value, out: str) ->
         ]
     for part, total in enumerate(totals):
         t.code.store(total, t.code.element(t.real, out, part))
+
+
+_BODIES: dict[str, FunctionBody[ElementLanes]] = {
+    ROWS: (_rows, 6, 5),
+    CARRY: (_carry, 2, 1),
+    PUSH: (_push, 5, 5),
+    SAMPLE: (_sample, 5, 5),
+}

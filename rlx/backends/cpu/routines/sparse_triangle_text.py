@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
+from rlx.backends.cpu.emit.ir_text import FunctionBody, Value, functions_text
 from rlx.backends.cpu.routines.sparse_text import ElementLanes
 
 __all__ = ["INCOMPLETE", "PULL", "SPREAD", "triangle_text"]
@@ -26,20 +26,7 @@ def triangle_text(dtype: np.dtype, index: np.dtype) -> str:
     INCOMPLETE(factors, data, indices, indptr, work, rows): the LU factors at the places of a matrix with sorted
     columns and a diagonal; work has room for two numbers for each row.
     """
-    module = Module()
-    bodies: dict[str, tuple[Callable[[_ElementParts, list[str], list[Value]], None], int]] = {
-        PULL: (_pull, 4),
-        SPREAD: (_spread, 4),
-        INCOMPLETE: (_incomplete, 1),
-    }
-    for name, (body, count) in bodies.items():
-        code = Code(module)
-        given = [f"%p{n}" for n in range(5)]
-        words = [Value(code, f"%w{n}", "i64") for n in range(count)]
-        body(_ElementParts(code, dtype, index), given, words)
-        parameters = ", ".join([f"ptr {p}" for p in given] + [f"i64 {w.name}" for w in words])
-        module.definitions[name] = f"define void @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  ret void\n}}"
-    return module.text() + "\n"
+    return functions_text(_BODIES, lambda code: _ElementParts(code, dtype, index))
 
 
 class _ElementParts(ElementLanes):
@@ -187,3 +174,10 @@ def _incomplete(t: _ElementParts, pointers: list[str], numbers: list[Value]) -> 
                         t.put(t.less_product(t.element(out, target), factor, t.element(out, other)), out, target)
         with t.code.loop(start, end) as k:
             t.code.store(nothing, words(t.number(indices, k)))
+
+
+_BODIES: dict[str, FunctionBody[_ElementParts]] = {
+    PULL: (_pull, 5, 4),
+    SPREAD: (_spread, 5, 4),
+    INCOMPLETE: (_incomplete, 5, 1),
+}

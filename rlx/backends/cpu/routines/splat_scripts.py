@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, Script
-from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
+from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, operand_place
 from rlx.backends.cpu.routines.splat_text import SPLAT_FUNCTIONS, state_numbers
 from rlx.backends.cpu.runtime.native import NativeSignature, Word, clear_bytes, load_int32, minimum, native
 from rlx.ir.splats import RASTERISE, splat_layout
@@ -41,14 +41,14 @@ SPLAT_BYTES = FIELDS + 7
 @native
 def draw_tile(state: Word, action: Word) -> int:
     """[image, seen, splats, order, start, end, origin, memory]: a tile of the image."""
-    image = place(state, action + 8 * ACTION_HEAD)
-    seen = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    splats = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
-    order = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    first = load_int32(place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS)))
-    end = load_int32(place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS)))
-    origin = place(state, action + 8 * (ACTION_HEAD + 6 * PLACE_WORDS))
-    memory = place(state, action + 8 * (ACTION_HEAD + 7 * PLACE_WORDS))
+    image = operand_place(state, action, 0)
+    seen = operand_place(state, action, 1)
+    splats = operand_place(state, action, 2)
+    order = operand_place(state, action, 3)
+    first = load_int32(operand_place(state, action, 4))
+    end = load_int32(operand_place(state, action, 5))
+    origin = operand_place(state, action, 6)
+    memory = operand_place(state, action, 7)
     call_begin(action[BEGIN], memory, seen, first)
     unfinished = 1
     while first < end and unfinished:
@@ -65,15 +65,15 @@ def draw_tile_back(state: Word, action: Word) -> int:
 
     Places up to the next tile's that no pixel has seen get zeros.
     """
-    found = place(state, action + 8 * ACTION_HEAD)
-    seen = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
-    splats = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
-    order = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
-    starts = place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS))
-    image = place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS))
-    origin = place(state, action + 8 * (ACTION_HEAD + 6 * PLACE_WORDS))
-    memory = place(state, action + 8 * (ACTION_HEAD + 7 * PLACE_WORDS))
-    cotangent = place(state, action + 8 * (ACTION_HEAD + 8 * PLACE_WORDS))
+    found = operand_place(state, action, 0)
+    seen = operand_place(state, action, 1)
+    splats = operand_place(state, action, 2)
+    order = operand_place(state, action, 3)
+    starts = operand_place(state, action, 4)
+    image = operand_place(state, action, 5)
+    origin = operand_place(state, action, 6)
+    memory = operand_place(state, action, 7)
+    cotangent = operand_place(state, action, 8)
     first = load_int32(starts)
     following = action[CAPACITY]
     if state[MATRIX] + 1 < action[TILES]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
+from rlx.backends.cpu.emit.ir_text import Code, FunctionBody, Value, functions_text
 from rlx.backends.cpu.emit.polynomials import exp
 from rlx.ir.splats import (
     COLOUR,
@@ -46,18 +46,7 @@ def splat_text(layout: SplatLayout) -> str:
     FINISH(state, image). BEGIN_BACK(state, seen, image, cotangent) -> the last place that any pixel has seen.
     DRAW_BACK(state, seen, splats, order, origin, found, first, last): cotangents of splats, from back to front.
     """
-    module = Module()
-    for name, (body, pointers, numbers) in _BODIES.items():
-        code = Code(module)
-        given = [f"%p{n}" for n in range(pointers)]
-        words = [Value(code, f"%w{n}", "i64") for n in range(numbers)]
-        result = body(_PixelTile(code, layout), given, words)
-        kind, end = ("void", "ret void") if result is None else ("i64", f"ret i64 {result.name}")
-        parameters = ", ".join([f"ptr noalias {p}" for p in given] + [f"i64 {w.name}" for w in words])
-        module.definitions[name] = (
-            f"define {kind} @{name}({parameters}) {ATTRIBUTES} {{\n{code.text()}\n  {end}\n}}"
-        )
-    return module.text() + "\n"
+    return functions_text(_BODIES, lambda code: _PixelTile(code, layout), "ptr noalias")
 
 
 class _Splat(NamedTuple):
@@ -293,7 +282,7 @@ def _total(t: _PixelTile, sums: str, n: int) -> Value:
     return t.code.call(name, t.real, t.number(-0.0), vector, flags="reassoc")
 
 
-_BODIES: dict[str, tuple[Callable[[_PixelTile, list[str], list[Value]], Value | None], int, int]] = {
+_BODIES: dict[str, FunctionBody[_PixelTile]] = {
     BEGIN: (_begin, 2, 1),
     DRAW: (_draw, 5, 2),
     FINISH: (_finish, 2, 0),
