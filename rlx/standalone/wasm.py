@@ -20,6 +20,7 @@ from rlx.errors import DeviceError, UnsupportedError
 from rlx.installation import install_command
 from rlx.ir.types import memory_dtype
 from rlx.standalone.c_files import c_function
+from rlx.standalone.output_paths import without_ending, write_all
 
 __all__ = ["WasmFiles", "export_wasm"]
 
@@ -51,6 +52,7 @@ def export_wasm(
     name: str | None = None,
     simd: bool = True,
     donate_argnums: int | Sequence[int] = (),
+    params: Any = None,
     compiler: Sequence[str] | None = None,
 ) -> WasmFiles:
     """A WebAssembly module with `f` as a function. It imports nothing: browsers, Node and wasmtime run it.
@@ -66,6 +68,7 @@ def export_wasm(
       name: the function's name; by default the last part of `path`, or the name of f.
       simd: whether to compile for speed, with vectors of 128 bits. Otherwise the module is as small as possible.
       donate_argnums: arguments that results replace; see rlx.export_c.
+      params: the first argument of f, which becomes part of the module; see rlx.export_c.
       compiler: the command of a clang that compiles for wasm32-wasi. By default the compiler in the package ziglang,
         which the extra `wasm` installs.
 
@@ -78,9 +81,9 @@ def export_wasm(
     >>> files.module[:4]  # doctest: +SKIP
     b'\\x00asm'
     """
-    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix == ".wasm" else Path(path)
+    stem = without_ending(path, ".wasm")
     own = None if stem is None else stem.name
-    function = c_function(f, types, name or own, donate_argnums=donate_argnums)
+    function = c_function(f, types, name or own, donate_argnums=donate_argnums, params=params)
     needed = function.arena_bytes() + sum(pointer.buffer.nbytes for pointer in function.pointers)
     if needed > _MOST_BYTES:
         raise UnsupportedError(
@@ -89,10 +92,7 @@ def export_wasm(
         )
     module = _compiled(function, _command(compiler), ("-O3", "-msimd128") if simd else ("-Oz",))
     files = WasmFiles(module, *_texts(function, own or function.name))
-    if stem is not None:
-        for end, content in zip((".wasm", ".js", ".d.ts", ".html"), files, strict=True):
-            data = content if isinstance(content, bytes) else content.encode()
-            Path(f"{stem}{end}").write_bytes(data)
+    write_all(stem, dict(zip((".wasm", ".js", ".d.ts", ".html"), files, strict=True)))
     return files
 
 
@@ -114,9 +114,9 @@ def _compiled(function: CFunction, command: Sequence[str], options: Sequence[str
     exported = [f"-Wl,--export={symbol}" for symbol in (function.name, "__heap_base")]
     with tempfile.TemporaryDirectory(prefix="rlx-wasm-") as name:
         folder = Path(name)
-        source, header = function.texts()
-        (folder / "unit.c").write_text(source, encoding="utf-8")
-        (folder / function.header).write_text(header, encoding="utf-8")
+        texts = function.texts()
+        (folder / "unit.c").write_text(texts.source, encoding="utf-8")
+        (folder / function.header).write_text(texts.header, encoding="utf-8")
         full = [*command, *_TARGET, *_FLAGS, *options, *exported, "unit.c", "-o", "unit.wasm", "-lm"]
         try:
             done = subprocess.run(
