@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +16,7 @@ from rlx.backends.c.files import CFunction, Pointer
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.installation import install_command
 from rlx.ir.types import memory_dtype
+from rlx.standalone.building import built
 from rlx.standalone.c_files import c_function
 from rlx.standalone.output_paths import without_ending, write_all
 
@@ -28,7 +26,6 @@ _TARGET = ("-target", "wasm32-wasi", "-mexec-model=reactor")
 _FLAGS = ("-std=c99", "-s", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing")
 _MOST_BYTES = 2**32 - 2**20  # of wasm32's memory, without the module's own data and stack
 _TEMPLATES = Path(__file__).with_name("web")
-_SHOWN_LINES = 12
 _ARRAYS = {
     "float32": "Float32Array", "float64": "Float64Array", "int8": "Int8Array", "int16": "Int16Array",
     "int32": "Int32Array", "int64": "BigInt64Array", "uint8": "Uint8Array", "uint16": "Uint16Array",
@@ -112,33 +109,8 @@ def _command(compiler: Sequence[str] | None) -> Sequence[str]:
 def _compiled(function: CFunction, command: Sequence[str], options: Sequence[str]) -> bytes:
     """The module."""
     exported = [f"-Wl,--export={symbol}" for symbol in (function.name, "__heap_base")]
-    with tempfile.TemporaryDirectory(prefix="rlx-wasm-") as name:
-        folder = Path(name)
-        texts = function.texts()
-        (folder / "unit.c").write_text(texts.source, encoding="utf-8")
-        (folder / function.header).write_text(texts.header, encoding="utf-8")
-        full = [*command, *_TARGET, *_FLAGS, *options, *exported, "unit.c", "-o", "unit.wasm", "-lm"]
-        try:
-            done = subprocess.run(
-                full,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-        except OSError as error:
-            raise DeviceError(
-                f"The compiler {shlex.join(command)} cannot be started: {error}.", "Pass another one as compiler=."
-            ) from None
-        if done.returncode != 0:
-            said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"exit status {done.returncode}"
-            raise DeviceError(
-                f"{shlex.join(command)} could not compile {function.name} for WebAssembly:\n{said}",
-                "The compiler has to be a clang with a library for wasm32-wasi, such as the package ziglang.",
-            )
-        return (folder / "unit.wasm").read_bytes()
+    instead = "The compiler has to be a clang with a library for wasm32-wasi, such as the package ziglang."
+    return built(function, command, [*_TARGET, *_FLAGS, *options, *exported], "WebAssembly", instead)
 
 
 # ------------------------------------------------------------------ texts
