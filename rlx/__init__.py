@@ -198,6 +198,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.standalone.numba_module import export_numba as export_numba
     from rlx.standalone.wasm import export_wasm as export_wasm
     from rlx.standalone.wgsl_files import export_wgsl as export_wgsl
+    from rlx.standalone.wheel import export_wheel as export_wheel
 
     export: Any  # a module that can be called
 
@@ -267,6 +268,7 @@ _ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo
 _ELSEWHERE |= {"model": "rlx.call.model", "pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _ELSEWHERE |= {"export_wasm": "rlx.standalone.wasm", "export_wgsl": "rlx.standalone.wgsl_files"}
+_ELSEWHERE |= {"export_wheel": "rlx.standalone.wheel"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
     no_tracing numpy_dtype_promotion numpy_rank_promotion print_environment_info softmax_custom_jvp

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -659,6 +660,7 @@ def test_examples_of_the_documents(command: Rlx, tmp_path: Path, page: Path) -> 
         ("c", [".c", ".h"], "void normalise("),
         ("numba", [".py"], "def normalise("),
         ("stablehlo", [".mlir"], "stablehlo."),
+        ("wgsl", [".wgsl", ".json", ".js"], "@compute"),
     ],
 )
 def test_export_writes_other_formats(command: Rlx, tmp_path: Path, form: str, ends: list[str], word: str) -> None:
@@ -667,6 +669,14 @@ def test_export_writes_other_formats(command: Rlx, tmp_path: Path, form: str, en
     files = [Path(file["path"]) for file in data(found)["files"]]
     assert [file.suffix for file in files] == ends
     assert word in (tmp_path / files[0]).read_text()
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
+def test_export_writes_wheels(command: Rlx, tmp_path: Path) -> None:
+    found = command("export", "model.py:normalise", "--args", "f32[8,32]", "--to", "wheel", "-o", "net.whl", "--json")
+    assert found[0] == 0, found[2]
+    (file,) = data(found)["files"]
+    assert file["path"].startswith("net-0.1.0-py3-none-") and (tmp_path / file["path"]).stat().st_size == file["bytes"]
 
 
 def test_export_to_source_code_takes_sizes_that_are_numbers(command: Rlx) -> None:

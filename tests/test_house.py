@@ -103,7 +103,8 @@ LAYERS: dict[str, set[str]] = {
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
-    "standalone": ARRAYS | {"ops", "code", "backends", "planning", "passes", "call"},
+    "standalone": ARRAYS
+    | {"ops", "code", "backends", "planning", "passes", "call", "serialization", "export"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
     # names from several rooms for graphs that are built by hand

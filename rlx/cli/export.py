@@ -63,7 +63,8 @@ def _saved(function: Any, arguments: list[Any], path: Path, options: argparse.Na
 def _written(form: str, function: Any, arguments: list[Any], output: str | None, name: str) -> dict[str, Any]:
     """Write the files of a format: the first one is the output."""
     path = Path(output) if output else Path(f"{name}.{_WRITERS[form][0]}")
-    files = {path.with_suffix(end): data for end, data in _WRITERS[form][1](function, arguments, path).items()}
+    written = _WRITERS[form][1](function, arguments, path).items()
+    files = {path.with_suffix(end) if end.startswith(".") else path.with_name(end): data for end, data in written}
     for file, content in files.items():
         _write(file, content)
     return {"files": [{"path": str(file), "bytes": len(content)} for file, content in files.items()]}
@@ -97,6 +98,11 @@ def _wasm(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
     }  # fmt: skip
 
 
+def _wgsl(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    files = rlx.export_wgsl(function, *arguments, name=path.stem)
+    return {".wgsl": files.wgsl.encode(), ".json": files.launches.encode(), ".js": files.javascript.encode()}
+
+
 def _numba(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
     return {".py": rlx.export_numba(function, *arguments, name=path.stem).encode()}
 
@@ -109,11 +115,18 @@ def _onnx(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
     return {path.suffix: rlx.onnx.export(function, *arguments).SerializeToString()}
 
 
-# the ending of a format's first file, and the contents of its files by ending
+def _wheel(function: Any, arguments: list[Any], path: Path) -> dict[str, bytes]:
+    wheel = rlx.export_wheel(function, *arguments, name=path.stem)
+    return {wheel.name: wheel.data}
+
+
+# the ending of a format's first file, and the contents of its files by ending or name
 _WRITERS: dict[str, tuple[str, Callable[[Any, list[Any], Path], dict[str, bytes]]]] = {
     "c": ("c", _c),
     "numba": ("py", _numba),
     "onnx": ("onnx", _onnx),
     "stablehlo": ("mlir", _stablehlo),
     "wasm": ("wasm", _wasm),
+    "wgsl": ("wgsl", _wgsl),
+    "wheel": ("whl", _wheel),
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from rlx.backends.c.dialect import C_KEYWORDS, CDialect
 from rlx.backends.c.files import CFiles, CFunction
 from rlx.backends.claims import Claims
 from rlx.call.jit import jit
 from rlx.call.stages import Traced
+from rlx.errors import OptionError
 from rlx.ir.options import LoweringOptions
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.ir.types import TensorType
@@ -18,6 +21,10 @@ from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.planning.in_place import results_over_arguments
 from rlx.planning.memory import place_temporaries
 from rlx.standalone.leaves import free_name, places
+from rlx.standalone.output_paths import without_ending, write_all
+from rlx.standalone.parameter_values import weight_file, with_values
+from rlx.trace.flat import shared_array
+from rlx.trees import tree
 
 __all__ = ["CFiles", "c_function", "export_c"]
 
@@ -29,6 +36,9 @@ def export_c(
     name: str | None = None,
     blas: bool = False,
     donate_argnums: int | Sequence[int] = (),
+    params: Any = None,
+    weights: Literal["source", "file"] = "source",
+    cmake: bool = False,
 ) -> CFiles:
     """The source of a C file with `f` as a function, and its header. They need only C99 and libm, and do not allocate.
 
@@ -47,13 +57,19 @@ def export_c(
       donate_argnums: arguments that results replace, such as parameters and an optimiser's state. A leaf of them is
         overwritten by the first result of its shape and dtype, and both are one parameter of the C function, in the
         argument's place. A training loop then copies nothing.
+      params: the first argument of f, which the C function does not have: its arrays become constants. Quantised arrays
+        keep their codes. `types` are those of the other arguments. None: there is no such argument.
+      weights: where constants are: "source" writes them as `static const` arrays, "file" to path.safetensors. The C
+        function then takes the address of that file's contents first.
+      cmake: also write a CMakeLists.txt into the folder of `path`, with the function as a library.
 
-    Returns: both files' contents, as `.source` and `.header`.
+    Returns: the files' contents, as `.source`, `.header`, `.weights` and `.cmake`.
 
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
     Raises: UnsupportedError, by name, for operations that only the host can run (general eigenvalues, Schur forms,
-      callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz).
+      callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz). OptionError for another value of `weights`, and for
+      donated params.
 
     >>> import rlx, rlx.numpy as jnp
     >>> def loss(w, x):
@@ -63,13 +79,14 @@ def export_c(
     >>> next(line for line in files.header.splitlines() if line.startswith("void"))
     'void loss(const float *w, const float *x, float *out);'
     """
-    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix in (".c", ".h") else Path(path)
+    stem = without_ending(path, ".c", ".h")
     own = None if stem is None else stem.name
-    function = c_function(f, types, name or own, own and f"{own}.h", blas, donate_argnums)
+    function = c_function(f, types, name or own, own and f"{own}.h", blas, donate_argnums, params, weights)
     files = function.texts()
-    if stem is not None:
-        for end, text in zip((".c", ".h"), files, strict=True):
-            Path(f"{stem}{end}").write_text(text, encoding="utf-8")
+    if cmake:
+        files = files._replace(cmake=cmake_text(function, own or function.name))
+    write_all(stem, dict(zip((".c", ".h", ".safetensors"), files, strict=False)))
+    write_all(None if stem is None else stem.parent / "CMakeLists", {".txt": files.cmake})
     return files
 
 
@@ -80,10 +97,21 @@ def c_function(
     header: str | None = None,
     blas: bool = False,
     donate_argnums: int | Sequence[int] = (),
+    params: Any = None,
+    weights: Literal["source", "file"] = "source",
 ) -> CFunction:
     """A function in C; see export_c. header: the header's file name, by default the function's."""
+    if weights not in ("source", "file"):
+        raise OptionError(f"weights is {weights!r}.", 'Write "source" or "file".')
+    types = types if params is None else (params, *types)
     traced = jit(f, donate_argnums=donate_argnums).trace(*types)
     pairs = _replacements(traced)
+    values = [np.asarray(shared_array(leaf, "a leaf of params")) for leaf in tree.leaves(params)]
+    if min(traced.donate_argnums, default=len(values)) < len(values):
+        raise OptionError(
+            "donate_argnums has argument 0, which params makes constant.",
+            "Donate other arguments, or leave params out.",
+        )
     options = LoweringOptions(least_row_tiles=0)
     claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
     plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
@@ -91,8 +119,35 @@ def c_function(
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
     chosen = free_name(name or traced.fun_name, set(CDialect.reserved))
     replaced = dict(pairs)
-    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen}, replaced)
-    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, replaced)
+    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen, "weights"}, replaced)
+    plan = with_values(plan, [place.name for place in arguments[: len(values)]], values)
+    replaced = {argument - len(values): result for argument, result in replaced.items()}
+    file = weight_file(plan) if weights == "file" else None
+    return CFunction(plan, chosen, arguments[len(values) :], results, header or f"{chosen}.h", blas, replaced, file)
+
+
+_CMAKE = """cmake_minimum_required(VERSION 3.10)
+project(NAME C)
+
+add_library(NAME STATIC FILE.c)
+target_include_directories(NAME PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+set_target_properties(NAME PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+if(CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+  target_compile_options(NAME PRIVATE -ffp-contract=off -fno-math-errno -fno-strict-aliasing)
+endif()
+if(UNIX)
+  target_link_libraries(NAME PUBLIC m)
+endif()
+"""
+
+
+def cmake_text(function: CFunction, file: str) -> str:
+    """A CMakeLists.txt with the function as a static library. `file`: the C file's name without its ending."""
+    blas = f"find_package(BLAS REQUIRED)\ntarget_link_libraries({function.name} PUBLIC BLAS::BLAS)\n"
+    return _CMAKE.replace("NAME", function.name).replace("FILE", file) + (blas if function.blas else "")
 
 
 def _replacements(traced: Traced) -> list[tuple[int, int]]:

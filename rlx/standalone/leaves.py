@@ -13,7 +13,7 @@ from rlx.call.stages import Traced
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["free_name", "places"]
+__all__ = ["argument_names", "free_name", "places"]
 
 
 def places(
@@ -40,15 +40,19 @@ def places(
     return arguments, results
 
 
-def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:
+def _arguments(f: Callable[..., Any], types: Sequence[Any]) -> Iterable[str]:
     """A Python expression for each leaf of the arguments: `w['bias']`."""
+    for own, argument in zip(argument_names(f, types), types, strict=True):
+        yield from (own + tree.path_text(route) for route, _ in tree.leaves_with_path(argument, _is_type))
+
+
+def argument_names(f: Callable[..., Any], arguments: Sequence[Any]) -> list[str]:
+    """A name for each argument: the function's own, or x and a number."""
     try:
-        names = list(inspect.signature(f).bind(*types).arguments)
+        names = list(inspect.signature(f).bind(*arguments).arguments)
     except (TypeError, ValueError):
         names = []
-    for number, argument in enumerate(types):
-        own = names[number] if number < len(names) else f"x{number}"
-        yield from (own + tree.path_text(route) for route, _ in tree.leaves_with_path(argument, _is_type))
+    return [names[number] if number < len(names) else f"x{number}" for number in range(len(arguments))]
 
 
 def _is_type(value: Any) -> bool:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +16,9 @@ from rlx.backends.c.files import CFunction, Pointer
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.installation import install_command
 from rlx.ir.types import memory_dtype
+from rlx.standalone.building import built
 from rlx.standalone.c_files import c_function
+from rlx.standalone.output_paths import without_ending, write_all
 
 __all__ = ["WasmFiles", "export_wasm"]
 
@@ -27,7 +26,6 @@ _TARGET = ("-target", "wasm32-wasi", "-mexec-model=reactor")
 _FLAGS = ("-std=c99", "-s", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing")
 _MOST_BYTES = 2**32 - 2**20  # of wasm32's memory, without the module's own data and stack
 _TEMPLATES = Path(__file__).with_name("web")
-_SHOWN_LINES = 12
 _ARRAYS = {
     "float32": "Float32Array", "float64": "Float64Array", "int8": "Int8Array", "int16": "Int16Array",
     "int32": "Int32Array", "int64": "BigInt64Array", "uint8": "Uint8Array", "uint16": "Uint16Array",
@@ -51,6 +49,7 @@ def export_wasm(
     name: str | None = None,
     simd: bool = True,
     donate_argnums: int | Sequence[int] = (),
+    params: Any = None,
     compiler: Sequence[str] | None = None,
 ) -> WasmFiles:
     """A WebAssembly module with `f` as a function. It imports nothing: browsers, Node and wasmtime run it.
@@ -66,6 +65,7 @@ def export_wasm(
       name: the function's name; by default the last part of `path`, or the name of f.
       simd: whether to compile for speed, with vectors of 128 bits. Otherwise the module is as small as possible.
       donate_argnums: arguments that results replace; see rlx.export_c.
+      params: the first argument of f, which becomes part of the module; see rlx.export_c.
       compiler: the command of a clang that compiles for wasm32-wasi. By default the compiler in the package ziglang,
         which the extra `wasm` installs.
 
@@ -78,9 +78,9 @@ def export_wasm(
     >>> files.module[:4]  # doctest: +SKIP
     b'\\x00asm'
     """
-    stem = None if path is None else Path(path).with_suffix("") if Path(path).suffix == ".wasm" else Path(path)
+    stem = without_ending(path, ".wasm")
     own = None if stem is None else stem.name
-    function = c_function(f, types, name or own, donate_argnums=donate_argnums)
+    function = c_function(f, types, name or own, donate_argnums=donate_argnums, params=params)
     needed = function.arena_bytes() + sum(pointer.buffer.nbytes for pointer in function.pointers)
     if needed > _MOST_BYTES:
         raise UnsupportedError(
@@ -89,10 +89,7 @@ def export_wasm(
         )
     module = _compiled(function, _command(compiler), ("-O3", "-msimd128") if simd else ("-Oz",))
     files = WasmFiles(module, *_texts(function, own or function.name))
-    if stem is not None:
-        for end, content in zip((".wasm", ".js", ".d.ts", ".html"), files, strict=True):
-            data = content if isinstance(content, bytes) else content.encode()
-            Path(f"{stem}{end}").write_bytes(data)
+    write_all(stem, dict(zip((".wasm", ".js", ".d.ts", ".html"), files, strict=True)))
     return files
 
 
@@ -112,33 +109,8 @@ def _command(compiler: Sequence[str] | None) -> Sequence[str]:
 def _compiled(function: CFunction, command: Sequence[str], options: Sequence[str]) -> bytes:
     """The module."""
     exported = [f"-Wl,--export={symbol}" for symbol in (function.name, "__heap_base")]
-    with tempfile.TemporaryDirectory(prefix="rlx-wasm-") as name:
-        folder = Path(name)
-        source, header = function.texts()
-        (folder / "unit.c").write_text(source, encoding="utf-8")
-        (folder / function.header).write_text(header, encoding="utf-8")
-        full = [*command, *_TARGET, *_FLAGS, *options, *exported, "unit.c", "-o", "unit.wasm", "-lm"]
-        try:
-            done = subprocess.run(
-                full,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-        except OSError as error:
-            raise DeviceError(
-                f"The compiler {shlex.join(command)} cannot be started: {error}.", "Pass another one as compiler=."
-            ) from None
-        if done.returncode != 0:
-            said = "\n".join(done.stderr.splitlines()[:_SHOWN_LINES]) or f"exit status {done.returncode}"
-            raise DeviceError(
-                f"{shlex.join(command)} could not compile {function.name} for WebAssembly:\n{said}",
-                "The compiler has to be a clang with a library for wasm32-wasi, such as the package ziglang.",
-            )
-        return (folder / "unit.wasm").read_bytes()
+    instead = "The compiler has to be a clang with a library for wasm32-wasi, such as the package ziglang."
+    return built(function, command, [*_TARGET, *_FLAGS, *options, *exported], "WebAssembly", instead)
 
 
 # ------------------------------------------------------------------ texts

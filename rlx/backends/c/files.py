@@ -13,11 +13,12 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.source import definitions
 from rlx.backends.c.types import literal, memory_type
+from rlx.backends.c.weights import WeightFile, named_constants
 from rlx.backends.loops.executable import elements
 from rlx.backends.loops.place import FunctionParameter
 from rlx.backends.loops.program import unit_of_plan, unspelled
 from rlx.errors import UnsupportedError
-from rlx.ir.kernels import Buffer, Plan, constants_of
+from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.types import memory_dtype
 from rlx.version import __version__
 
@@ -33,16 +34,26 @@ _ARRAYS = (
 _STACK = " Matrix products take 9 KB of the stack (18 KB with AVX-512)."
 
 
+_WEIGHTS = (
+    "weights is the address of the contents of a safetensors file of BYTES bytes, aligned to 8, on a little-endian "
+    "processor: mapped, or read into memory. NAME only reads it. NAME_accepts tells whether a file has the arrays that "
+    "NAME reads, in its places; the numbers in them may be others."
+)
+
+
 class CFiles(NamedTuple):
-    """The contents of a C file and of its header.
+    """The contents of a C file and of its header; and, if asked for, of a file of weights and of a CMakeLists.txt.
 
     >>> import rlx
-    >>> rlx.export_c(lambda x: x + 1, rlx.ShapeDtypeStruct((2,), "float32"), name="next")._fields
-    ('source', 'header')
+    >>> files = rlx.export_c(lambda x: x + 1, rlx.ShapeDtypeStruct((2,), "float32"), name="next")
+    >>> [field for field, content in files._asdict().items() if content]
+    ['source', 'header']
     """
 
     source: str
     header: str
+    weights: bytes = b""
+    cmake: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,8 @@ class CFunction:
     """A function that runs a plan, as it is written in C; see rlx.export_c. `header` is the header's file name.
 
     replaced: numbers of arguments, each with the number of the result that is written over it: these arguments are not
-    read by the plan, whose outputs hold their values at the beginning.
+    read by the plan, whose outputs hold their values at the beginning. weights: the file that contains the constants,
+    whose address is the first parameter; by default they are arrays in the source.
 
     Raises UnsupportedError for kernels that only the host can run.
     """
@@ -81,9 +93,10 @@ class CFunction:
         header: str,
         blas: bool = False,
         replaced: Mapping[int, int] = MappingProxyType({}),
+        weights: WeightFile | None = None,
     ) -> None:
-        constants = constants_of(plan)
-        self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
+        self.constants = {f"{name}_{label}": buffer for label, buffer in named_constants(plan).items()}
+        self.weights = weights
         self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
         missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
@@ -103,20 +116,36 @@ class CFunction:
         self.results = [Pointer(p, b, written=True) for n, (p, b) in pairs if n not in replaced.values()]
         self.pointers = [*self.arguments, *self.results]
         named = {pointer.buffer: pointer.place.name for pointer in self.pointers}
-        self.passed = [*(named[b] for b in (*inputs, *plan.outputs)), *self.constants]
+        self.passed = [*(named[b] for b in (*inputs, *plan.outputs)), *self._constants_passed()]
+
+    def _constants_passed(self) -> list[str]:
+        """The constants as expressions."""
+        if self.weights is None:
+            return list(self.constants)
+        pairs = zip(self.constants.values(), self.weights.offsets, strict=True)
+        return [
+            f"(const {memory_type(buffer.dtype)} *)(const void *)((const uint8_t *)weights + {offset})"
+            for buffer, offset in pairs
+        ]
 
     def texts(self) -> CFiles:
         """Both files."""
-        return CFiles(self.source_text(), self.header_text())
+        return CFiles(self.source_text(), self.header_text(), self.weights.data if self.weights else b"")
 
     @property
     def bytes_macro(self) -> str:
         """The macro for the size of the function's memory."""
         return f"{self.name.upper()}_ARENA_BYTES"
 
+    @property
+    def weights_macro(self) -> str:
+        """The macro for the size of the file of weights."""
+        return f"{self.name.upper()}_WEIGHTS_BYTES"
+
     def parameters(self) -> str:
         """The function's parameters."""
-        return ", ".join(pointer.declaration for pointer in self.pointers)
+        file = ["const void *weights"] if self.weights else []
+        return ", ".join((*file, *(pointer.declaration for pointer in self.pointers)))
 
     def prototypes(self) -> list[str]:
         """The declarations of both functions."""
@@ -134,9 +163,11 @@ class CFunction:
         ]
         lines = [
             *_comment(self.description()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
-            *sizes, f"#define {self.bytes_macro} {self.arena_bytes()}", "",
+            *sizes, f"#define {self.bytes_macro} {self.arena_bytes()}",
+            *([f"#define {self.weights_macro} {len(self.weights.data)}"] if self.weights else []), "",
             "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-            *(line for head in self.prototypes() for line in _wrapped(f"{head};")), "",
+            *(line for head in self.prototypes() for line in _wrapped(f"{head};")),
+            *([f"int {self.name}_accepts(const void *weights, int64_t bytes);"] if self.weights else []), "",
             "#ifdef __cplusplus", "}", "#endif", "", "#endif",
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
@@ -154,6 +185,9 @@ class CFunction:
         yield ""
         yield from _wrapped(_ARRAYS)
         yield ""
+        if self.weights:
+            yield from _wrapped(_WEIGHTS.replace("NAME", self.name).replace("BYTES", self.weights_macro))
+            yield ""
         stack = _STACK if any("_product_" in helper for helper in self.unit.helpers) else ""
         yield from _wrapped(
             f"{self.name} works in static memory: only one call of it may be at work at a time. {self.name}_in works "
@@ -170,7 +204,7 @@ class CFunction:
     def source_text(self) -> str:
         """The C file."""
         includes = [*(["#include <cblas.h>"] if self.blas else []), f'\n#include "{self.header}"']
-        names = [pointer.place.name for pointer in self.pointers]
+        names = [*(["weights"] if self.weights else []), *(pointer.place.name for pointer in self.pointers)]
         passed = ", ".join((*self.passed, "(uint8_t *)arena"))
         plain, within = self.prototypes()
         memory = f"{self.name}_memory"
@@ -179,8 +213,10 @@ class CFunction:
             *_wrapped(f"{plain} {{"),
             f"    static union {{ double number; int64_t position; uint8_t bytes[{self.bytes_macro}]; }} {memory};",
             *_wrapped(f"    {self.name}_in({', '.join((*names, f'{memory}.bytes'))});"), "}",
+            *(["", *self.weights.check_lines(self.name, self.weights_macro)] if self.weights else []),
         ]  # fmt: skip
-        constants = "\n\n".join(_array(name, buffer) for name, buffer in self.constants.items())
+        arrays = {} if self.weights else self.constants
+        constants = "\n\n".join(_array(name, buffer) for name, buffer in arrays.items())
         return "\n".join(filter(None, (definitions(self.unit, includes), constants, "\n".join(lines)))) + "\n"
 
 
