@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlx.backends.claims import Claims
 from rlx.call.jit import jit
 from rlx.call.stages import Traced
 from rlx.ir.options import LoweringOptions
+from rlx.ir.packed_sums import PACKED_SUM, takes_packed_sum
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Context, lower_to_plan
@@ -85,7 +86,7 @@ def c_function(
     traced = jit(f, donate_argnums=donate_argnums).trace(*types)
     pairs = _replacements(traced)
     options = LoweringOptions(least_row_tiles=0)
-    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS | {PACKED_SUM}, fits=_fits)
     plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
     if pairs:
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
@@ -93,6 +94,10 @@ def c_function(
     replaced = dict(pairs)
     arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen}, replaced)
     return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, replaced)
+
+
+def _fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
+    return takes_packed_sum(types, attributes) if name == PACKED_SUM else takes_splats(name, types, attributes)
 
 
 def _replacements(traced: Traced) -> list[tuple[int, int]]:

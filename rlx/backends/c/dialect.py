@@ -8,13 +8,15 @@ from typing import Literal
 
 import numpy as np
 
+from rlx.backends.c.packed_sums import packed_sum_call
 from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.code.functions import Function
 from rlx.code.special import FUNCTIONS
 from rlx.code.tree import ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Contract, Instruction, Loops, Operand
+from rlx.ir.kernels import Contract, Instruction, Library, Loops, Operand
+from rlx.ir.packed_sums import PACKED_SUM
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
@@ -359,6 +361,13 @@ class CDialect(Dialect):
     def spells(self, kernel: Loops) -> bool:
         """Special functions without C source run on the host."""
         return all(i.op != "special" or self.has_function(i.attribute) for i in kernel.instructions)
+
+    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+        """A call of the function for convolutions with packed weights."""
+        if kernel.routine != PACKED_SUM:
+            return None
+        helper, arguments = packed_sum_call(kernel, inputs, outputs)
+        return (f"{self.helper(helper)}({', '.join(map(bare, arguments))});",)
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
         """Tiles in registers, or CBLAS; loops for small products."""

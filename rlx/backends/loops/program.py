@@ -43,6 +43,7 @@ from rlx.ir.kernels import (
     constants_of,
     nested_plans,
 )
+from rlx.ir.packed_sums import PACKED_SUM, sum_scratch
 from rlx.ir.splats import SPLAT_BLOCKS
 from rlx.ir.types import is_complex
 from rlx.storage import aligned
@@ -225,6 +226,8 @@ def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
             return (sorted_elements(kernel),)
         case Library() if kernel.routine in SPLAT_BLOCKS:
             return splat_scratch(kernel)
+        case Library() if kernel.routine == PACKED_SUM:
+            return sum_scratch(kernel)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -357,7 +360,8 @@ class _FunctionBody:
                 self.splats(kernel)
             case Library():
                 inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
-                self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
+                beside = self.beside(kernel).values()
+                self.text(self.dialect.routine(kernel, [*inputs, *beside], outputs), kernel)
             case Scan():
                 self.scan(kernel)
             case While():
