@@ -85,7 +85,7 @@ def requantize(accumulator: Array, multiplier: Array, shift: Array, zero_point: 
         away = jnp.abs(product - whole) >= 0.5
         scaled = (whole + jnp.where(away, jnp.sign(product), 0)).astype(np.int32)
     else:
-        raised = saturating_left_shift(accumulator, np.maximum(-shift, 0))
-        scaled = rounding_shift(high_product(raised, multiplier), np.maximum(shift, 0))
+        raised = saturating_left_shift(accumulator, jnp.maximum(-shift, 0))
+        scaled = rounding_shift(high_product(raised, multiplier), jnp.maximum(shift, 0))
         scaled = jnp.clip(scaled, -_BEYOND, _BEYOND)
     return jnp.clip(scaled + np.int32(zero_point), low, high).astype(np.int8)

@@ -86,10 +86,9 @@ def unpack(packed: Any, bits: int, shape: tuple[int, int, int, int], groups: int
         part = whole[:, start : start + size * words * 4].reshape(groups, words, size, 4)
         rows.append(jnp.swapaxes(part, 1, 2))
         start += size * words * 4
-    bytes_ = jnp.concatenate(rows, axis=1)[..., None, :]  # [groups, rows, words, 1, 4]
-    places = np.arange(8 - bits, -1, -bits, dtype=np.uint8)[:, None]  # shifts that bring a field to the high bits
-    high = lax.bitcast_convert_type(bytes_ << places, np.int8)
-    codes = (high >> np.int8(8 - bits)).reshape(outputs, -1)
+    packed = jnp.concatenate(rows, axis=1)  # [groups, rows, words, 4]
+    high = jnp.stack([packed << np.uint8(place) for place in range(8 - bits, -1, -bits)], axis=3)
+    codes = (lax.bitcast_convert_type(high, np.int8) >> np.int8(8 - bits)).reshape(outputs, -1)
     return codes[:, :length].reshape(shape)
 
 
@@ -123,9 +122,10 @@ class PackedSum(IntegerOperation):
         image = x.reshape(1, 1, -1, x.shape[-1]) if dense else x
         outputs = len(weights)
         groups = 1 if dense else whole.groups
+        each = (np.broadcast_to(x, outputs).copy() for x in (how.multiplier, how.shift))
+        constants = (pack(weights, whole.bits, groups), whole.bias, *each)
         found = packed_sum(
-            image, pack(weights, whole.bits, groups), whole.bias, np.broadcast_to(how.multiplier, outputs),
-            np.broadcast_to(how.shift, outputs), bits=whole.bits, kernel=weights.shape[1:3],
+            image, *map(jnp.asarray, constants), bits=whole.bits, kernel=weights.shape[1:3],
             strides=(1, 1) if dense else whole.strides, padding=((0, 0), (0, 0)) if dense else whole.padding,
             dilation=(1, 1) if dense else whole.dilation, groups=groups, operand_zero=values[0].zero_point,
             zero_point=how.zero_point, low=how.low, high=how.high,

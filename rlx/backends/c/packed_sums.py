@@ -212,7 +212,8 @@ def packed_sum_call(kernel: Library, inputs: Sequence[str], outputs: Sequence[st
     ends = [told[name] for name in ("operand_zero", "zero_point", "low", "high")]
     numbers = [*sizes, *([] if depthwise else [told["groups"]]), *ends]
     helper = f"rlx_packed_depthwise_{rounding}" if depthwise else f"rlx_packed_sum_{told['bits']}_{rounding}"
-    return helper, [*inputs, *outputs, *map(str, numbers)]
+    column = inputs[len(kernel.inputs) :]  # other inputs are constants of the block's meaning
+    return helper, [*inputs[:5], *column, *outputs, *map(str, numbers)]
 
 
 def packed_sum_text(name: str) -> str | None:
