@@ -22,7 +22,6 @@ _MAIN = """/* The self test of NAME, or, if the file NAME.in exists, calls with 
 
 /* arguments and results */
 MEMORY
-static union { double number; int64_t position; uint8_t bytes[ARENA_BYTES]; } main_arena;
 
 /* an example */
 EXAMPLE
@@ -38,7 +37,7 @@ static void main_number(char *text, int32_t number) { /* ten digits */
     for (int n = 9; n >= 0; --n, number /= 10) text[n] = (char)('0' + number % 10);
 }
 
-static void main_call(void) { NAME_in(PASSED(uint8_t *)main_arena.bytes); }
+static void main_call(void) { NAME(PASSED); }
 
 static void main_stack(void) {
     char text[] = "stack 0000000000\\n";
@@ -131,9 +130,8 @@ def _main(function: CFunction, arguments: Sequence[np.ndarray], results: Sequenc
     fields = {
         "NAME": function.name,
         "MEMORY": "\n".join(f"static {_array(p)};" for p in function.pointers),
-        "ARENA_BYTES": function.bytes_macro,
         "EXAMPLE": "\n".join(c_array(name, x) for name, _, x in (*examples, *expected)),
-        "PASSED": "".join(f"main_{p.place.name}, " for p in function.pointers),
+        "PASSED": ", ".join(f"main_{p.place.name}" for p in function.pointers),
         "READ_STATE": _lines(f"whole = whole && main_read(in, {_whole(p)});" for p in replaced),
         "READ_OTHERS": _lines((f"    whole = whole && main_read(in, {_whole(p)});" for p in others)),
         "WRITE_RESULTS": _lines(f"    board_write(out, {_whole(p)});" for p in function.results),

@@ -29,14 +29,15 @@ _BASE = """
 typedef char rlx_arithmetic_shift[(-1 >> 1) == -1 ? 1 : -1];
 #if defined(__ARM_FEATURE_DSP) && !defined(RLX_PORTABLE)
 #define RLX_PAIRS 1
+/* volatile: loads stay next to their use, or gcc moves them ahead and runs out of registers */
 static inline uint32_t rlx_packed_base_even(uint32_t x) {
     uint32_t y;
-    __asm__("sxtb16 %0, %1" : "=r"(y) : "r"(x));
+    __asm__ volatile("sxtb16 %0, %1" : "=r"(y) : "r"(x));
     return y;
 }
 static inline uint32_t rlx_packed_base_odd(uint32_t x) {
     uint32_t y;
-    __asm__("sxtb16 %0, %1, ror #8" : "=r"(y) : "r"(x));
+    __asm__ volatile("sxtb16 %0, %1, ror #8" : "=r"(y) : "r"(x));
     return y;
 }
 static inline uint32_t rlx_packed_base_less(uint32_t x, uint32_t y) {
@@ -45,45 +46,70 @@ static inline uint32_t rlx_packed_base_less(uint32_t x, uint32_t y) {
     return z;
 }
 static inline int32_t rlx_packed_base_multiply(uint32_t x, uint32_t y, int32_t sum) {
-    __asm__("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(x), "r"(y));
+    __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(x), "r"(y));
     return sum;
 }
+#define RLX_NEXT_PAIRS(x, a, b) __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(a), "=&r"(b), "+r"(x) : : "memory")
+#define RLX_WORD(v, w, offset) __asm__ volatile("ldr %0, [%1, %2]" : "=r"(v) : "r"(w), "I"(offset) : "memory")
+#define RLX_NEXT_WORD(v, w) __asm__ volatile("ldr %0, [%1], #4" : "=r"(v), "+r"(w) : : "memory")
+#define RLX_FIELD(v, mask, place) __asm__ volatile("and %0, %1, %0, lsl %2" : "+r"(v) : "r"(mask), "I"(place))
+#define RLX_PUT_PAIRS(x, a, b) __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(x) : "r"(a), "r"(b) : "memory")
 #endif
-static inline uint32_t rlx_packed_base_word(const void *at) {
-    uint32_t word;
-    memcpy(&word, at, 4);
-    return word;
-}
 /* a column of int16: codes less their zero point, then zeros; length is a multiple of 4 */
-static void rlx_packed_base_widen(const int8_t *codes, int32_t count, int32_t zero, int16_t *column, int32_t length) {
+RLX_APART void rlx_packed_base_widen(const int8_t *codes, int32_t count, int32_t zero, int16_t *column, int32_t length) {
     int32_t k = 0;
 #ifdef RLX_PAIRS
     const uint32_t zeros = ((uint32_t)zero & 0xFFFFu) * 0x10001u;
-    uint32_t *pairs = (uint32_t *)column;
-    for (; k + 4 <= count; k += 4, pairs += 2) {
-        const uint32_t word = rlx_packed_base_word(codes + k);
-        pairs[0] = rlx_packed_base_less(rlx_packed_base_even(word), zeros);
-        pairs[1] = rlx_packed_base_less(rlx_packed_base_odd(word), zeros);
+    int16_t *pairs = column;
+    const int8_t *from = codes, *const end = codes + (count & ~3);
+    while (from != end) {
+        uint32_t word;
+        RLX_NEXT_WORD(word, from);
+        RLX_PUT_PAIRS(
+            pairs, rlx_packed_base_less(rlx_packed_base_even(word), zeros),
+            rlx_packed_base_less(rlx_packed_base_odd(word), zeros));
+        if (from == end) break;
+        RLX_NEXT_WORD(word, from);
+        RLX_PUT_PAIRS(
+            pairs, rlx_packed_base_less(rlx_packed_base_even(word), zeros),
+            rlx_packed_base_less(rlx_packed_base_odd(word), zeros));
     }
+    k = count & ~3;
     for (; k < length; ++k) column[(k & ~3) + ((k & 1) << 1) + ((k >> 1) & 1)] = k < count ? (int16_t)(codes[k] - zero) : 0;
 #else
     for (; k < count; ++k) column[k] = (int16_t)(codes[k] - zero);
     for (; k < length; ++k) column[k] = 0;
 #endif
 }
+/* the codes under a part of the kernel, or zeros outside of the image: in the column if `direct`, else in the patch */
+static void rlx_packed_base_put(
+    const int8_t *codes, int32_t count, int32_t zero, int direct, int16_t **column, int8_t **patch) {
+    if (direct) {
+        if (codes)
+            rlx_packed_base_widen(codes, count, zero, *column, count);
+        else
+            memset(*column, 0, (size_t)count * sizeof **column);
+        *column += count;
+    } else {
+        if (codes)
+            for (int32_t n = 0; n < count; ++n) (*patch)[n] = codes[n];
+        else
+            for (int32_t n = 0; n < count; ++n) (*patch)[n] = (int8_t)zero;
+        *patch += count;
+    }
+}
 """
 
 _Q31 = """
 static inline int32_t rlx_packed_q31(int32_t sum, int32_t multiplier, int32_t shift) {
-    int32_t high, mask;
-    if (shift < 0) {
+    int32_t high;
+    if (shift <= 0) {
         const int32_t limit = INT32_MAX >> -shift;
         sum = (int32_t)((uint32_t)(sum > limit ? limit : sum < -limit ? -limit : sum) << -shift);
-        shift = 0;
+        return (int32_t)(((int64_t)sum * multiplier + (INT64_C(1) << 30)) >> 31);
     }
     high = (int32_t)(((int64_t)sum * multiplier + (INT64_C(1) << 30)) >> 31);
-    mask = (int32_t)((UINT32_C(1) << shift) - 1u);
-    return (high >> shift) + ((high & mask) > (mask >> 1) + (high < 0));
+    return (((high + (high >> 31)) >> (shift - 1)) + 1) >> 1; /* halves away from zero */
 }
 """
 
@@ -97,12 +123,15 @@ static inline int32_t rlx_packed_float(int32_t sum, float multiplier, int32_t sh
 }
 """
 
-_LIMITED = """
-static inline int8_t rlx_packed_limited_ROUNDING(
-    int32_t sum, NUMBER multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
-    int32_t code = rlx_packed_ROUNDING(sum, multiplier, shift);
-    code = (code > 1024 ? 1024 : code < -1024 ? -1024 : code) + zero;
-    return (int8_t)(code < low ? low : code > high ? high : code);
+_CODES = """
+/* codes of sums; low and high are less the zero point */
+RLX_APART void rlx_packed_codes_ROUNDING(
+    const int32_t *sums, int32_t places, int32_t count, const int32_t *bias, const NUMBER *multiplier,
+    const int32_t *shift, int32_t zero, int32_t low, int32_t high, int8_t *out) {
+    for (int32_t c = 0; c < count; ++c) {
+        const int32_t code = rlx_packed_ROUNDING(bias[c] + (sums[c] >> places), multiplier[c], shift[c]);
+        out[c] = (int8_t)((code < low ? low : code > high ? high : code) + zero);
+    }
 }
 """
 
@@ -117,53 +146,51 @@ RLX_APART void rlx_packed_sum_BITS_ROUNDING(
     PARAMETERS) {
     const int32_t own = channels / groups, length = kernel_rows * kernel_columns * own, per_group = outputs / groups;
     const int32_t padded = (length + STEP - 1) / STEP * STEP;
-    const int plain = kernel_rows * kernel_columns == 1 && groups == 1 && top == 0 && left == 0;
-    int8_t *patch = (int8_t *)(column + padded);
+    const int direct = own % 4 == 0, whole = groups == 1 && dilation_columns == 1;
+    int8_t *const patch = (int8_t *)(column + padded);
+    if (direct) memset(column + length, 0, (size_t)(padded - length) * sizeof *column);
     for (int32_t position = 0; position < images * rows * columns; ++position) {
         const int32_t image = position / (rows * columns), rest = position - image * rows * columns;
         const int32_t row = rest / columns * stride_rows - top, at = rest % columns * stride_columns - left;
         const int8_t *source = x + image * height * width * channels;
         const uint8_t *packed = weights;
         for (int32_t group = 0; group < groups; ++group) {
-            const int8_t *codes = source + (row * width + at) * channels;
-            if (!plain) {
-                int8_t *to = patch;
-                codes = patch;
-                for (int32_t i = 0; i < kernel_rows; ++i) {
-                    const int32_t y = row + i * dilation_rows;
-                    const int8_t *line = source + y * width * channels + group * own;
-                    if (y < 0 || y >= height) {
-                        memset(to, zero, (size_t)(kernel_columns * own));
-                        to += kernel_columns * own;
-                    } else if (groups == 1 && dilation_columns == 1 && at >= 0 && at + kernel_columns <= width) {
-                        memcpy(to, line + at * channels, (size_t)(kernel_columns * own));
-                        to += kernel_columns * own;
-                    } else {
-                        for (int32_t j = 0; j < kernel_columns; ++j, to += own) {
-                            const int32_t z = at + j * dilation_columns;
-                            if (z < 0 || z >= width)
-                                memset(to, zero, (size_t)own);
-                            else
-                                memcpy(to, line + z * channels, (size_t)own);
-                        }
+            int16_t *into = column;
+            int8_t *to = patch;
+            for (int32_t i = 0; i < kernel_rows; ++i) {
+                const int32_t y = row + i * dilation_rows;
+                const int8_t *line = source + y * width * channels + group * own;
+                const int outside = y < 0 || y >= height;
+                if (outside || (whole && at >= 0 && at + kernel_columns <= width)) {
+                    rlx_packed_base_put(
+                        outside ? NULL : line + at * channels, kernel_columns * own, zero, direct, &into, &to);
+                } else {
+                    for (int32_t j = 0; j < kernel_columns; ++j) {
+                        const int32_t z = at + j * dilation_columns;
+                        rlx_packed_base_put(
+                            z < 0 || z >= width ? NULL : line + z * channels, own, zero, direct, &into, &to);
                     }
                 }
             }
-            rlx_packed_base_widen(codes, length, zero, column, padded);
-            for (int32_t first = 0, count; first < per_group; first += count) {
-                const int32_t o = group * per_group + first, left_over = per_group - first;
-                int32_t sums[4];
-                count = left_over >= 4 ? 4 : left_over >= 2 ? 2 : 1;
-                if (count == 4)
-                    rlx_packed_dot_BITS_4(column, packed, padded, sums);
-                else if (count == 2)
-                    rlx_packed_dot_BITS_2(column, packed, padded, sums);
-                else
-                    rlx_packed_dot_BITS_1(column, packed, padded, sums);
-                packed += count * padded * BITS / 8;
-                for (int32_t c = 0; c < count; ++c)
-                    *out++ = rlx_packed_limited_ROUNDING(
-                        bias[o + c] + (sums[c] >> (8 - BITS)), multiplier[o + c], shift[o + c], out_zero, low, high);
+            if (!direct) rlx_packed_base_widen(patch, length, zero, column, padded);
+            for (int32_t first = 0; first < per_group; first += 16) {
+                const int32_t o = group * per_group + first, rest = per_group - first, count = rest < 16 ? rest : 16;
+                int32_t sums[16], c = 0;
+                for (; c + 4 <= count; c += 4, packed += 4 * padded * BITS / 8)
+                    rlx_packed_dot_BITS_4(column, packed, padded, sums + c);
+                if (c + 2 <= count) {
+                    rlx_packed_dot_BITS_2(column, packed, padded, sums + c);
+                    packed += 2 * padded * BITS / 8;
+                    c += 2;
+                }
+                if (c < count) {
+                    rlx_packed_dot_BITS_1(column, packed, padded, sums + c);
+                    packed += padded * BITS / 8;
+                }
+                rlx_packed_codes_ROUNDING(
+                    sums, 8 - BITS, count, bias + o, multiplier + o, shift + o, out_zero, low - out_zero,
+                    high - out_zero, out);
+                out += count;
             }
         }
     }
@@ -181,7 +208,7 @@ RLX_APART void rlx_packed_depthwise_ROUNDING(
         for (int32_t channel = 0, o = 0; channel < channels; ++channel)
             for (int32_t t = 0; t < times; ++t, ++o) {
                 const int8_t *weight = (const int8_t *)weights + o;
-                int32_t sum = bias[o];
+                int32_t sum = 0;
                 for (int32_t i = 0; i < kernel_rows; ++i) {
                     const int32_t y = row + i * dilation_rows;
                     for (int32_t j = 0; j < kernel_columns; ++j, weight += outputs) {
@@ -190,7 +217,8 @@ RLX_APART void rlx_packed_depthwise_ROUNDING(
                             sum += (source[(y * width + z) * channels + channel] - zero) * *weight;
                     }
                 }
-                *out++ = rlx_packed_limited_ROUNDING(sum, multiplier[o], shift[o], out_zero, low, high);
+                rlx_packed_codes_ROUNDING(
+                    &sum, 0, 1, bias + o, multiplier + o, shift + o, out_zero, low - out_zero, high - out_zero, out++);
             }
     }
 }
@@ -229,8 +257,8 @@ def packed_sum_text(name: str) -> str | None:
     fixed = {"rlx_packed_q31": _Q31, "rlx_packed_float": _FLOAT}
     if name in fixed:
         return fixed[name].strip("\n")
-    if name.startswith("rlx_packed_limited_"):
-        return _filled(_LIMITED, rounding)
+    if name.startswith("rlx_packed_codes_"):
+        return _filled(_CODES, rounding)
     if name.startswith("rlx_packed_depthwise_"):
         return _filled(_DEPTHWISE.replace("PARAMETERS", _PARAMETERS.replace("COLUMN", "").replace("GROUPS", "")), rounding)
     if name.startswith("rlx_packed_sum_"):
@@ -250,32 +278,46 @@ def _dot(bits: int, rows: int) -> str:
     """Sums of products of a column and some rows, times 2**(8 - bits)."""
     fields = 8 // bits
     words = 2 if fields == 1 else 1  # of a row, in a step
-    mask = f"0x{sum((256 - 2 ** (8 - bits)) << 8 * j for j in range(4)):08X}u"
-    lines = [f"static inline void rlx_packed_dot_{bits}_{rows}(", "    const int16_t *x, const uint8_t *w, int32_t length, int32_t *sums) {"]
-    lines += ["    int32_t " + ", ".join(f"s{c} = 0" for c in range(rows)) + ";", "#ifdef RLX_PAIRS"]
-    lines += ["    const uint32_t *pairs = (const uint32_t *)x;", f"    for (; length > 0; length -= {4 * fields * words}) {{"]
-    lines += ["        uint32_t " + ", ".join(f"w{c}" for c in range(rows)) + ";"]
+    numbers = 4 * fields
+    high = 256 - 2 ** (8 - bits)
+    places = [8 - bits * (field + 1) for field in range(fields)]
+    pairs, loops = [], []
     for word in range(words):
-        lines += [f"        w{c} = rlx_packed_base_word(w + {4 * (word * rows + c)});" for c in range(rows)]
-        for f in range(fields):
-            pair = 2 * (word * fields + f)
-            lines.append(f"        {{ const uint32_t a = pairs[{pair}], b = pairs[{pair + 1}];")
+        for place in places:
+            pairs.append("RLX_NEXT_PAIRS(x, a, b);")
             for c in range(rows):
-                up = 8 - bits * (f + 1)
-                part = f"w{c}" if fields == 1 else f"(w{c} << {up} & {mask})" if up else f"(w{c} & {mask})"
-                lines.append(f"        s{c} = rlx_packed_base_multiply(a, rlx_packed_base_even({part}), s{c});")
-                lines.append(f"        s{c} = rlx_packed_base_multiply(b, rlx_packed_base_odd({part}), s{c}); ")
-            lines.append("        }")
-    lines += [f"        pairs += {2 * fields * words};", f"        w += {4 * rows * words};", "    }", "#else"]
-    lines += [f"    for (; length > 0; length -= {4 * fields}, x += {4 * fields}, w += {4 * rows})", "        for (int32_t j = 0; j < 4; ++j) {"]
+                last = place == places[-1]
+                pairs += [
+                    "RLX_NEXT_WORD(v, w);" if last else f"RLX_WORD(v, w, {4 * (word * rows + c)});",
+                    *([] if fields == 1 else [f"RLX_FIELD(v, mask, {place});"]),
+                    f"s{c} = rlx_packed_base_multiply(a, rlx_packed_base_even(v), s{c});",
+                    f"s{c} = rlx_packed_base_multiply(b, rlx_packed_base_odd(v), s{c});",
+                ]
     for c in range(rows):
-        for f in range(fields):
-            up = 8 - bits * (f + 1)
-            byte = f"w[{4 * c} + j]"
-            code = f"(int8_t){byte}" if fields == 1 else f"(int8_t)({byte} << {up} & 0x{256 - 2 ** (8 - bits):02X})"
-            lines.append(f"            s{c} += x[{4 * f} + j] * {code};")
-    lines += ["        }", "#endif", *(f"    sums[{c}] = s{c};" for c in range(rows)), "}"]
-    return "\n".join(line.rstrip() for line in lines)
+        for field, place in enumerate(places):
+            code = f"(int8_t)w[{4 * c} + j]" if fields == 1 else f"(int8_t)(w[{4 * c} + j] << {place} & 0x{high:02X})"
+            loops.append(f"s{c} += x[{4 * field} + j] * {code};")
+    lines = [
+        f"RLX_APART void rlx_packed_dot_{bits}_{rows}(",
+        "    const int16_t *x, const uint8_t *w, int32_t length, int32_t *sums) {",
+        "    int32_t " + ", ".join(f"s{c} = 0" for c in range(rows)) + ";",
+        "#ifdef RLX_PAIRS",
+        "    const uint8_t *end = w + length / {numbers} * {step};".format(numbers=numbers, step=4 * rows),
+        *([] if fields == 1 else [f"    const uint32_t mask = 0x{high * 0x01010101:08X}u;"]),
+        "    while (w != end) {",
+        "        uint32_t a, b, v;",
+        *(f"        {line}" for line in pairs),
+        "    }",
+        "#else",
+        f"    for (; length > 0; length -= {numbers}, x += {numbers}, w += {4 * rows})",
+        "        for (int32_t j = 0; j < 4; ++j) {",
+        *(f"            {line}" for line in loops),
+        "        }",
+        "#endif",
+        *(f"    sums[{c}] = s{c};" for c in range(rows)),
+        "}",
+    ]
+    return "\n".join(lines)
 
 
 def packed_unit(name: str) -> str:
