@@ -98,7 +98,8 @@ def run(folder: Path, name: str, processor: Processor, data: bytes | None, count
         done = _finished(command, place)
         if done.returncode:
             raise DeviceError(
-                f"{name} ended with status {done.returncode} on {processor.name}: {(done.stdout + done.stderr).strip()}",
+                f"{name} ended with status {done.returncode} on {processor.name}: "
+                f"{(done.stdout + done.stderr).strip()}",
                 "Run `make run` in the project's folder to see it.",
             )
         output = place / f"{name}.out"

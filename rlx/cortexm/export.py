@@ -201,7 +201,8 @@ def _example(types: Sequence[Any], example: Sequence[Any] | None) -> Any:
     def made(kind: Any) -> np.ndarray:
         shape, dtype = np.shape(kind), np.dtype(getattr(kind, "dtype", type(kind)))
         if dtype.kind in "iu":
-            low, high = (0, 2) if dtype.itemsize > 1 else (np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
+            least = -128 if dtype == np.int8 else 0
+            low, high = (0, 2) if dtype.itemsize > 1 else (least, least + 256)
             return np.asarray(generator.integers(low, high, shape)).astype(dtype)
         if dtype.kind == "b":
             return np.asarray(generator.integers(0, 2, shape)).astype(dtype)

@@ -26,7 +26,9 @@ MEMORY
 /* an example */
 EXAMPLE
 
-static int32_t main_read(int32_t file, void *to, uint32_t bytes) { return board_read(file, to, bytes) == (int32_t)bytes; }
+static int main_read(int32_t file, void *to, uint32_t bytes) {
+    return board_read(file, to, bytes) == (int32_t)bytes;
+}
 
 static void main_copy(void *to, const void *from, uint32_t bytes) {
     volatile uint8_t *target = to;
@@ -133,7 +135,7 @@ def _main(function: CFunction, arguments: Sequence[np.ndarray], results: Sequenc
         "EXAMPLE": "\n".join(c_array(name, x) for name, _, x in (*examples, *expected)),
         "PASSED": ", ".join(f"main_{p.place.name}" for p in function.pointers),
         "READ_STATE": _lines(f"whole = whole && main_read(in, {_whole(p)});" for p in replaced),
-        "READ_OTHERS": _lines((f"    whole = whole && main_read(in, {_whole(p)});" for p in others)),
+        "READ_OTHERS": _lines(f"    whole = whole && main_read(in, {_whole(p)});" for p in others),
         "WRITE_RESULTS": _lines(f"    board_write(out, {_whole(p)});" for p in function.results),
         "WRITE_STATE": _lines(f"board_write(out, {_whole(p)});" for p in replaced),
         "COPY_EXAMPLE": _lines(

@@ -109,7 +109,7 @@ def packed_sum(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackedSum(IntegerOperation):
-    """An IntegerConvolution or IntegerDense with packed weights. Raises DtypeOverflowError if a shifted sum overflows."""
+    """An IntegerConvolution or IntegerDense with packed weights."""
 
     whole: IntegerConvolution | IntegerDense
 

@@ -49,14 +49,16 @@ static inline int32_t rlx_packed_base_multiply(uint32_t x, uint32_t y, int32_t s
     __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(x), "r"(y));
     return sum;
 }
-#define RLX_NEXT_PAIRS(x, a, b) __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(a), "=&r"(b), "+r"(x) : : "memory")
+#define RLX_NEXT_PAIRS(x, a, b) \\
+    __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(a), "=&r"(b), "+r"(x) : : "memory")
 #define RLX_WORD(v, w, offset) __asm__ volatile("ldr %0, [%1, %2]" : "=r"(v) : "r"(w), "I"(offset) : "memory")
 #define RLX_NEXT_WORD(v, w) __asm__ volatile("ldr %0, [%1], #4" : "=r"(v), "+r"(w) : : "memory")
 #define RLX_FIELD(v, mask, place) __asm__ volatile("and %0, %1, %0, lsl %2" : "+r"(v) : "r"(mask), "I"(place))
 #define RLX_PUT_PAIRS(x, a, b) __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(x) : "r"(a), "r"(b) : "memory")
 #endif
 /* a column of int16: codes less their zero point, then zeros; length is a multiple of 4 */
-RLX_APART void rlx_packed_base_widen(const int8_t *codes, int32_t count, int32_t zero, int16_t *column, int32_t length) {
+RLX_APART void rlx_packed_base_widen(
+    const int8_t *codes, int32_t count, int32_t zero, int16_t *column, int32_t length) {
     int32_t k = 0;
 #ifdef RLX_PAIRS
     const uint32_t zeros = ((uint32_t)zero & 0xFFFFu) * 0x10001u;
@@ -75,7 +77,8 @@ RLX_APART void rlx_packed_base_widen(const int8_t *codes, int32_t count, int32_t
             rlx_packed_base_less(rlx_packed_base_odd(word), zeros));
     }
     k = count & ~3;
-    for (; k < length; ++k) column[(k & ~3) + ((k & 1) << 1) + ((k >> 1) & 1)] = k < count ? (int16_t)(codes[k] - zero) : 0;
+    for (; k < length; ++k)
+        column[(k & ~3) + ((k & 1) << 1) + ((k >> 1) & 1)] = k < count ? (int16_t)(codes[k] - zero) : 0;
 #else
     for (; k < count; ++k) column[k] = (int16_t)(codes[k] - zero);
     for (; k < length; ++k) column[k] = 0;
@@ -135,11 +138,11 @@ RLX_APART void rlx_packed_codes_ROUNDING(
 }
 """
 
-_PARAMETERS = """const int8_t *x, const uint8_t *weights, const int32_t *bias, const NUMBER *multiplier, const int32_t *shift,
-    COLUMNint8_t *out, int32_t images, int32_t height, int32_t width, int32_t channels, int32_t rows, int32_t columns,
-    int32_t outputs, int32_t kernel_rows, int32_t kernel_columns, int32_t stride_rows, int32_t stride_columns,
-    int32_t top, int32_t left, int32_t dilation_rows, int32_t dilation_columns, GROUPSint32_t zero, int32_t out_zero,
-    int32_t low, int32_t high"""
+_PARAMETERS = """const int8_t *x, const uint8_t *weights, const int32_t *bias, const NUMBER *multiplier,
+    const int32_t *shift, COLUMNint8_t *out, int32_t images, int32_t height, int32_t width, int32_t channels,
+    int32_t rows, int32_t columns, int32_t outputs, int32_t kernel_rows, int32_t kernel_columns, int32_t stride_rows,
+    int32_t stride_columns, int32_t top, int32_t left, int32_t dilation_rows, int32_t dilation_columns,
+    GROUPSint32_t zero, int32_t out_zero, int32_t low, int32_t high"""
 
 _CONVOLUTION = """
 RLX_APART void rlx_packed_sum_BITS_ROUNDING(
@@ -260,7 +263,8 @@ def packed_sum_text(name: str) -> str | None:
     if name.startswith("rlx_packed_codes_"):
         return _filled(_CODES, rounding)
     if name.startswith("rlx_packed_depthwise_"):
-        return _filled(_DEPTHWISE.replace("PARAMETERS", _PARAMETERS.replace("COLUMN", "").replace("GROUPS", "")), rounding)
+        taken = _PARAMETERS.replace("COLUMN", "").replace("GROUPS", "")
+        return _filled(_DEPTHWISE.replace("PARAMETERS", taken), rounding)
     if name.startswith("rlx_packed_sum_"):
         bits = int(name.split("_")[-2])
         taken = _PARAMETERS.replace("COLUMN", "int16_t *column, ").replace("GROUPS", "int32_t groups, ")
@@ -302,7 +306,7 @@ def _dot(bits: int, rows: int) -> str:
         "    const int16_t *x, const uint8_t *w, int32_t length, int32_t *sums) {",
         "    int32_t " + ", ".join(f"s{c} = 0" for c in range(rows)) + ";",
         "#ifdef RLX_PAIRS",
-        "    const uint8_t *end = w + length / {numbers} * {step};".format(numbers=numbers, step=4 * rows),
+        f"    const uint8_t *end = w + length / {numbers} * {4 * rows};",
         *([] if fields == 1 else [f"    const uint32_t mask = 0x{high * 0x01010101:08X}u;"]),
         "    while (w != end) {",
         "        uint32_t a, b, v;",
