@@ -19,12 +19,12 @@ WITH_A_MODEL = {"chat", "finetune", "serve"}
 WITH_A_LIBRARY = {"equinox_digits", "flax_digits"}
 EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in WITH_A_MODEL)
 # what an example may import: the standard library, NumPy, rlx, and the extras named `examples`
-IMPORTS = {"digits", "argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
+IMPORTS = {"digits", "quantised_digits", "argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
 IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tempfile", "tqdm", "typing"}
 # and those named after a library may import it
 LIBRARY_IMPORTS = {"equinox", "flax", "jax", "optax"}
 # arguments with which an example takes seconds; it asserts its result with these too
-ARGUMENTS: dict[str, dict[str, Any]] = {"chargpt": {"steps": 60}, "splat": {"steps": 100}}
+ARGUMENTS: dict[str, dict[str, Any]] = {"chargpt": {"steps": 60}, "splat": {"steps": 100}, "digits_mcu": {"widths": (8,)}}
 
 
 def test_there_are_examples() -> None:

@@ -102,6 +102,7 @@ LAYERS: dict[str, set[str]] = {
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
     "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
+    "cortexm": FRONTS | {"quant", "standalone", "backends", "call"},
     "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
     "standalone": ARRAYS
     | {"ops", "code", "backends", "planning", "passes", "call", "serialization", "export"},

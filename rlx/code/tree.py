@@ -19,7 +19,7 @@ __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Call",
     "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange", "Expression", "ForLoop",
     "FragmentProduct", "FreeLoop", "If", "Leave", "Linear", "MatrixProduct", "Number", "PackedPair", "Part",
-    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Shuffle", "Space", "Statement",
+    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Routine", "Shuffle", "Space", "Statement",
     "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index",
     "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
@@ -426,6 +426,18 @@ class MatrixProduct(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Routine(Statement):
+    """A library routine for which the language has a function.
+
+    of: the `Library` (ir/kernels.py). inputs: its arrays, and memory that it needs while it runs.
+    """
+
+    of: Any
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EndIfSet(Statement):
     """End the function if the first element of an array, which another thread may set, is true."""
 
@@ -597,5 +609,7 @@ def arrays_in(block: Block) -> Iterator[tuple[Array, bool]]:
             case Exchange(left, right):
                 yield left, True
                 yield right, True
+            case Routine(of, inputs, outputs):
+                yield from ((array, n >= len(of.inputs)) for n, array in enumerate((*inputs, *outputs)))
             case Call(_, arrays) | MatrixProduct(_, arrays):
                 yield from ((a.array if isinstance(a, Part) else a, True) for a in arrays)

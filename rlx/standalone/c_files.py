@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from rlx.call.jit import jit
 from rlx.call.stages import Traced
 from rlx.errors import OptionError
 from rlx.ir.options import LoweringOptions
+from rlx.ir.packed_sums import PACKED_SUM, takes_packed_sum
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Context, lower_to_plan
@@ -113,7 +114,7 @@ def c_function(
             "Donate other arguments, or leave params out.",
         )
     options = LoweringOptions(least_row_tiles=0)
-    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS, fits=takes_splats)
+    claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS | {PACKED_SUM}, fits=_fits)
     plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
     if pairs:
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
@@ -148,6 +149,10 @@ def cmake_text(function: CFunction, file: str) -> str:
     """A CMakeLists.txt with the function as a static library. `file`: the C file's name without its ending."""
     blas = f"find_package(BLAS REQUIRED)\ntarget_link_libraries({function.name} PUBLIC BLAS::BLAS)\n"
     return _CMAKE.replace("NAME", function.name).replace("FILE", file) + (blas if function.blas else "")
+
+
+def _fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
+    return takes_packed_sum(types, attributes) if name == PACKED_SUM else takes_splats(name, types, attributes)
 
 
 def _replacements(traced: Traced) -> list[tuple[int, int]]:

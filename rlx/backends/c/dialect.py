@@ -8,13 +8,15 @@ from typing import Literal
 
 import numpy as np
 
+from rlx.backends.c.packed_sums import packed_sum_call
 from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.code.functions import Function
 from rlx.code.special import FUNCTIONS
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Contract, Instruction, Loops, Operand
+from rlx.ir.kernels import Contract, Instruction, Library, Loops, Operand
+from rlx.ir.packed_sums import PACKED_SUM
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
@@ -352,6 +354,15 @@ class CDialect(Dialect):
     def spells(self, kernel: Loops) -> bool:
         """Special functions without C source run on the host."""
         return all(i.op != "special" or self.has_function(i.attribute) for i in kernel.instructions)
+
+    def has_routine(self, kernel: Library) -> bool:
+        """Convolutions with packed weights."""
+        return kernel.routine == PACKED_SUM
+
+    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+        """A call."""
+        helper, arguments = packed_sum_call(kernel, inputs, outputs)
+        return f"{self.helper(helper)}({', '.join(map(bare, arguments))});"
 
     def multiplies(self, kernel: Contract) -> bool:
         """Products by tiles in registers, or by CBLAS, but not small ones."""

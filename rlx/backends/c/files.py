@@ -22,7 +22,7 @@ from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.types import memory_dtype
 from rlx.version import __version__
 
-__all__ = ["CFiles", "CFunction", "Pointer"]
+__all__ = ["CFiles", "CFunction", "Pointer", "c_array"]
 
 _WIDTH = 110
 _ALIGNMENT = 8  # of all buffers in the arena
@@ -104,7 +104,7 @@ class CFunction:
                 f"{name} cannot be written in C alone: C and libm have no {missing}.",
                 "Export a function without it, and compute that part outside.",
             )
-        self.name, self.header, self.blas = name, header, blas
+        self.name, self.header, self.blas, self.replaced = name, header, blas, replaced
         inputs = tuple(buffer for n, buffer in enumerate(plan.inputs) if n not in replaced)
         self.unit = unit_of_plan(replace(plan, inputs=inputs), self.dialect, f"{name}_steps")
         self.arguments = [
@@ -216,7 +216,7 @@ class CFunction:
             *(["", *self.weights.check_lines(self.name, self.weights_macro)] if self.weights else []),
         ]  # fmt: skip
         arrays = {} if self.weights else self.constants
-        constants = "\n\n".join(_array(name, buffer) for name, buffer in arrays.items())
+        constants = "\n\n".join(c_array(name, buffer.elements) for name, buffer in arrays.items())
         return "\n".join(filter(None, (definitions(self.unit, includes), constants, "\n".join(lines)))) + "\n"
 
 
@@ -225,9 +225,9 @@ def _numbers(buffer: Buffer) -> int:
     return buffer.nbytes // memory_dtype(buffer.dtype).itemsize
 
 
-def _array(name: str, buffer: Buffer) -> str:
-    """A constant."""
-    array = elements(buffer.elements)
+def c_array(name: str, values: np.ndarray) -> str:
+    """A constant of an array's elements."""
+    array = elements(np.ascontiguousarray(values).reshape(-1))
     dtype = array.dtype if array.dtype.kind != "b" else np.dtype(np.uint8)
     numbers = ", ".join(literal(dtype, x) for x in array.tolist()) or "0"
     body = textwrap.fill(numbers, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.packed_sums import packed_sum_text, packed_unit
 from rlx.backends.c.types import helper_name, literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import straight_line
@@ -33,6 +34,7 @@ def helpers_of(names: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
 
     def add(name: str) -> None:
+        name = packed_unit(name)
         if name in found:
             return
         text = _text(name)
@@ -60,6 +62,9 @@ _SIMD = """
 def _text(name: str) -> str:
     if name == "RLX_SIMD":
         return _SIMD.strip("\n")
+    packed = packed_sum_text(name)
+    if packed is not None:
+        return packed
     match = _NAME.fullmatch(name)
     assert match, name
     operation, rest = match.groups()

@@ -289,3 +289,7 @@ class Dialect(ABC):
     def has_routine(self, kernel: Library) -> bool:
         """Whether kernels compute a library routine; otherwise it runs on the host."""
         return False
+
+    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+        """The call of the language's function for a library routine."""
+        raise NotImplementedError

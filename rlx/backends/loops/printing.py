@@ -42,6 +42,7 @@ from rlx.code.tree import (
     Register,
     Remainder,
     Return,
+    Routine,
     Shuffle,
     Statement,
     VectorRead,
@@ -132,6 +133,8 @@ class Printer:
                 return [dialect.call(function, [self._argument(a) for a in arguments])]
             case MatrixProduct(of, operands):
                 return [dialect.product(of, *map(self._argument, operands))]
+            case Routine(of, inputs, outputs):
+                return [dialect.routine(of, [a.name for a in inputs], [a.name for a in outputs])]
             case EndIfSet(flag):
                 return [*dialect.end_if_set(flag)]
             case VectorRead(target, array, position):

@@ -38,6 +38,7 @@ from rlx.code.tree import (
     Number,
     Part,
     Register,
+    Routine,
     View,
     arrays_in,
 )
@@ -60,6 +61,7 @@ from rlx.ir.kernels import (
     constants_of,
     nested_plans,
 )
+from rlx.ir.packed_sums import PACKED_SUM, sum_scratch
 from rlx.ir.splats import SPLAT_BLOCKS
 from rlx.ir.types import element_dtype, is_complex
 from rlx.storage import aligned
@@ -240,6 +242,8 @@ def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
             return kernel.local
         case Sort():
             return (sorted_elements(kernel),)
+        case Library() if kernel.routine == PACKED_SUM:
+            return sum_scratch(kernel)
         case Library():
             return splat_scratch(kernel)
         case Scan() | While():
@@ -359,6 +363,10 @@ class _FunctionBody:
                 self.beside(kernel)
                 for inner in kernel.kernels:
                     self.kernel(inner)
+            case Library() if kernel.routine not in SPLAT_BLOCKS:
+                inputs, outputs = ([o.buffer for o in side] for side in (kernel.inputs, kernel.outputs))
+                beside = self.beside(kernel).values()
+                self.code.add(Routine(kernel, (*self.of(inputs), *beside), tuple(self.of(outputs))))
             case Scan():
                 self.scan(kernel)
             case While():

@@ -1,0 +1,13 @@
+"""Firmware for microcontrollers: functions and integer programs in C, in a project that builds and runs in QEMU.
+
+`import rlx` does not load this package.
+"""
+
+from rlx.cortexm.emulation import Run, missing_tools
+from rlx.cortexm.export import Firmware, export
+from rlx.cortexm.processors import PROCESSORS, Processor
+from rlx.offered_names import offer_names
+
+__all__ = ["PROCESSORS", "Firmware", "Processor", "Run", "export", "missing_tools"]
+
+offer_names(globals())
