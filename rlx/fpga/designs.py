@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlx.errors import OptionError, UnsupportedError
 from rlx.fpga.arena import ValueAddresses, addresses_of
 from rlx.fpga.circuits import Circuit, Region, circuit_of
+from rlx.fpga.keywords import KEYWORDS
 from rlx.fpga.layers import stages_of
 from rlx.fpga.programs import circuit_program
 from rlx.fpga.stages import Stage
-from rlx.fpga.tune import Tune
+from rlx.fpga.streams import stream_module
+from rlx.fpga.tune import IoConfig, Tune
 from rlx.quant.integer_program import IntegerProgram
 
 __all__ = ["Design", "design_of"]
@@ -41,9 +43,13 @@ class Design:
         """The bytes of the outputs."""
         return [self._region(i) for i in self.program.outputs]
 
-    def circuit(self) -> Circuit:
+    def circuit(self, io: IoConfig = IoConfig.Memory) -> Circuit:
         """The modules."""
-        return circuit_of(self.name, self.stages, self.addresses.size, self.inputs, self.outputs, self.tune)
+        streams = io is IoConfig.Stream
+        name = f"{self.name}_core" if streams else self.name
+        found = circuit_of(name, self.stages, self.addresses.size, self.inputs, self.outputs, self.tune)
+        around = (stream_module(self.name, found.modules[-1]),) if streams else ()
+        return replace(found, modules=found.modules + around)
 
     def _region(self, value: int) -> Region:
         return Region(self.addresses.at[value], math.prod(self.program.values[value].shape))
@@ -74,18 +80,7 @@ def _stage_name(name: str, program: IntegerProgram, k: int) -> str:
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,59}", name) or name in _KEYWORDS:
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,59}", name) or name in KEYWORDS:
         raise OptionError(
             f"{name!r} cannot be the name of a module.", "Write a letter, then letters, digits and underscores."
         )
-
-
-_KEYWORDS = frozenset(
-    "always and assign automatic begin bit buf byte case cell class clocking config const cover default design "
-    "disable do edge else end endcase endmodule enum event export extends final for force fork function generate "
-    "genvar if import initial inout input int integer interface instance join library local logic longint module "
-    "nand new nor not or output package parameter primitive priority program property pure rand real ref reg "
-    "release repeat return sequence shortint signed small solve static strong string struct super supply0 supply1 "
-    "table task this time timeprecision timeunit tri type typedef union unique unsigned use var void wait wand "
-    "weak while wire with within wor xnor xor".split()
-)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlx.fpga.keywords import KEYWORDS
 from rlx.fpga.signals import Bits, Flag, Integer, Signal, Value
 
 __all__ = ["Instance", "Memory", "Module", "Port", "Register", "Type", "Wire"]
@@ -118,10 +119,11 @@ class Module:
         """The word of a ROM, one cycle after its address."""
         word = Bits(width)
         data = self.net(f"{name}_word", word)
-        self.memories.append(Memory(self._new(name), depth, word, address, data, read_enable, file, None, block))
+        memory = self._new(f"{name}_rom")
+        self.memories.append(Memory(memory, depth, word, address, data, read_enable, file, None, block))
         return data
 
     def _new(self, name: str) -> str:
-        assert name not in self.taken, name
+        assert name not in self.taken and name not in KEYWORDS, name
         self.taken.add(name)
         return name

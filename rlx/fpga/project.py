@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import Enum
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import numpy as np
 from rlx.errors import OptionError, ShapeError
 from rlx.fpga.costs import Estimate, cost_of
 from rlx.fpga.designs import Design, design_of
+from rlx.fpga.layer_modules import stage_cycles
+from rlx.fpga.scripts import makefile, synthesis_script
 from rlx.fpga.tune import HwTarget, IoConfig, OptTarget, Tune
 from rlx.fpga.verilog import printed
 from rlx.quant.integer_program import IntegerProgram
@@ -57,13 +61,18 @@ def export(
     """Write an integer program as a circuit in SystemVerilog."""
     chosen, family, ports = _tune(tune), _member(HwTarget, target, "target"), _member(IoConfig, io, "io")
     design = design_of(program, chosen, name or program.name)
-    circuit = design.circuit()
+    circuit = design.circuit(ports)
     cost = cost_of(circuit, design.stages, family)
     contents = {f"{module.name}.sv": printed(module) for module in circuit.modules}
     sources = tuple(contents)
     contents |= circuit.roms
     contents |= {file: (files("rlx.fpga") / "simulation" / file).read_text() for file in _SIMULATION}
     contents |= _vectors(design, _codes(design.program, examples), cost, ports)
+    contents |= {
+        "synthesis.ys": synthesis_script(design.name, sources, family),
+        "Makefile": makefile(design.name, sources, family),
+        "report.json": json.dumps(_report(design, cost, family, ports), indent=2) + "\n",
+    }
     project = FpgaProject(Path(folder), design.name, design.program, chosen, cost, sources)
     project.folder.mkdir(parents=True, exist_ok=True)
     for file, text in contents.items():
@@ -104,6 +113,20 @@ def _codes(program: IntegerProgram, examples: Any) -> list[np.ndarray]:
     if not len(given[0]):
         raise ShapeError("examples is empty.", "Give one example or more, or leave it out.")
     return given
+
+
+def _report(design: Design, cost: Estimate, target: HwTarget, io: IoConfig) -> dict[str, Any]:
+    """The estimate, the choices, the layers, and the addresses of the arena's values."""
+    tune = {key: value.value if isinstance(value, Enum) else value for key, value in asdict(design.tune).items()}
+    layers = [
+        {"name": s.name, "operation": s.operation, "lanes": s.lanes, "depth": s.depth, "cycles": stage_cycles(s)}
+        for s in design.stages
+    ]
+    values = {design.program.values[i].name: address for i, address in sorted(design.addresses.at.items())}
+    return {
+        "name": design.name, "target": target.value, "io": io.value, "estimate": asdict(cost), "tune": tune,
+        "arena_bytes": design.addresses.size, "arena": values, "layers": layers,
+    }  # fmt: skip
 
 
 def _vectors(design: Design, codes: list[np.ndarray], cost: Estimate, io: IoConfig) -> dict[str, str]:

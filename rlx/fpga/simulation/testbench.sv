@@ -19,15 +19,17 @@ module testbench (
 
 `ifdef STREAM
   logic in_ready, out_valid, out_last, busy, done;
-  wire in_valid = state == LOAD;
-  wire out_ready = state == WORK || state == READ;
+  // both streams stop in one of four cycles
+  wire pause = cycles[1:0] == 2'd3;
+  wire in_valid = state == LOAD && !pause;
+  wire out_ready = state == READ && !pause;
   `DESIGN design_under_test (
     .clk(clk), .rst(state == RESET), .in_valid(in_valid), .in_ready(in_ready),
     .in_data(inputs[example * `INPUT_BYTES + position]), .out_valid(out_valid), .out_ready(out_ready),
     .out_last(out_last), .out_data(result), .busy(busy), .done(done)
   );
-  wire loaded = in_ready;
-  wire read = out_valid;
+  wire loaded = in_ready && in_valid;
+  wire read = out_valid && out_ready;
 `else
   logic busy, done;
   logic waited = 0;
@@ -74,6 +76,9 @@ module testbench (
                      expected[example * `OUTPUT_BYTES + position]);
         end
         position <= position + 1;
+`ifdef STREAM
+        if (out_last != (position == `OUTPUT_BYTES - 1)) differing <= differing + 1;
+`endif
         if (position == `OUTPUT_BYTES - 1) begin
           position <= 0;
           example <= example + 1;
