@@ -7,6 +7,8 @@ backends may claim. `import rlx` does not load this package.
 from rlx.offered_names import offer_names
 from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, double_quantize, quantize
 from rlx.quant.calibration import Calibrator, calibrate
+from rlx.quant.integer_conversion import integer_program
+from rlx.quant.integer_program import IntegerProgram
 from rlx.quant.products import dequant_matmul
 from rlx.quant.propagation import quant_propagate, quantized_weight_bits
 from rlx.quant.ragged_products import dequant_ragged_dot
@@ -21,6 +23,7 @@ __all__ = [
     "CalibrationEntry",
     "CalibrationRecord",
     "Calibrator",
+    "IntegerProgram",
     "QuantMap",
     "QuantScheme",
     "QuantizedArray",
@@ -33,6 +36,7 @@ __all__ = [
     "fake_quantize",
     "first_scale",
     "insert_q_dq",
+    "integer_program",
     "lsq",
     "observed_scale",
     "quant_propagate",
