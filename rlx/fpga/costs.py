@@ -36,6 +36,10 @@ class Estimate:
 
     Attributes: dsp: multipliers of the family; lut: look-up tables of four inputs, about; bram_bytes: bytes of
     memory; cycles: from start to done, exactly; weight_reads: the words of weights that are read.
+
+    >>> import rlx
+    >>> rlx.fpga.Estimate(dsp=4, lut=900, bram_bytes=2048, cycles=1000, weight_reads=640).cycles
+    1000
     """
 
     dsp: int

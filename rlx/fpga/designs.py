@@ -80,7 +80,9 @@ def _stage_name(name: str, program: IntegerProgram, k: int) -> str:
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,59}", name) or name in KEYWORDS:
+    if name in KEYWORDS:
+        raise OptionError(f"{name} is a word of SystemVerilog.", "Give another name to the module: name=...")
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,59}", name):
         raise OptionError(
             f"{name!r} cannot be the name of a module.", "Write a letter, then letters, digits and underscores."
         )

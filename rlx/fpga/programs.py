@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import UnsupportedError
+from rlx.errors import DtypeOverflowError, UnsupportedError
 from rlx.fpga.tune import RequantPrecision, Tune
-from rlx.quant.integer_program import IntegerClamp, IntegerOperation, IntegerProgram, Requantization
+from rlx.quant.integer_program import (
+    IntegerClamp,
+    IntegerConvolution,
+    IntegerDense,
+    IntegerOperation,
+    IntegerProgram,
+    Requantization,
+    accumulator_bound,
+)
 
 __all__ = ["circuit_program"]
 
@@ -18,9 +26,10 @@ __all__ = ["circuit_program"]
 def circuit_program(program: IntegerProgram, tune: Tune) -> IntegerProgram:
     """The program that a circuit computes bit for bit. It differs from `program` in multipliers of 15 bits only.
 
-    Raises UnsupportedError for multipliers that are floats.
+    Raises UnsupportedError for multipliers that are floats, DtypeOverflowError for numbers out of range.
     """
     for operation in program.operations:
+        _check_range(program, operation)
         found = _requantization(operation)
         if found is not None and found.rounding != "q31":
             raise UnsupportedError(
@@ -32,6 +41,27 @@ def circuit_program(program: IntegerProgram, tune: Tune) -> IntegerProgram:
     if tune.requant_precision is RequantPrecision.Q0_31:
         return shaped
     return replace(shaped, operations=tuple(map(_short, shaped.operations)))
+
+
+def _check_range(program: IntegerProgram, operation: IntegerOperation) -> None:
+    """Refuse accumulators beyond int32, and multipliers that are not normalised."""
+    name, found = program.values[operation.output].name, _requantization(operation)
+    if isinstance(operation, (IntegerConvolution, IntegerDense)):
+        bound = accumulator_bound(operation, program.values[operation.inputs[0]])
+        if bound >= 1 << 31:
+            raise DtypeOverflowError(
+                f"An accumulator of {name} can be {bound}, which exceeds int32.",
+                "Divide the layer's inputs into groups, or its weights and its multiplier by a power of two.",
+                operation.origin,
+            )
+    if found is None or found.rounding != "q31":
+        return
+    if np.any(found.multiplier < 1 << 30) or np.any((found.shift < -30) | (found.shift > 31)):
+        raise DtypeOverflowError(
+            f"A multiplier of {name} is out of range: multipliers are in [2**30, 2**31), shifts in [-30, 31].",
+            "Use fixed_point of rlx.quant.integer_arithmetic.",
+            operation.origin,
+        )
 
 
 def _requantization(operation: IntegerOperation) -> Requantization | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import OptionError, ShapeError
+from rlx.errors import InputTypeError, OptionError, ShapeError
 from rlx.fpga.costs import Estimate, cost_of
 from rlx.fpga.designs import Design, design_of
 from rlx.fpga.layer_modules import stage_cycles
@@ -38,6 +38,10 @@ class FpgaProject:
       tune: how it is built.
       estimate: its resources and cycles.
       sources: the names of the SystemVerilog files, without the testbench.
+
+    >>> import rlx
+    >>> rlx.fpga.FpgaProject.__slots__
+    ('folder', 'name', 'program', 'tune', 'estimate', 'sources')
     """
 
     folder: Path
@@ -58,7 +62,39 @@ def export(
     name: str | None = None,
     examples: Any = None,
 ) -> FpgaProject:
-    """Write an integer program as a circuit in SystemVerilog."""
+    """Write an integer program as a circuit in SystemVerilog, with a testbench and scripts.
+
+    Args:
+      program: with the rounding "q31"; see `rlx.quant.integer_program`.
+      folder: is made if it does not exist. It gets a file for each module, `.mem` files for the ROMs, a testbench with
+        its vectors, a Makefile, a script for yosys, and report.json. `$readmemh` reads the `.mem` files from the folder
+        in which a tool runs: run tools in this folder.
+      tune: the choices for the circuit, or a preset by its name; see Tune.
+      target: the family of devices, which selects the script of yosys: "generic", "ecp5", "ice40" or "xilinx7".
+      io: "memory" for ports with addresses, "stream" for streams of bytes.
+      name: of the top module, by default the program's.
+      examples: int8 codes [n, ...] for the testbench, a tuple for several inputs; by default four random examples.
+
+    The top module has a clock `clk` and a synchronous reset `rst`. With "memory", write the bytes of the inputs with
+    in_valid, in_address and in_data while busy is low. Set start for a cycle, wait for done, and read out_data one
+    cycle after out_address. Bytes are in NumPy's order, inputs and outputs one after another; an index is one byte.
+
+    Returns an FpgaProject. Raises InputTypeError for another program; UnsupportedError for an operation without a
+    circuit, float multipliers, and values without elements; OptionError for an unknown tune, target or io, or a name
+    that is not an identifier; DtypeOverflowError for accumulators or multipliers out of range; ShapeError for examples
+    of another shape.
+
+    >>> import numpy as np, tempfile
+    >>> import rlx
+    >>> w = np.array([[1.0, -1.0], [0.5, 2.0]], np.float32)
+    >>> x = np.random.default_rng(0).uniform(-1, 1, (100, 2)).astype(np.float32)
+    >>> program = rlx.quant.integer_program(lambda w, x: x @ w, w, x, name="affine")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     project = rlx.fpga.export(program, folder, tune="size", target="ecp5")
+    ...     print(project.sources)
+    ('requant.sv', 'affine_0_dense_1.sv', 'affine.sv')
+    """
+    _check_program(program)
     chosen, family, ports = _tune(tune), _member(HwTarget, target, "target"), _member(IoConfig, io, "io")
     design = design_of(program, chosen, name or program.name)
     circuit = design.circuit(ports)
@@ -86,9 +122,27 @@ def estimate(
     tune: Tune | OptTarget | str = OptTarget.Precision,
     target: HwTarget | str = HwTarget.Generic,
 ) -> Estimate:
-    """The resources and cycles of an integer program's circuit."""
+    """The resources and cycles of an integer program's circuit; arguments and errors as for export.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> w = np.array([[1.0, -1.0], [0.5, 2.0]], np.float32)
+    >>> x = np.random.default_rng(0).uniform(-1, 1, (100, 2)).astype(np.float32)
+    >>> program = rlx.quant.integer_program(lambda w, x: x @ w, w, x)
+    >>> rlx.fpga.estimate(program, tune="latency").cycles
+    14
+    """
+    _check_program(program)
     design = design_of(program, _tune(tune), program.name)
     return cost_of(design.circuit(), design.stages, _member(HwTarget, target, "target"))
+
+
+def _check_program(program: Any) -> None:
+    if not isinstance(program, IntegerProgram):
+        raise InputTypeError(
+            f"rlx.fpga takes an IntegerProgram, not {type(program).__name__}.",
+            "Make one: rlx.quant.integer_program(f, params, examples).",
+        )
 
 
 def _tune(given: Tune | OptTarget | str) -> Tune:
@@ -109,9 +163,11 @@ def _codes(program: IntegerProgram, examples: Any) -> list[np.ndarray]:
         random = np.random.default_rng(0)
         values = [program.values[i] for i in program.inputs]
         return [random.integers(v.low, v.high + 1, (_EXAMPLES, *v.shape)).astype(np.int8) for v in values]
-    given = [np.asarray(e, np.int8) for e in (examples if isinstance(examples, Sequence) else [examples])]
-    if not len(given[0]):
-        raise ShapeError("examples is empty.", "Give one example or more, or leave it out.")
+    given = [np.asarray(e, np.int8) for e in (examples if isinstance(examples, tuple) else [examples])]
+    shapes = [program.values[i].shape for i in program.inputs]
+    if [e.shape[1:] for e in given] != shapes or not len(given[0]) or len({len(e) for e in given}) > 1:
+        found, wanted = (", ".join(str(list(s)) for s in group) for group in ([e.shape for e in given], shapes))
+        raise ShapeError(f"examples have the shapes {found}.", f"Give codes [n, ...] of one or more of {wanted}.")
     return given
 
 

@@ -9,7 +9,7 @@ __all__ = ["stream_module"]
 
 
 def stream_module(name: str, core: Module) -> Module:
-    """The module around a core; its names are those of a stream with valid and ready.
+    """The module around a core. Its ports are two streams with valid and ready.
 
     It takes the bytes of an example, runs the core, and sends the bytes of the results, the last one with out_last.
     """
