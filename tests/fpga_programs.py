@@ -136,8 +136,8 @@ def random_tune(seed: int) -> Tune:
     chosen: dict[str, Any] = {flag: bool(random.integers(2)) for flag in flags}
     chosen["requant_precision"] = list(RequantPrecision)[random.integers(2)]
     chosen["ic_parallelism"] = int(random.choice([1, 1, 2, 4, 8]))
-    if random.random() < 0.3:
-        return Tune(weight_stationary=True, **chosen)
+    if random.random() < 0.6:
+        return Tune(**{str(random.choice(["weight_stationary", "serial_requant"])): True}, **chosen)
     return Tune(parallelism=int(random.integers(1, 6)), **chosen)
 
 

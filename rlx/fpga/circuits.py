@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlx.fpga.layer_modules import CODE, LayerCircuit, layer_circuit
+from rlx.fpga.layer_modules import CODE, LayerCircuit, layer_circuit, scaling_unit
 from rlx.fpga.modules import Instance, Memory, Module
-from rlx.fpga.requantizers import ScaledSum, requantizer
+from rlx.fpga.requantizers import ScaledSum
 from rlx.fpga.signals import Bits, Flag, Integer, Signal, Value, all_of, any_of, joined, negated, number, select
 from rlx.fpga.stages import Stage
 from rlx.fpga.tune import Tune
@@ -169,9 +169,9 @@ def _shared_unit(core: _Core) -> list[Module]:
     }
     valid = any_of(*(r.valid for r in requests))
     request = ScaledSum(valid=valid, **chosen)
-    fraction = next(s.scaling.fraction for s in core.stages if s.scaling is not None and s.scaling.fraction)
+    fraction, rights = next((s.scaling.fraction, s.rights) for s in core.stages if s.scaling and s.scaling.fraction)
     kinds = {part: value.type for part, value in request.parts().items()}
-    unit = requantizer("requant", fraction, kinds)
+    unit = scaling_unit("requant", fraction, rights, kinds)
     kind = next(port.type for port in unit.ports if port.name == "code")
     code, code_valid = module.net("unit_code", kind), module.net("shared_code_valid", Flag())
     module.wire("shared_code", code.within(CODE.low, CODE.high))

@@ -65,7 +65,7 @@ def cost_of(circuit: Circuit, stages: Iterable[Stage], target: HwTarget) -> Esti
         logic += sum(v.operands[0].type.width * v.operands[1].type.width for v in products)
     bits = sum(m.depth * m.word.width for module in circuit.modules for m in module.memories)
     dsp = 0 if size is None else sum(_pieces(v, size) for v in products)
-    reads = [s.nest.iterations // max(1, s.positions) for s in stages if s.weights is not None]
+    reads = [s.nest.iterations // (s.idle * max(1, s.positions)) for s in stages if s.weights is not None]
     return Estimate(dsp, logic, -(-bits // 8), cycles_of(stages), sum(reads))
 
 

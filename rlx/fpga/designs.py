@@ -12,6 +12,7 @@ from rlx.fpga.circuits import Circuit, Region, circuit_of
 from rlx.fpga.keywords import KEYWORDS
 from rlx.fpga.layers import stages_of
 from rlx.fpga.programs import circuit_program
+from rlx.fpga.spacing import spaced
 from rlx.fpga.stages import Stage
 from rlx.fpga.streams import stream_module
 from rlx.fpga.tune import IoConfig, Tune
@@ -70,7 +71,7 @@ def design_of(program: IntegerProgram, tune: Tune, name: str) -> Design:
     ]
     if not stages:
         raise UnsupportedError(f"{name} computes nothing.", "Give a program with an operation other than a reshape.")
-    return Design(name, found, tune, tuple(stages), addresses)
+    return Design(name, found, tune, tuple(spaced(stages, tune)), addresses)
 
 
 def _stage_name(name: str, program: IntegerProgram, k: int) -> str:

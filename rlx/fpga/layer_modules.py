@@ -7,15 +7,15 @@ after 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rlx.fpga.counters import Counters
-from rlx.fpga.modules import Instance, Memory, Module
+from rlx.fpga.modules import Instance, Memory, Module, Type
 from rlx.fpga.nests import LoopNest, nest_of
-from rlx.fpga.requantizers import REQUANTIZER_CYCLES, ScaledSum, requantizer, rounding_shift
+from rlx.fpga.requantizers import ScaledSum, requantizer, requantizer_cycles, rounding_shift, serial_requantizer
 from rlx.fpga.signals import (
     Bits,
     Flag,
@@ -47,8 +47,9 @@ def stage_cycles(stage: Stage) -> int:
     """The cycles from the start of a stage to the start of the next one."""
     scaled = 1 + (stage.table is not None)
     if stage.scaling is not None:
-        scaled = _BIAS_CYCLES + (1 if stage.scaling.multiplier is None else REQUANTIZER_CYCLES)
-    return stage.nest.iterations + stage.lanes - 1 + _SUM_CYCLES + scaled + 1
+        unit = requantizer_cycles(stage.scaling.fraction, stage.rights or 0, stage.rights is not None)
+        scaled = _BIAS_CYCLES + (1 if stage.scaling.multiplier is None else unit)
+    return stage.nest.iterations - (stage.idle - 1) + stage.lanes - 1 + _SUM_CYCLES + scaled + 1
 
 
 @dataclass(slots=True)
@@ -198,7 +199,8 @@ def _packed(words: np.ndarray, width: int) -> np.ndarray:
 def _combined(layer: _Layer, counters: Counters, running: Signal, terms: list[Value]) -> tuple[Value, Value]:
     """One result in a cycle, and whether there is one."""
     module, stage = layer.module, layer.stage
-    valid2 = _later(module, "valid", running, 2, reset=0)
+    works = all_of(running, counters.walk("idle").equals(0)) if stage.idle > 1 else running
+    valid2 = _later(module, "valid", works, 2, reset=0)
     reduces = stage.nest.reduction > 1
     first2, last2 = (
         (_later(module, name, value, 2) for name, value in (("first", counters.first()), ("last", counters.last())))
@@ -313,9 +315,16 @@ def _scaled(layer: _Layer, scaling: Scaling, result: Value, valid: Value) -> tup
     if layer.tune.shared_requant:
         return _outside(layer, request)
     types = {part: value.type for part, value in request.parts().items()}
-    unit = requantizer(f"{stage.name}_requant", scaling.fraction, types)
+    unit = scaling_unit(f"{stage.name}_requant", scaling.fraction, stage.rights, types)
     layer.circuit.units.append(unit)
     return requantized(module, unit, request)
+
+
+def scaling_unit(name: str, fraction: int, rights: int | None, types: Mapping[str, Type]) -> Module:
+    """A unit that works bit by bit if there is a number of right shifts, or a pipeline."""
+    if rights is None:
+        return requantizer(name, fraction, types)
+    return serial_requantizer(name, fraction, rights, types)
 
 
 def requantized(module: Module, unit: Module, request: ScaledSum) -> tuple[Signal, Signal]:

@@ -1,4 +1,4 @@
-"""Units that scale sums to codes, in a pipeline of `REQUANTIZER_CYCLES` cycles."""
+"""Units that scale sums to codes: in a pipeline that takes a sum in each cycle, or bit by bit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlx.fpga.modules import Module, Type
-from rlx.fpga.signals import Integer, Value, clamped, number, select
+from rlx.fpga.signals import Flag, Integer, Value, all_of, any_of, clamped, negated, number, select
 
-__all__ = ["REQUANTIZER_CYCLES", "ScaledSum", "requantizer", "rounding_shift"]
+__all__ = ["ScaledSum", "requantizer", "requantizer_cycles", "rounding_shift", "serial_requantizer"]
 
-REQUANTIZER_CYCLES = 4
+_PIPELINE_CYCLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,14 @@ class ScaledSum:
     def parts(self) -> dict[str, Value]:
         """The parts by name."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def requantizer_cycles(fraction: int, right: int, serial: bool) -> int:
+    """The cycles from a sum to its code, with multipliers of `fraction` bits and at most `right` shifts.
+
+    A unit that works bit by bit can take the next sum after as many cycles.
+    """
+    return fraction + right + 3 if serial else _PIPELINE_CYCLES
 
 
 def rounding_shift(value: Value, right: Value) -> Value:
@@ -48,18 +56,63 @@ def requantizer(name: str, fraction: int, types: Mapping[str, Type]) -> Module:
     right = _later(unit, "right", given["right"], 2)
     scaled = unit.delayed("scaled", rounding_shift(high, right))
     # these three do not change while a layer is at work
-    offset, low, most = scaled + given["zero_point"], given["low"], given["high"]
-    if low.low == low.high and most.low == most.high:
-        found = clamped(offset, low.low, most.high)
-    else:
-        above = select(offset.less(low), low, offset)
-        found = select(most.less(above), most, above).within(-128, 127)
+    found = _clipped(scaled + given["zero_point"], given["low"], given["high"])
     valid = given["valid"]
-    for k in range(REQUANTIZER_CYCLES):
+    for k in range(_PIPELINE_CYCLES):
         valid = unit.delayed(f"valid{k}", valid, reset=0)
     unit.output("code_valid", valid)
     unit.output("code", unit.delayed("found", found))
     return unit
+
+
+def serial_requantizer(name: str, fraction: int, most_right: int, types: Mapping[str, Type]) -> Module:
+    """A unit that adds and shifts once in a cycle, for sums that are `requantizer_cycles` apart.
+
+    In step k < fraction it adds the sum if bit k of the multiplier is set, and halves the total; the bit that leaves it
+    rounds the total in the next step. The last steps divide by two for each right shift; the bit that left it last,
+    and whether any other was set, round the result.
+    """
+    unit = Module(name, f"codes of sums, by multipliers of {fraction} fraction bits; works bit by bit")
+    given = {part: _input(unit, part, type) for part, type in types.items()}
+    start, last = given["valid"], fraction + most_right
+    held = unit.delayed("held", given["sum"], enable=start)
+    bound = max(abs(held.low), abs(held.high)) + 1
+    step = unit.register("step", Integer(0, last + 1), reset=last + 1)
+    working = unit.wire("working", negated(step.signal.equals(last + 1)))
+    step.next = select(start, 0, select(working, (step.signal + 1).within(0, last + 1), last + 1))
+    multiplying = unit.wire("multiplying", step.signal.less(fraction))
+    rounding = unit.wire("rounding", step.signal.equals(fraction))
+    bits = unit.register("bits", Integer(0, given["multiplier"].high))
+    bits.next = select(start, given["multiplier"], bits.signal >> 1)
+    rights = unit.register("rights", Integer(0, most_right))
+    shifting = unit.wire("shifting", all_of(negated(any_of(multiplying, rounding)), negated(rights.signal.equals(0))))
+    fewer = select(shifting, (rights.signal - 1).within(0, most_right), rights.signal)
+    rights.next = select(start, given["right"], fewer).within(0, most_right)
+    total, half = unit.register("total", Integer(-bound, bound)), unit.register("half", Integer(0, 1))
+    sticky = unit.register("sticky", Flag())
+    one = number(1)
+    added = unit.wire("added", total.signal + select((bits.signal & one).equals(1), held, 0))
+    halved = select(multiplying, added, total.signal)
+    halving = unit.wire("halving", any_of(multiplying, shifting))
+    after = select(halving, halved >> 1, select(rounding, total.signal + half.signal, total.signal))
+    total.next = select(start, 0, after).within(-bound, bound)
+    half.next = select(start, 0, select(halving, halved & one, select(rounding, 0, half.signal)))
+    left = any_of(sticky.signal, all_of(shifting, half.signal.equals(1)))
+    sticky.next = all_of(negated(any_of(start, multiplying, rounding)), left)
+    up = select(all_of(half.signal.equals(1), any_of(negated(total.signal.less(0)), sticky.signal)), 1, 0)
+    found = _clipped(total.signal + up + given["zero_point"], given["low"], given["high"])
+    complete = unit.delayed("complete", step.signal.equals(last), reset=0)
+    unit.output("code_valid", unit.delayed("valid_code", complete, reset=0))
+    unit.output("code", unit.delayed("found", found))
+    return unit
+
+
+def _clipped(value: Value, low: Value, high: Value) -> Value:
+    """A code from low to high; a constant's bounds are equal."""
+    if low.low == low.high and high.low == high.high:
+        return clamped(value, low.low, high.high)
+    above = select(value.less(low), low, value)
+    return select(high.less(above), high, above).within(-128, 127)
 
 
 def _input(unit: Module, part: str, type: Type) -> Value:

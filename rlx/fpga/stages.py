@@ -74,7 +74,9 @@ class Stage:
       lanes: channels at once; depth: codes at once.
       writes: the results in their order, with the walks "y" (address) and "channel" (of bias and multiplier).
       scaling, clamp, table: from a combined number to a code; none: it is a code.
-      stationary: partial sums of `positions` places are in memory.
+      positions: the number of partial sums in memory; 0: they are in registers.
+      idle: the iterations of the innermost loop "idle"; only the first one does something.
+      rights: the most right shifts of a unit that scales bit by bit; none: the unit takes a sum in each cycle.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Stage:
     clamp: tuple[int, int] | None = None
     table: np.ndarray | None = None
     positions: int = 0
+    idle: int = 1
+    rights: int | None = None
 
 
 def scaling_of(found: Requantization, bias: np.ndarray, fraction: int) -> Scaling:

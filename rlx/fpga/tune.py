@@ -85,8 +85,10 @@ class Tune:
       arena_plan: values whose lifetimes do not overlap share memory.
       ic_parallelism: input channels that are read at once, a power of two; it must divide a layer's channels to apply.
       weight_stationary: read each weight once, and keep partial sums of all positions in memory.
+      serial_requant: scale a sum bit by bit, without a multiplier. A layer that sums up few products waits for it.
 
-    Raises OptionError for numbers out of range, and for weight_stationary together with parallelism.
+    Raises OptionError for numbers out of range, for weight_stationary or serial_requant together with parallelism, and
+    for both.
 
     >>> import rlx
     >>> rlx.fpga.Tune(parallelism=8).parallelism
@@ -103,24 +105,30 @@ class Tune:
     arena_plan: bool = True
     ic_parallelism: int = 1
     weight_stationary: bool = False
+    serial_requant: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (("parallelism", range(1, _MOST_LANES + 1)), ("ic_parallelism", (1, 2, 4, 8, 16))):
             if getattr(self, name) not in allowed:
                 values = f"1 to {_MOST_LANES}" if isinstance(allowed, range) else "1, 2, 4, 8 or 16"
                 raise OptionError(f"{name} is {getattr(self, name)!r}.", f"Write {values}.")
-        if self.weight_stationary and self.parallelism > 1:
+        for name in ("weight_stationary", "serial_requant"):
+            if getattr(self, name) and self.parallelism > 1:
+                raise OptionError(
+                    f"{name} was given with parallelism {self.parallelism}, and works on one output channel at a time.",
+                    "Set parallelism to 1, or use ic_parallelism.",
+                )
+        if self.weight_stationary and self.serial_requant:
             raise OptionError(
-                f"weight_stationary was given with parallelism {self.parallelism}: a partial sum is kept for one "
-                "output channel at a time.",
-                "Set parallelism to 1, or use ic_parallelism.",
+                "weight_stationary was given with serial_requant, but its sums are complete one after another.",
+                "Set one of them.",
             )
 
     @classmethod
     def preset(cls, target: OptTarget | str) -> Tune:
         """The choices for an aim.
 
-        Latency: 4 output channels at once. Size: one scaling unit with 15-bit multipliers. Energy: no multiplier for
+        Latency: 4 output channels at once. Size: one scaling unit, which works bit by bit. Energy: no multiplier for
         weights of 2 bits, 15-bit multipliers, and memories that are read only if needed. Precision: 31-bit
         multipliers for each layer, and a multiplier for every weight. Bandwidth: each weight is read once.
 
@@ -134,8 +142,8 @@ class Tune:
 _Q15 = RequantPrecision.Q0_15
 _PRESETS = {
     OptTarget.Latency: Tune(parallelism=4),
-    OptTarget.Size: Tune(shared_requant=True, requant_precision=_Q15),
+    OptTarget.Size: Tune(shared_requant=True, requant_precision=_Q15, serial_requant=True),
     OptTarget.Energy: Tune(shared_requant=True, requant_precision=_Q15, bram_clock_enable=True),
     OptTarget.Precision: Tune(ternary_fast_path=False),
-    OptTarget.Bandwidth: Tune(weight_stationary=True, arena_plan=True),
+    OptTarget.Bandwidth: Tune(weight_stationary=True),
 }
