@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.example_libraries as example_libraries
     import rlx.experimental as experimental
     import rlx.flatten_util as flatten_util
+    import rlx.fpga as fpga
     import rlx.fusion as fusion
     import rlx.gguf as gguf
     import rlx.graph as graph
@@ -224,6 +225,7 @@ _SUBMODULES = (
     "experimental",
     "export",
     "flatten_util",
+    "fpga",
     "fusion",
     "gguf",
     "graph",

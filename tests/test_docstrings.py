@@ -46,6 +46,7 @@ PUBLIC = [
     "rlx.experimental.shard_map",
     "rlx.flatten_util",
     "rlx.export",
+    "rlx.fpga",
     "rlx.fusion",
     "rlx.gguf",
     "rlx.graph",

@@ -104,6 +104,7 @@ LAYERS: dict[str, set[str]] = {
     "quant": FRONTS | {"gguf"},
     "cortexm": FRONTS | {"quant", "standalone", "backends", "call"},
     "lm": FRONTS | {"gguf", "quant", "call", "serialization"},
+    "fpga": {"offered_names", "errors", "planning", "quant"},
     "standalone": ARRAYS
     | {"ops", "code", "backends", "planning", "passes", "call", "serialization", "export"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
@@ -409,7 +410,7 @@ def test_passes_holds_only_passes_of_the_pipeline() -> None:
 
 # rooms with an interface for users, whose classes have the names of the libraries that users know
 FRONT_ENDS = set("numpy lax nn random scipy optim image experimental jaxnames graph onnx stablehlo gguf lm".split())
-FRONT_ENDS |= set("quant bench cli data parallel precision sparse sparse_derivatives splat standalone".split())
+FRONT_ENDS |= set("fpga quant bench cli data parallel precision sparse sparse_derivatives splat standalone".split())
 
 
 def test_class_names_of_the_core_are_unique() -> None:

@@ -50,7 +50,7 @@ _ABSENT = {
     "ane": "Apple's Neural Engine has no public compiler: use the GPU, device 'mlx'.",
     "coreml": "Use the GPU of a Mac, device 'mlx'.",
     "opengl": "Use 'opencl' or 'gpu' for such GPUs.",
-    "fpga": "Export a C function for it instead: rlx.export_c.",
+    "fpga": "Export a circuit for it instead: rlx.fpga.export.",
     "cortexm": "Export a C file for it instead: rlx.export_c.",
 }
 _SECOND_NAMES = frozenset(("gpu", "vulkan", "webgpu", "directx"))
