@@ -34,10 +34,15 @@ class Compiled(NamedTuple):
     seconds: float
 
 
+def is_wide(case: Case) -> bool:
+    """Whether an operand has more bits than a TPU computes with."""
+    return any(a.dtype.name in NARROW for a in case.arrays)
+
+
 def samples(name: str) -> list[int]:
     """The claimed samples of a primitive, those of dtypes that a TPU has first."""
     found = [case for case in cases_of(name) if is_claimed(case, backend_named("tpu"))]
-    return [case.number for case in sorted(found, key=lambda case: any(a.dtype.itemsize > 4 for a in case.arrays))]
+    return [case.number for case in sorted(found, key=lambda case: is_wide(case))]
 
 
 def described(case: Case) -> list[rlx.ShapeDtypeStruct]:

@@ -34,8 +34,8 @@ if not wanted or importlib.util.find_spec("libtpu") is None:
 
 ALL = os.environ.get("RLX_TEST_TPU_ALL") == "1"
 LIMIT = 250  # seconds for one program, fifteen times what the slowest one takes on a quiet machine
-# XLA compiles these for minutes: they compute in float64, which TPUs emulate
-SLOW = ("igamma_grad_a", "random_gamma_grad")
+# XLA compiles these for minutes: two in float64, which TPUs emulate, and one with many logarithms of gamma functions
+SLOW = ("igamma_grad_a", "log_beta", "random_gamma_grad")
 UNIMPLEMENTED = "select_and_scatter_add"  # by XLA for TPUs, for the windows of its samples
 ROOT = Path(__file__).resolve().parents[2]
 # the host would have to take part in the program
