@@ -65,9 +65,14 @@ SECTIONS: dict[str, list[Row]] = {
         Row("Error", "rlx.errors.RlxError"),
         *absent(
             "HirOp FusionPolicy",
-            "HIR is a program with calls; there are no block operations",
+            "HIR is a program with calls: it has no block operations that a policy could expand or keep",
         ),
-        *absent("Element ChainStep ChainOperand", "a region is a Program, and dtypes give the element types"),
+        *absent("ChainStep ChainOperand", "an elementwise region is a Program of equations, not a list of steps"),
+        Row("CompiledGraph::run_raw", "rlx.CompiledGraph.run_raw"),
+        Row("CompiledGraph::run_typed", "rlx.CompiledGraph.run_typed"),
+        Row("CompiledGraph::run_pipelined", "rlx.CompiledGraph.run_pipelined"),
+        Row("CompiledGraph::bind_handle", "rlx.CompiledGraph.bind_handle"),
+        Row("CompiledGraph::read_handle", "rlx.CompiledGraph.read_handle"),
     ],
     "Passes": [
         *same(
@@ -158,10 +163,13 @@ SECTIONS: dict[str, list[Row]] = {
             "rlx.autodiff.prepare_graph_for_ad",
             "also accepts modules",
         ),
+        *instead(
+            "prepare_grad_graph_for_jvp", "rlx.autodiff.prepare_graph_for_ad", "gradients are graphs as others are"
+        ),
         *instead("MirAutodiffExt", "rlx.autodiff.grad_with_loss", "functions instead of methods"),
         *absent(
-            "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad prepare_grad_graph_for_jvp",
-            "not needed: derivatives use the same primitives; scans and custom rules have derivatives",
+            "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad",
+            "would rewrite nothing: scans, custom functions and gradients have derivatives of their own",
         ),
         Row("quantized_weight_bits", "rlx.quant.quantized_weight_bits", "also for products with packed weights"),
     ],
@@ -180,11 +188,9 @@ SECTIONS: dict[str, list[Row]] = {
             "supported_ops is an argument",
         ),
         *instead("maybe_log_fusion", "rlx.fusion.inspect_fusion", "print it, or CompileOptions(verbose=True)"),
-        *instead(
-            "TrainingCompileResult",
-            "rlx.autodiff.grad_with_loss",
-            "one graph computes loss and gradients; no second arena to share",
-        ),
+        Row("CompilePipeline::compile_training", "rlx.compile.CompilePipeline.compile_training"),
+        Row("TrainingCompileResult", "rlx.compile.TrainingCompileResult", "plans share no arena: weights are arguments"),
+        Row("TrainingCompileError", "rlx.autodiff.AutodiffError"),
     ],
 }
 
@@ -203,10 +209,8 @@ SECTIONS |= {
         *same("rlx.opt", "MemoryPlan MemoryPlanOptions plan_memory plan_memory_with_options plan_memory_f32_uniform"),
         Row("MemoryPlan::report", "rlx.opt.MemoryPlan.report"),
         Row("svg::render", "rlx.opt.MemoryPlan.svg"),
-        *absent(
-            "plan_memory_backward SharedWeightLayout WeightSlot",
-            "one plan computes loss and gradients; weights are its inputs, outside the arena",
-        ),
+        Row("plan_memory_backward", "rlx.opt.plan_memory_backward"),
+        *absent("SharedWeightLayout WeightSlot", "weights are arguments, outside the arena: they have no offsets in it"),
     ],
 }
 
@@ -238,7 +242,9 @@ SECTIONS |= {
         Row("rlx_model", "rlx.model", "for functions and classes, per shape and device"),
         Row("pipeline_schedule", "rlx.pipeline_schedule", "ORDER and DEPS are called order and deps"),
         Row("AotCache", "rlx.aot.save", "a file with the program and its code; rlx.aot.load reads it"),
-        *absent("CompileCache BucketedCompileCache ModelCompilePipeline", "jit caches compiled programs, also on disk"),
+        Row("CompileCache", "rlx.runtime.CompileCache", "jit caches by itself, also on disk"),
+        Row("BucketedCompileCache", "rlx.runtime.BucketedCompileCache"),
+        Row("ModelCompilePipeline", "rlx.runtime.ModelCompilePipeline"),
     ],
 }
 
@@ -257,11 +263,11 @@ SECTIONS |= {
         Row("DevicePolicy::from_env", "rlx.placement.Policy.from_env", "RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES"),
         Row("heterogeneous execution", "rlx.placement.place", "also rlx.placement.divide"),
         Row("Device::Metal", "rlx.backends.meant_device", '"metal" is the device "mlx"'),
-        *absent("Device::Ane Device::OpenGl", "no backend; the error names the device to use"),
+        *absent("Device::Ane Device::OpenGl", "they have no interface for compilers of kernels; the error names a device"),
         *absent("rlx::cortexm", "C files for it: rlx.export_c"),
         *absent("rlx::fpga", "no synthesis"),
         Row("RLX_VERBOSE and others", "rlx.settings.unread_settings", "a warning names the variable or option that is meant"),
-        *absent("RLX_DEVICE_CHAIN", "no chains of devices; a warning names RLX_PREFER_DEVICES"),
+        *absent("RLX_DEVICE_CHAIN", "a program has one device, or regions that are cut by cost; a warning names RLX_PREFER_DEVICES"),
     ],
 }
 

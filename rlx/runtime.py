@@ -1,4 +1,4 @@
-"""Sessions, compiled graphs, and the stages of compiling a graph for a device."""
+"""Sessions, compiled graphs and their caches, and the stages of compiling a graph for a device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from rlx.graph.compile import (
     graph_from_lir,
     pipeline_for,
 )
+from rlx.graph.compiled_sizes import BucketedCompileCache, CompileCache, ModelCompilePipeline
 from rlx.offered_names import offer_names
 
 __all__ = [
+    "BucketedCompileCache",
+    "CompileCache",
     "CompileOptions",
     "CompiledGraph",
+    "ModelCompilePipeline",
     "Session",
     "compile_graph_stages",
     "compile_hir_stages",

@@ -460,7 +460,7 @@ def complex_digamma_part(f: FunctionWriter, x: CodeValue, y: CodeValue, z: CodeV
     part = f.let("part", _PI * (x - _floor(x + 0.5)))
     s, h = f.lets("s h", _sin(part), _sinh(_PI * y))
     norm = f.let("norm", s * s + h * h)
-    across = f.let("across", where(_absolute(y) > 20, _copysign(1, y), h * _cosh(_PI * y) / norm))
+    across = f.let("across", where(_absolute(y) > 6.5, _copysign(1, y), h * _cosh(_PI * y) / norm))
     f.give(right_digamma(1 - x, -y, 0) - _PI * (s * _cos(part) / norm), z.equals(0))
     return right_digamma(1 - x, -y, 1) + _PI * across
 

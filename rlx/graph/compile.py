@@ -13,6 +13,7 @@ from rlx.backends import meant_device
 from rlx.config import config
 from rlx.errors import RlxError
 from rlx.explain.dump import dump
+from rlx.graph.autodiff import grad_with_loss
 from rlx.graph.fusion import FusionOptions, FusionReport, FusionTarget, assert_fusion_clean
 from rlx.graph.graph import Graph, node_label
 from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
@@ -32,6 +33,7 @@ __all__ = [
     "CompilePipeline",
     "CompileResult",
     "PipelineInspect",
+    "TrainingCompileResult",
     "compile_graph_stages",
     "compile_hir_stages",
     "compile_module_stages",
@@ -226,6 +228,35 @@ class CompilePipeline:
             print("\n".join(map(str, filter(None, (dispatch, report)))), file=sys.stderr)
         built = graph if isinstance(graph, Graph) else None
         return CompileResult(plan, mir, steps, report, dispatch, built, source, self)
+
+
+    def compile_training(self, graph: Graph, wrt: Any = None) -> TrainingCompileResult:
+        """Compile a graph whose first output is a scalar loss, and the loss with its gradients.
+
+        wrt: as in rlx.autodiff.grad_with_loss; all parameters by default. Raises AutodiffError as it does.
+
+        >>> import rlx, rlx.numpy as jnp
+        >>> import rlx.compile as compiler
+        >>> g = rlx.Graph.trace(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2), params=["w"])
+        >>> found = compiler.CompilePipeline().compile_training(g)
+        >>> len(found.forward.mir.output_types), len(found.backward.mir.output_types)
+        (1, 2)
+        """
+        bound = self if self.dim_binding is None else replace(self, dim_binding=None)
+        specialized = graph if self.dim_binding is None else graph.specialize(self.dim_binding)
+        return TrainingCompileResult(bound.compile(specialized), bound.compile(grad_with_loss(specialized, wrt)))
+
+
+class TrainingCompileResult(NamedTuple):
+    """forward: the compiled loss. backward: the compiled loss with its gradients, which also computes the loss.
+
+    >>> import rlx.compile as compiler
+    >>> compiler.TrainingCompileResult._fields
+    ('forward', 'backward')
+    """
+
+    forward: CompileResult
+    backward: CompileResult
 
 
 # ------------------------------------------------------------------ stages

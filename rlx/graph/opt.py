@@ -154,6 +154,7 @@ __all__ = [
     "nth_order_grad",
     "nth_order_grad_with_options",
     "plan_memory",
+    "plan_memory_backward",
     "plan_memory_f32_uniform",
     "plan_memory_with_options",
     "prepare_graph_for_ad",
@@ -415,6 +416,21 @@ def plan_memory_f32_uniform(subject: Program | Graph | GraphModule | Plan) -> Me
     (256, 64)
     """
     return plan_memory_with_options(subject, MemoryPlanOptions(element_bytes=4))
+
+
+def plan_memory_backward(graph: Graph, wrt: Any = None) -> MemoryPlan:
+    """The memory plan of the loss with its gradients: what a step of training needs beside its arguments.
+
+    wrt: as in rlx.autodiff.grad_with_loss; all parameters by default.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w)), jnp.ones((8, 8)), jnp.ones((64, 8)), params=["w"])
+    >>> opt.plan_memory_backward(g).peak > opt.plan_memory(g).peak
+    True
+    """
+    return plan_memory(grad_with_loss(graph, wrt))
 
 
 def _plan_of(subject: Program | Graph | GraphModule | Plan) -> Plan:

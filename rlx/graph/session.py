@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,12 @@ from rlx.backends import backend_named, meant_device
 from rlx.call.compiled import CompiledProgram
 from rlx.call.device import Device
 from rlx.config import config
-from rlx.errors import RlxError
+from rlx.errors import DtypeError, RlxError, ShapeError
 from rlx.graph.compile import CompileOptions, pipeline_for
 from rlx.graph.graph import Graph, fit
 from rlx.graph.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.graph.module import GraphModule
+from rlx.graph.types import DType
 from rlx.ir.kernels import Plan
 from rlx.ir.types import TensorType, dtype_kind
 from rlx.passes.pipeline import executable_of, optimize
@@ -52,6 +54,7 @@ class CompiledGraph:
         self.dispatch_report: KernelDispatchReport | None = None
         self._types = {name: node.atom.type for name, node in graph.signature.items()}
         self._held: dict[str, ConcreteArray] = {}
+        self._fed: dict[str, int] = {}  # the result that replaces a kept input
         self._params = frozenset(graph.params)
         program = graph.program
         backend = backend_named(device)
@@ -120,9 +123,69 @@ class CompiledGraph:
             raise RlxError(f"Graph {self.graph.name!r} has no input {unknown[0]!r}.",
                            f"Its inputs are: {', '.join(self.graph.inputs) or 'none'}.")  # fmt: skip
         fitted = {name: self._fitted(name, value) for name, value in given.items()}
-        return self._run([fitted[n] if n in fitted else self._held[n] for n in self._types])
+        results = self._run([fitted[n] if n in fitted else self._held[n] for n in self._types])
+        self._held.update((name, results[output]) for name, output in self._fed.items())
+        return results
 
     __call__ = run
+
+    def run_raw(self, *values: Any) -> list[ConcreteArray]:
+        """The outputs for the inputs in the order of `graph.inputs`."""
+        names = list(self.graph.inputs)
+        if len(values) != len(names):
+            raise RlxError(f"Graph {self.graph.name!r} has {len(names)} inputs, and run_raw got {len(values)}.")
+        return self.run(dict(zip(names, values, strict=True)))
+
+    def run_typed(self, inputs: Mapping[str, tuple[bytes, DType]]) -> list[tuple[bytes, DType]]:
+        """The outputs as bytes in memory order with their element types, for inputs of the same form.
+
+        Raises: DtypeError for another element type than the input's, ShapeError for another number of bytes.
+        """
+        given = {}
+        for name, (data, dtype) in inputs.items():
+            type = self._types.get(name)
+            if type is not None and type.dtype != dtype.dtype:
+                raise DtypeError(f"{name!r} is of dtype {type.dtype.name}, and got {dtype.dtype.name}.")
+            if type is not None and type.nbytes != len(data):
+                raise ShapeError(f"{name!r} has {type.nbytes} bytes, and got {len(data)}.")
+            given[name] = np.frombuffer(data, dtype.dtype)
+        arrays = map(np.asarray, self.run(given))
+        return [(x.tobytes(), DType.of(x.dtype)) for x in arrays]
+
+    def run_pipelined(self, batches: Iterable[Mapping[str, Any]]) -> list[list[ConcreteArray]]:
+        """The outputs for several sets of inputs. All runs are started before the first result is waited for."""
+        started = [self.run(batch) for batch in batches]
+        for array in itertools.chain.from_iterable(started):
+            array.block_until_ready()
+        return started
+
+    def bind_handle(self, name: str, value: Any, output: int | None = None) -> None:
+        """Keep a value of an input between runs. With `output`, each run replaces it by that result.
+
+        >>> import rlx
+        >>> g = rlx.Graph("counter")
+        >>> g.set_outputs([g.input("count", rlx.Shape([1])) + 1.0])
+        >>> compiled = rlx.Session("cpu").compile(g)
+        >>> compiled.bind_handle("count", [0.0], output=0)
+        >>> _ = compiled.run(), compiled.run()
+        >>> compiled.read_handle("count")
+        Array([2.], dtype=float32)
+        """
+        if name not in self.graph.inputs:
+            raise RlxError(f"Graph {self.graph.name!r} has no input {name!r}.", f"It has: {', '.join(self.graph.inputs)}.")
+        outputs = self.graph.outputs
+        if output is not None and not (0 <= output < len(outputs) and outputs[output].atom.type == self._types[name]):
+            raise RlxError(f"Result {output} cannot replace {name!r}: it does not exist, or has another type.")
+        self._held[name] = self._fitted(name, value)
+        self._fed.pop(name, None)
+        if output is not None:
+            self._fed[name] = output
+
+    def read_handle(self, name: str) -> ConcreteArray:
+        """The value that bind_handle keeps. Raises RlxError if there is none."""
+        if name not in self._held or name in self._params:
+            raise RlxError(f"No value of {name!r} is kept.", "Set it with bind_handle.")
+        return self._held[name]
 
     def __repr__(self) -> str:
         return f"<compiled graph {self.graph.name} on {self.device}>"

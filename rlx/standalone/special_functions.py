@@ -78,17 +78,18 @@ def has_special_program(name: str, plain: bool = False) -> bool:
 
 
 @lru_cache(maxsize=256)
-def special_program(name: str, shape: tuple[int, ...], plain: bool = False) -> Program:
-    """A function of `ir.scalar.SPECIAL` as a program of float64 arrays of one shape.
+def special_program(name: str, shape: tuple[int, ...], plain: bool = False, dtype: np.dtype = _FLOAT64) -> Program:
+    """A function of `ir.scalar.SPECIAL` as a program of arrays of one shape and dtype.
 
     plain: the program uses neither error functions nor lgamma, and these have programs, too.
+    dtype: float64, or float32 for devices that only emulate float64; the coefficients are rounded.
     """
     function = FUNCTIONS[_PLAIN[name] if plain and name in _PLAIN else name]
 
     def run(*xs: Any) -> list[Any]:
-        return [broadcast_to(_array(_Call(function, xs, True, shape, plain).value()), shape)]
+        return [broadcast_to(_array(_Call(function, xs, True, shape, plain, dtype).value(), dtype), shape)]
 
-    program, _ = trace_program(run, [TensorType(shape, _FLOAT64)] * len(function.parameters), name=name)
+    program, _ = trace_program(run, [TensorType(shape, dtype)] * len(function.parameters), name=name)
     return program
 
 
@@ -113,19 +114,24 @@ def _is_known(x: Any) -> bool:
     return isinstance(x, (bool, float))
 
 
-def _array(x: Any) -> Any:
-    """A number as an array without axes; an array as it is."""
-    return np.asarray(x) if _is_known(x) else x
+def _array(x: Any, dtype: np.dtype) -> Any:
+    """A number as an array without axes, a large one as the largest of the dtype; an array as it is."""
+    if not _is_known(x):
+        return x
+    if isinstance(x, bool) or dtype == _FLOAT64 or not np.isfinite(x):
+        return np.asarray(x, None if isinstance(x, bool) else dtype)
+    most = np.finfo(dtype).max
+    return np.asarray(np.clip(x, -most, most), dtype)
 
 
-def _where(mask: Any, x: Any, y: Any) -> Any:
+def _where(mask: Any, x: Any, y: Any, dtype: np.dtype) -> Any:
     if mask is True or x is y:
         return x
-    return y if mask is False else select(mask, *_of_one_shape(x, y))
+    return y if mask is False else select(mask, *_of_one_shape(dtype, x, y))
 
 
-def _of_one_shape(*xs: Any) -> list[Any]:
-    arrays = list(map(_array, xs))
+def _of_one_shape(dtype: np.dtype, *xs: Any) -> list[Any]:
+    arrays = [_array(x, dtype) for x in xs]
     shape = np.broadcast_shapes(*(type_of(x).shape for x in arrays))
     return [broadcast_to(x, shape) for x in arrays]
 
@@ -133,16 +139,24 @@ def _of_one_shape(*xs: Any) -> list[Any]:
 class _Call:
     """A call of a function: its variables, the elements active at the current statement, and its results.
 
-    born: the elements active when a variable was declared; the others never read it. plain: see `special_program`.
+    born: the elements active when a variable was declared; the others never read it. plain, dtype: see
+    `special_program`. Numbers are computed in float64 until they meet an array.
     """
 
     def __init__(
-        self, function: Function, arguments: Sequence[Any], live: Any, shape: tuple[int, ...], plain: bool
+        self,
+        function: Function,
+        arguments: Sequence[Any],
+        live: Any,
+        shape: tuple[int, ...],
+        plain: bool,
+        dtype: np.dtype,
     ) -> None:
         names = [register.name for register in function.parameters]
         self.function = function
         self.shape = shape
         self.plain = plain
+        self.dtype = dtype
         self.live = live
         self.values = dict(zip(names, arguments, strict=True))
         self.born = dict.fromkeys(names, live)
@@ -174,7 +188,7 @@ class _Call:
                     self.loop(body, condition)
                 case Return(expression):
                     value = self.evaluate(expression)
-                    self.result = value if self.result is None else _where(self.live, value, self.result)
+                    self.result = value if self.result is None else _where(self.live, value, self.result, self.dtype)
                     self.returned = _either(self.returned, self.live)
                     self.live = False
                 case Leave():
@@ -183,7 +197,7 @@ class _Call:
                     raise AssertionError(f"{type(statement).__name__} has no program")
 
     def assign(self, name: str, value: Any) -> None:
-        self.values[name] = value if self.born[name] is self.live else _where(self.live, value, self.values[name])
+        self.values[name] = value if self.born[name] is self.live else _where(self.live, value, self.values[name], self.dtype)
 
     def branch(self, statement: If) -> None:
         test, before = self.evaluate(statement.condition), self.live
@@ -207,7 +221,7 @@ class _Call:
         def carried(call: _Call) -> list[Any]:
             last = [call.result, call.returned] if returning else []
             arrays = [call.live, *(call.values[n] for n in changed), *last]
-            return [*(broadcast_to(_array(x), self.shape) for x in arrays), *(_array(call.values[n]) for n in counters)]
+            return [*(broadcast_to(_array(x, self.dtype), self.shape) for x in arrays), *(_array(call.values[n], self.dtype) for n in counters)]
 
         def resumed(running: Any, *values: Any) -> _Call:
             call = copy(self)
@@ -223,7 +237,7 @@ class _Call:
             call = resumed(*state)
             call.follow(block)
             for name in counters:
-                call.values[name] = add(call.values[name], np.float64(1))
+                call.values[name] = add(call.values[name], self.dtype.type(1))
             call.live = _both(call.live, call.evaluate(condition))
             return carried(call)
 
@@ -258,13 +272,13 @@ class _Call:
         if self.plain:
             called = _PLAIN.get(called, called)
         if called in FUNCTIONS:
-            return _Call(FUNCTIONS[called], operands, self.live, self.shape, self.plain).value()
+            return _Call(FUNCTIONS[called], operands, self.live, self.shape, self.plain, self.dtype).value()
         if called == "not":
             return _opposite(*operands)
         if all(map(_is_known, operands)):
             found = apply(Instruction(expression.op, (), expression.dtype), list(map(np.asarray, operands)))[()]
             return bool(found) if isinstance(found, np.bool_) else found
-        return _OPERATIONS[called](*map(_array, operands))
+        return _OPERATIONS[called](*(_array(x, self.dtype) for x in operands))
 
     def chosen(self, test: Expression, first: Expression, second: Expression) -> Any:
         mask, before = self.evaluate(test), self.live
@@ -275,7 +289,7 @@ class _Call:
         self.live = _both(before, _opposite(mask))
         y = self.evaluate(second)
         self.live = before
-        return _where(mask, x, y)
+        return _where(mask, x, y, self.dtype)
 
 
 def _any(mask: Any) -> Any:

@@ -17,11 +17,10 @@ from rlx.ir.program import Program
 from rlx.storage import Device, Storage
 from rlx.xla.client import compiled_for, described_gpus, described_tpus, xla_error
 from rlx.xla.executable import CompiledByXla
-from rlx.xla.options import CLAIMS
+from rlx.xla.options import CLAIMS, TPUS
 
 __all__ = ["CARDS", "TPUS", "DescribedBackend", "DescribedExecutable", "chips_of"]
 
-TPUS = ("v5e", "v6e")
 # NVIDIA's published figures of an H100 SXM
 _H100 = """
 platform_name: "CUDA"

@@ -29,6 +29,7 @@ from rlx.xla.client import (
     xla_error,
 )
 from rlx.xla.memory import XlaStorage
+from rlx.xla.options import emulates_float64
 
 __all__ = ["CompiledByXla", "XlaExecutable", "with_constants_as_inputs"]
 
@@ -82,7 +83,10 @@ class CompiledByXla(Executable):
         self.program, self._values = with_constants_as_inputs(program)
         self._platform = platform
         self._aliases = aliases_of(program, given)
-        self._text = write_program(self.program, program.name, self._aliases, division)
+        self._text = self._module(self._aliases, division)
+
+    def _module(self, aliases: dict[int, int], division: MeshDivision | None = None) -> str:
+        return write_program(self.program, self.program.name, aliases, division, emulates_float64(self._platform))
 
     def failed(self, error: BaseException) -> RlxError:
         """XLA's error as rlx's, with the user's lines."""
@@ -124,7 +128,7 @@ class XlaExecutable(CompiledByXla):
     @cached_property
     def _keeping(self) -> Any:
         """The executable that leaves its inputs as they are."""
-        return self._loaded(write_program(self.program, self.program.name)) if self._aliases else self._compiled
+        return self._loaded(self._module({})) if self._aliases else self._compiled
 
     def _loaded(self, text: str) -> Any:
         store = CodeStore(user_folder(), maker=_XlaMaker(self._place))

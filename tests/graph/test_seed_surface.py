@@ -12,18 +12,21 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import fusion, opt
+from rlx.autodiff import AutodiffError
 from rlx.compile import (
     CompileOptions,
     CompilePipeline,
+    TrainingCompileResult,
     compile_graph_stages,
     compile_hir_stages,
     fusion_target_for,
     pipeline_for,
 )
-from rlx.errors import DeviceError, RlxError, ShapeError
+from rlx.errors import DeviceError, DtypeError, RlxError, ShapeError
 from rlx.fusion import FusionTarget
-from rlx.graph import Graph, Session, Shape
+from rlx.graph import DType, Graph, Session, Shape
 from rlx.quant import QuantScheme
+from rlx.runtime import BucketedCompileCache, CompileCache, ModelCompilePipeline
 from rlx.settings import MEANT, SETTINGS, unread_settings
 
 ROWS = np.arange(12.0, dtype=np.float32).reshape(3, 4) - 5.0
@@ -195,3 +198,96 @@ def test_settings_of_other_programs_are_pointed_out() -> None:
 def test_the_import_warns() -> None:
     run = [sys.executable, "-c", "import os; os.environ['RLX_IR_DUMP'] = 'x'; import rlx"]
     assert "RLX_IR_DUMP: set RLX_DUMP" in subprocess.run(run, capture_output=True, text=True, check=True).stderr
+
+
+# ------------------------------------------------------------------ caches, handles, training
+def test_a_cache_of_compiled_graphs_forgets_the_oldest_use() -> None:
+    cache: CompileCache[int] = CompileCache("cpu", capacity=2)
+    made: list[int] = []
+
+    def build(n: int) -> Graph:
+        made.append(n)
+        return Graph.trace(lambda x: x * float(n), jnp.ones(2))
+
+    for n in (1, 2, 1, 3, 1, 2):
+        assert cache.get(n, lambda n=n: build(n)).run_raw([1.0, 2.0])[0].tolist() == [n, 2 * n]
+    assert made == [1, 2, 3, 2] and len(cache) == 2 and 3 not in cache
+    cache.clear()
+    assert len(cache) == 0
+    with pytest.raises(RlxError, match="capacity=0"):
+        CompileCache(capacity=0)
+
+
+def rows_times_weights(result: str = "batch") -> Graph:
+    g = Graph("rows")
+    y = g.relu(g.matmul(g.input("x", Shape(["batch", 4])), g.param("w", Shape([4, 2])), Shape(["batch", 2])))
+    g.set_outputs([y if result == "batch" else g.reduce("mean", y, [0]) if result == "mean" else y / g.reduce("sum", y, [0])])
+    return g
+
+
+def test_a_model_is_compiled_for_the_sizes_that_are_asked_for() -> None:
+    model = ModelCompilePipeline(rows_times_weights("mean"))
+    model.set_param("w", WEIGHTS)
+    for batch in (1, 3, 3):
+        found = model.compile(batch=batch).run(x=ROWS[:batch])[0]
+        np.testing.assert_allclose(found, np.maximum(ROWS[:batch] @ WEIGHTS, 0).mean(0), rtol=1e-5)
+    assert model.compile(batch=3) is model.compile(batch=3)
+    with pytest.raises(RlxError, match="no parameter 'v'"):
+        model.set_param("v", 1.0)
+    with pytest.raises(RlxError, match="no named sizes"):
+        ModelCompilePipeline(Graph.trace(jnp.sin, jnp.ones(2)))
+
+
+def test_inputs_are_padded_to_buckets() -> None:
+    """Results are those of the exact size; a graph that combines rows is refused, as are sizes beyond the buckets."""
+    model = BucketedCompileCache(rows_times_weights(), buckets=[2, 8])
+    model.set_param("w", WEIGHTS)
+    for batch in (1, 2, 3, 3):
+        np.testing.assert_allclose(model.run(x=ROWS[:batch])[0], np.maximum(ROWS[:batch] @ WEIGHTS, 0), rtol=1e-5)
+    assert model.compiled == (2, 8)
+    with pytest.raises(ShapeError, match="largest bucket has 8"):
+        model.run(x=np.ones((9, 4)))
+    with pytest.raises(RlxError, match="has no axis 'batch'"):
+        BucketedCompileCache(rows_times_weights("mean"))
+    mixing = BucketedCompileCache(rows_times_weights("share"))
+    mixing.set_param("w", WEIGHTS)
+    with pytest.raises(RlxError, match="depends on the padding"):
+        mixing.run(x=ROWS)
+
+
+def test_compiled_graphs_take_bytes_batches_and_handles() -> None:
+    g = Graph("state")
+    total, x = g.input("total", Shape([2])), g.input("x", Shape([2]))
+    g.set_outputs([total + x, x * 2.0])
+    compiled = Session("cpu").compile(g)
+    x = np.array([1.0, 2.0], np.float32)
+    typed = compiled.run_typed({"total": (x.tobytes(), DType.F32), "x": (x.tobytes(), DType.F32)})
+    assert typed == [((2 * x).tobytes(), DType.F32)] * 2
+    with pytest.raises(DtypeError, match="float64"):
+        compiled.run_typed({"x": (x.tobytes(), DType.F64)})
+    with pytest.raises(ShapeError, match="8 bytes, and got 4"):
+        compiled.run_typed({"x": (b"1234", DType.F32)})
+    with pytest.raises(RlxError, match="run_raw got 1"):
+        compiled.run_raw(x)
+    compiled.bind_handle("total", [0.0, 0.0], output=0)
+    found = compiled.run_pipelined([{"x": x * n} for n in range(3)])
+    assert [a[0].tolist() for a in found] == [[0, 0], [1, 2], [3, 6]]
+    assert compiled.read_handle("total").tolist() == [3, 6]
+    compiled.bind_handle("total", [1.0, 1.0])
+    assert [compiled.run(x=x)[0].tolist() for _ in range(2)] == [[2, 3]] * 2
+    for call in (lambda: compiled.read_handle("x"), lambda: compiled.bind_handle("y", 1.0)):
+        with pytest.raises(RlxError):
+            call()
+    with pytest.raises(RlxError, match="cannot replace"):
+        compiled.bind_handle("x", [1.0, 1.0], output=5)
+
+
+def test_training_is_compiled_with_its_memory() -> None:
+    g = Graph.trace(lambda w, x: jnp.sum(jnp.tanh(x @ w) ** 2), jnp.ones((4, 2)), jnp.ones((32, 4)), params=["w"])
+    found = CompilePipeline().compile_training(g)
+    assert isinstance(found, TrainingCompileResult)
+    assert [t.shape for t in found.forward.mir.output_types] == [()]
+    assert [t.shape for t in found.backward.mir.output_types] == [(), (4, 2)]
+    assert opt.plan_memory_backward(g).outputs == opt.plan_memory(g).outputs + 4 * 8
+    with pytest.raises(AutodiffError, match="no input or parameter 'v'"):
+        CompilePipeline().compile_training(g, "v")

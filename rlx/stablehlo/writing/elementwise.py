@@ -10,7 +10,7 @@ import numpy as np
 from rlx.ir.program import Equation
 from rlx.ir.types import dtype_kind, is_complex
 from rlx.stablehlo.text import Value
-from rlx.stablehlo.writing.writer import BOOL, FLOAT64, FORMAT, Values, Writer
+from rlx.stablehlo.writing.writer import BOOL, FLOAT32, FLOAT64, FORMAT, Values, Writer
 from rlx.standalone.special_functions import has_special_program, special_program
 from rlx.standalone.spelling import refused, scalar_code
 
@@ -100,11 +100,12 @@ def elementwise(w: Writer, equation: Equation, inputs: Values) -> Values:
 def _special(w: Writer, name: str, calls: Sequence[Values]) -> Values:
     """The results of all calls of a special function in one program, as it is long."""
     (shape, dtype), count = (calls[0][0].shape, calls[0][0].dtype), len(calls)
+    computed = FLOAT32 if w.emulates_float64 and dtype != FLOAT64 else FLOAT64
     operands = []
     for parts in zip(*calls, strict=True):
-        rows = [w.reshape(w.convert(x, FLOAT64), (1, *shape)) for x in parts]
-        operands.append(w.op("stablehlo.concatenate", rows, (count, *shape), FLOAT64, dimension="0 : i64"))
-    (found,) = w.program(special_program(name, (count, *shape)), operands)
+        rows = [w.reshape(w.convert(x, computed), (1, *shape)) for x in parts]
+        operands.append(w.op("stablehlo.concatenate", rows, (count, *shape), computed, dimension="0 : i64"))
+    (found,) = w.program(special_program(name, (count, *shape), dtype=computed), operands)
     rest = [0] * len(shape)
     rows = [w.slice(found, (n, *rest), (n + 1, *shape)) for n in range(count)]
     return [w.convert(w.reshape(row, shape), dtype) for row in rows]

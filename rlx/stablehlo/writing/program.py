@@ -21,16 +21,20 @@ RULES = shapes.RULES | reductions.RULES | products.RULES | indexing.RULES | cont
 
 
 def write_program(
-    program: Program, name: str, aliases: Mapping[int, int] | None = None, division: MeshDivision | None = None
+    program: Program,
+    name: str,
+    aliases: Mapping[int, int] | None = None,
+    division: MeshDivision | None = None,
+    emulates_float64: bool = False,
 ) -> str:
     """A module with the program as its function `main`. Raises UnsupportedError, with the user's line.
 
     aliases: the numbers of inputs whose memory the run may reuse, each with the number of a result of the same type.
-    division: how a mesh divides the arrays, as attributes of Shardy.
+    division: how a mesh divides the arrays, as attributes of Shardy. emulates_float64: see Writer.
     """
     program_for_writing(program, FORMAT)
     shardings = ShardingWriter(division or MeshDivision({}, (), {}, ()))
-    writer = Writer(_rule_of, shardings.of_variable)
+    writer = Writer(_rule_of, shardings.of_variable, emulates_float64)
     inputs = [Value(f"%arg{n}", v.type.shape, v.type.dtype) for n, v in enumerate(program.inputs)]
     writer.depth = 2
     outputs = writer.program(program, inputs)

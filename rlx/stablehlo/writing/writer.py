@@ -37,14 +37,19 @@ def shape_of(type: TensorType) -> tuple[tuple[int, ...], np.dtype]:
 class Writer:
     """Lines of a function; `rule_of` returns the writer of an equation, or raises UnsupportedError.
 
-    sharding_of: the stated sharding of a variable, as text, or None.
+    sharding_of: the stated sharding of a variable, as text, or None. emulates_float64: whether the device emulates
+    float64, so that special functions of narrower numbers are computed in float32.
     """
 
     def __init__(
-        self, rule_of: Callable[[Equation], Rule], sharding_of: Callable[[Var, Value], str | None] = lambda *_: None
+        self,
+        rule_of: Callable[[Equation], Rule],
+        sharding_of: Callable[[Var, Value], str | None] = lambda *_: None,
+        emulates_float64: bool = False,
     ) -> None:
         self.rule_of = rule_of
         self.sharding_of = sharding_of
+        self.emulates_float64 = emulates_float64
         self.lines: list[str] = []
         self.depth = 0
         self.numbers = itertools.count()
