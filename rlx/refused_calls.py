@@ -169,7 +169,6 @@ def _is_given(caller: FrameType, name: str) -> bool:
         return False
     owner = caller.f_locals.get("self")
     values = [*caller.f_locals.values(), getattr(owner, "function", None)]
-    values.append(getattr(getattr(owner, "jitted", None), "fun", None))
     called = [value for value in values if callable(value) and _name(value) == name]
     return any(not is_ours(code.co_filename) for code in (getattr(value, "__code__", None) for value in called) if code)
 

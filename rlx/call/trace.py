@@ -48,7 +48,8 @@ class _TracedFunction:
             (dynamic, keywords), own = received((dynamic, keywords))
             self._cells = [(cell, cell.read()) for cell in own]
         split = arguments.split
-        return arguments.roles.fun(*split.complete(dynamic), **keywords, **split.held_names)
+        fun = arguments.roles.fun  # errors about its arguments look for it in the variables of this frame
+        return fun(*split.complete(dynamic), **keywords, **split.held_names)
 
     def left_in_cells(self) -> list[Array]:
         """After the call: the contents of the cells that it wrote to."""

@@ -94,7 +94,8 @@ def integer_program(
             writer = IntegerWriter(ranges.of, bits, rounding, batch)
             return _Conversion(program, constants, writer, shared).converted(chosen, names)
         except SharedSum as found:  # a sum that is read with and without a function after it
-            shared.add(found.var)
+            var = found.var
+        shared.add(var)
 
 
 def _refuse_examples(examples: Sequence[np.ndarray]) -> None:

@@ -12,9 +12,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from collections.abc import Generator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
