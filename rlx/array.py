@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -43,8 +43,6 @@ __all__ = [
     "DeviceArray",
     "DividedArray",
     "KeyArray",
-    "Placed",
-    "Span",
     "array_of_type",
     "arrays_on",
     "asarray_numpy",
@@ -243,7 +241,7 @@ class ConcreteArray(Array):
     _deleted: bool
     _lent: np.ndarray
     _sharding: Any
-    _type: Any  # None until it is needed; a Placed for a DeviceArray
+    _type: Any  # a TensorType, placed or not; None until it is needed
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
         self._numpy: np.ndarray | None = array
@@ -258,7 +256,7 @@ class ConcreteArray(Array):
         if t is None:
             a = self.numpy()
             t = self._type = TensorType(a.shape, a.dtype, self._weak)
-        return t
+        return t.unplaced
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -391,13 +389,6 @@ class KeyArray(ConcreteArray):
         return self.type.dtype
 
 
-class Span(NamedTuple):
-    """The type of a whole array, and its division over devices."""
-
-    type: TensorType
-    sharding: Any
-
-
 class DividedArray(ConcreteArray):
     """An array over the host's memory whose sharding over several devices is known.
 
@@ -408,27 +399,15 @@ class DividedArray(ConcreteArray):
 
     def __init__(self, array: ConcreteArray, sharding: Any) -> None:
         self._numpy, self._storage, self._weak = array.numpy(), array._storage, array._weak
-        self._type = Span(array.type, sharding)
-
-    @property
-    def type(self) -> TensorType:  # type: ignore[override]
-        """Shape, dtype, weakness."""
-        return self._type.type
+        self._type = array.type.placed(sharding=sharding)
 
     @property
     def _sharding(self) -> Any:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
-        return self._type.sharding
+        return self._type.device_sharding
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
         """An array over the same memory with a known sharding."""
         return array_of_type(self.numpy(), self.type).with_sharding(sharding)
-
-
-class Placed(NamedTuple):
-    """The type of an array, and its memory."""
-
-    memory: Memory
-    type: TensorType
 
 
 class DeviceArray(ConcreteArray):
@@ -439,26 +418,16 @@ class DeviceArray(ConcreteArray):
 
     __slots__ = ()
 
-    def __init__(self, storage: Storage, placed: Placed) -> None:
+    def __init__(self, storage: Storage, type: TensorType) -> None:
         self._numpy = None
         self._storage = storage
-        self._type = placed
-        self._weak = placed.type.weak
-
-    @property
-    def type(self) -> TensorType:  # type: ignore[override]
-        """Shape, dtype, weakness."""
-        return self._type.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return self._type.type.shape
+        self._type = type
+        self._weak = type.weak
 
     @property
     def dtype(self) -> np.dtype:
         """Element type."""
-        return self._type.type.dtype
+        return self._type.dtype
 
     def numpy(self) -> np.ndarray:
         """The values as a read-only NumPy array: fetched once, unless the host can read the memory itself."""
@@ -468,7 +437,8 @@ class DeviceArray(ConcreteArray):
         return a
 
     def _fetched(self) -> np.ndarray:
-        storage, (memory, type) = self.storage(), self._type
+        storage, type = self.storage(), self.type
+        memory = self._type.memory
         words = words_type(type) if is_key(type.dtype) else type
         if memory.addressable:
             storage.wait()
@@ -532,9 +502,9 @@ def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
     return arrays_over((storage,), (type,))[0]
 
 
-def arrays_on(storages: Iterable[Storage], places: Iterable[Placed]) -> list[ConcreteArray]:
-    """Arrays over dense storages of a device's memory."""
-    return list(map(DeviceArray, storages, places))
+def arrays_on(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
+    """Arrays over dense storages of a device's memory, which is a part of their types."""
+    return list(map(DeviceArray, storages, types))
 
 
 def memory_of(array: ConcreteArray) -> Memory | None:
@@ -553,7 +523,7 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
         storage = _storage_in(memory, array)
     except AllocationError:
         raise out_of_memory((array.type,)) from None
-    return DeviceArray(storage, Placed(memory, array.type))
+    return DeviceArray(storage, array.type.placed(memory))
 
 
 def beside(array: Any, other: Any) -> Any:

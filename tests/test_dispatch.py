@@ -108,3 +108,33 @@ def test_arrays_that_do_not_know_their_types_yet(monkeypatch):
     x = A(np.ones(3, np.float32))
     x._type = None
     assert f(x, [x]).tolist() == [2, 2, 2]
+
+
+def test_static_arguments_and_keywords_have_the_shorter_way(monkeypatch):
+    """Values that are equal, but of other types, are other arguments; the order of keywords does not matter."""
+    f = rlx.jit(lambda x, n, *, scale=1, y=0: x * n * scale - y, static_argnums=1, static_argnames="scale")
+    x, y = A(np.full(2, 3.0, np.float32)), A(np.ones(2, np.float32))
+    calls = [((x, 2), {}), ((x, 3), {}), ((x, 2), {"y": y}), ((x, 2), {"scale": 5, "y": y}), ((x, 2.5), {"scale": 1})]
+    first = [f(*args, **kwargs).tolist() for args, kwargs in calls]
+    assert first == [[6, 6], [9, 9], [5, 5], [29, 29], [7.5, 7.5]]
+    monkeypatch.setattr(type(f), "_first_call", None)
+    assert [f(*args, **kwargs).tolist() for args, kwargs in calls] == first
+    with pytest.raises(TypeError, match="NoneType"):
+        f(x, True)
+
+
+def test_a_keyword_is_not_a_dict():
+    f = rlx.jit(lambda x, *rest, static=0, **names: x * (10 if rest else 1 if names else 0), static_argnames="static")
+    x = A(2.0)
+    for options in ({}, {"static": 1}):
+        assert float(twice(lambda x, a, o=options: f(x, {"a": a}, **o), x, x)) == 20
+        assert float(twice(lambda x, a, o=options: f(x, a=a, **o), x, x)) == 2
+
+
+def test_keys_and_arrays_have_one_way(monkeypatch):
+    f = rlx.jit(lambda key, d: rlx.random.uniform(key, (2,)) + d["b"] - d["a"])
+    key, d = rlx.random.key(1), {"b": A(np.ones(2, np.float32)), "a": A(np.zeros(2, np.float32))}
+    first = f(key, d)
+    monkeypatch.setattr(type(f), "_first_call", None)
+    assert f(key, d).tolist() == first.tolist()
+    assert f(rlx.random.key(2), d).tolist() != first.tolist()

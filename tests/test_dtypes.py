@@ -17,6 +17,8 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, tree
+from rlx.backends import memory_named
+from rlx.ir.types import TensorType
 
 TEXT = (Path(__file__).parent.parent / "docs" / "dtypes.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(.+)` \| (\w+~?) \| (\w+~?) \|$", TEXT, re.MULTILINE)
@@ -233,3 +235,14 @@ def test_scalar_types_take_lists_of_traced_values(way: Any) -> None:
     x = np.arange(1.0, 3.0, dtype="f4")
     found = way(lambda x: jnp.float16([x, (2 * x).astype("f8"), x * 0 + 1]))(x)
     assert found.dtype == np.float16 and sorted(set(np.asarray(found).ravel().tolist())) == [1.0, 2.0, 4.0]
+
+
+def test_a_placed_type_is_one_object() -> None:
+    """The same type in a memory is another type, and updating it leaves the memory."""
+    memory, bare = memory_named("cpu"), TensorType((2,), "float32", True)
+    placed = bare.placed(memory)
+    assert placed is bare.placed(memory) and placed is not bare and placed.unplaced is bare
+    assert bare.placed() is bare and placed.placed() is bare and placed.placed(sharding="rows").memory is None
+    assert (placed.shape, placed.dtype, placed.weak, placed.memory) == ((2,), np.float32, True, memory)
+    assert placed.update(shape=(3,)) is TensorType((3,), "float32", True)
+    assert repr(placed) == "weak float32[2] on Device(cpu:0)"

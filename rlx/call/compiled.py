@@ -12,7 +12,6 @@ from rlx.array import (
     Array,
     ConcreteArray,
     DeviceArray,
-    Placed,
     array_of_type,
     arrays_on,
     arrays_over,
@@ -68,7 +67,7 @@ def borrowed(value: Any, may_copy: bool) -> ConcreteArray | None:
 
 
 def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> ConcreteArray:
-    return arrays_on((storage,), (Placed(memory, TensorType(shape, dtype)),))[0]
+    return arrays_on((storage,), (TensorType(shape, dtype).placed(memory),))[0]
 
 
 class CompiledProgram:
@@ -108,7 +107,7 @@ class CompiledProgram:
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
-            self.types = [Placed(self.memory, t) for t in self.types]
+            self.types = [t.placed(self.memory) for t in self.types]
             self.over = arrays_on
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)

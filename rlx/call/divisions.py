@@ -48,7 +48,7 @@ def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
 def division_of(x: Any) -> Any:
     """The sharding of an argument over several devices; None for other arguments."""
     if type(x) is DividedArray:
-        return x._type.sharding
+        return x._type.device_sharding
     described = getattr(x, "described_sharding", None)
     return None if described is None or described.is_default else described
 

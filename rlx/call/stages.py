@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.array import Span
 from rlx.backends.base import Backend
 from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
@@ -18,6 +17,7 @@ from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
+from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
 from rlx.offered_names import offer_names
 from rlx.passes.pipeline import stages
@@ -30,7 +30,7 @@ __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct
 offer_names(globals())
 
 
-def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[Any, Span], Any]) -> Any:
+def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[Any, TensorType], Any]) -> Any:
     """The values in a structure; `of_parts` gives the value of an array of parts, from its local value and its type."""
     found = tree.unflatten(structure, values)
     return tree.map(lambda x: of_parts(x.local, x.span) if isinstance(x, ArrayOfParts) else x, found)
@@ -40,7 +40,7 @@ def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:
     """The sharding of each leaf of a structure; if unknown, the sharding of an array without a place."""
     default = sharding_hooks.default_sharding()
     found = [s or default for s in shardings or [None] * structure.num_leaves]
-    return _whole(structure, found, lambda _, span: span.sharding)
+    return _whole(structure, found, lambda _, span: span.device_sharding)
 
 
 class ArgInfo(NamedTuple):
@@ -115,7 +115,7 @@ class _CallStage:
         arguments = self._traced._arguments
         pairs = zip(arguments.leaves, arguments.donated_leaves(), strict=True)
         infos = [ArgInfo(x.shape, x.dtype, d) for x, d in pairs]
-        return _whole(self.in_tree, infos, lambda own, span: own._replace(shape=span.type.shape))
+        return _whole(self.in_tree, infos, lambda own, span: own._replace(shape=span.shape))
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -125,20 +125,21 @@ class _CallStage:
     @property
     def in_avals(self) -> Any:
         """A tree of types for (args, kwargs), static arguments left out."""
-        return _whole(self.in_tree, [x.type for x in self._traced._arguments.leaves], lambda _, span: span.type)
+        return _whole(self.in_tree, [x.type for x in self._traced._arguments.leaves], lambda _, span: span.unplaced)
 
     @property
     def out_avals(self) -> Any:
         """A tree of the results' types."""
         types = self._traced.program.output_types[: self.out_tree.num_leaves]
-        return _whole(self.out_tree, types, lambda _, span: span.type)
+        return _whole(self.out_tree, types, lambda _, span: span.unplaced)
 
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the results, and the shardings of those that processes divide."""
         types = self._traced.program.output_types[: self.out_tree.num_leaves]
         infos = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types]
-        return _whole(self.out_tree, infos, lambda own, span: own.update(shape=span.type.shape, sharding=span.sharding))
+        described = lambda own, span: own.update(shape=span.shape, sharding=span.device_sharding)  # noqa: E731
+        return _whole(self.out_tree, infos, described)
 
 
 class Traced(_CallStage):

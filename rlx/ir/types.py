@@ -141,16 +141,21 @@ _interned: dict[Any, TensorType] = {}
 
 
 class TensorType:
-    """The abstract value of an array: shape, dtype, and weakness.
+    """The abstract value of an array: shape, dtype, and weakness; and of a concrete array, where it is stored.
 
-    A weak type comes from a Python scalar and yields to the other operand's dtype.
+    A weak type comes from a Python scalar and yields to the other operand's dtype. `memory` is the memory of a device,
+    None for the host's; `device_sharding` is the known sharding over several devices. Values of programs have neither:
+    `unplaced` is the type without them.
     """
 
-    __slots__ = ("_text", "dtype", "shape", "weak")
+    __slots__ = ("_text", "device_sharding", "dtype", "memory", "shape", "unplaced", "weak")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
+    memory: Any
+    device_sharding: Any
+    unplaced: TensorType
     _text: str | None
 
     def __new__(cls, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> TensorType:
@@ -163,12 +168,28 @@ class TensorType:
             dtype = cast(np.dtype, key_dtype_of(dtype) or dtype)  # records in memory are keys
             found = object.__new__(cls)
             found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
-            found._text = None
+            found.memory = found.device_sharding = found._text = None
+            found.unplaced = found
             _refuse_enormous(found)
             found = _interned.setdefault((found.shape, dtype, weak), found)
         return found
 
+    def placed(self, memory: Any = None, sharding: Any = None) -> TensorType:
+        """The type of such arrays in a memory, or divided by a sharding over several devices."""
+        key = (self.unplaced, memory, sharding)
+        found = _interned.get(key)
+        if found is None:
+            if memory is None and sharding is None:
+                return self.unplaced
+            found = object.__new__(TensorType)
+            found.shape, found.dtype, found.weak = self.shape, self.dtype, self.weak
+            found.memory, found.device_sharding, found.unplaced, found._text = memory, sharding, self.unplaced, None
+            found = _interned.setdefault(key, found)
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.unplaced is not self:
+            return self.unplaced.placed, (self.memory, self.device_sharding)
         return (TensorType, (self.shape, self.dtype, self.weak))
 
     @property
@@ -200,7 +221,7 @@ class TensorType:
         dtype: Any = None,
         weak: bool | None = None,
     ) -> TensorType:
-        """The same type with the given fields replaced."""
+        """The unplaced type with the given fields replaced."""
         return TensorType(
             self.shape if shape is None else shape,
             self.dtype if dtype is None else dtype,
@@ -208,14 +229,16 @@ class TensorType:
         )
 
     def strong(self) -> TensorType:
-        """The same type without weakness."""
+        """The same unplaced type without weakness; a strong type itself."""
         return TensorType(self.shape, self.dtype) if self.weak else self
 
     def __repr__(self) -> str:
         text = self._text
         if text is None:  # kept, because NumPy takes long over the name of a dtype
             dims = ",".join(map(str, self.shape))
-            text = self._text = f"{'weak ' if self.weak else ''}{self.dtype.name}[{dims}]"
+            place = "" if self.memory is None else f" on {self.memory.device!r}"
+            place += "" if self.device_sharding is None else f" as {self.device_sharding!r}"
+            text = self._text = f"{'weak ' if self.weak else ''}{self.dtype.name}[{dims}]{place}"
         return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Span
+from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, ShapeError, describe
 from rlx.ir.program import Program
@@ -181,7 +181,7 @@ def _result(flat: FlatFunction, values: Sequence[Any]) -> Any:
         if type(x) is not SpanningArray:
             return x
         own = x.local.type
-        return SpanningArray(x.local, Span(x.type.update(dtype=own.dtype, weak=own.weak), x._sharding))
+        return SpanningArray(x.local, x.type.update(dtype=own.dtype, weak=own.weak).placed(sharding=x._sharding))
 
     return tree.map(typed, flat.unflatten(values))
 
@@ -269,7 +269,7 @@ def _sharding_of_all(alternatives: Sequence[Any]) -> Any:
             )
         return None
     known = [span for span in spans if span is not None]
-    return joined_shardings([span.sharding for span in known], known[0].type.ndim) if known else None
+    return joined_shardings([span.device_sharding for span in known], known[0].ndim) if known else None
 
 
 def _divided_as(flat: FlatFunction, program: Program, wanted: Sequence[Any]) -> Program:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rlx.array import Array, Span
+from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, InputTypeError, ShapeError, describe
 from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result, runs_in_python, trace_carry
 from rlx.lax.operands import as_array, canonical_axis
@@ -130,7 +130,7 @@ def _to_slice(x: Any) -> Any:
     whole = placed(x, NamedSharding(mesh, PartitionSpec(None, *others)))
     if not isinstance(whole, SpanningArray):  # nothing else was divided
         return whole
-    element = Span(x.type.update(shape=x.shape[1:]), NamedSharding(mesh, PartitionSpec(*others)))
+    element = x.type.update(shape=x.shape[1:]).placed(sharding=NamedSharding(mesh, PartitionSpec(*others)))
     return SpanningArray(whole.local, element)
 
 
@@ -141,7 +141,7 @@ def _stacked(count: int, y: Any) -> Any:
     if type(y) is not SpanningArray:
         return y
     sharding = NamedSharding(y._sharding.mesh, PartitionSpec(None, *y._sharding.spec.partitions))
-    return SpanningArray(y.local, Span(y.type.update(shape=(count, *y.shape)), sharding))
+    return SpanningArray(y.local, y.type.update(shape=(count, *y.shape)).placed(sharding=sharding))
 
 
 class _FlowBackError(Exception):

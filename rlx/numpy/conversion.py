@@ -185,8 +185,7 @@ def to_dlpack(
     if isinstance(self, DeviceArray):
         if dl_device is None or tuple(dl_device) != _DLPACK_HOST:
             given = copies.copy(self) if copy else self
-            memory, type = given._type
-            return memory.dlpack(given.storage(), type.shape, type.dtype, stream, max_version)
+            return given._type.memory.dlpack(given.storage(), given.shape, given.dtype, stream, max_version)
         if copy is False:
             raise BufferError(f"values on {self.device!r} come to the host as a copy only")
         copy, stream = True, None

@@ -223,8 +223,7 @@ def _array_interface(self: Any) -> Any:
 
 
 def _cuda_array_interface(self: Any) -> Any:
-    memory, type = self._type
-    return memory.cuda_array_interface(self.storage(), type.shape, type.dtype)
+    return self._type.memory.cuda_array_interface(self.storage(), self.shape, self.dtype)
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {

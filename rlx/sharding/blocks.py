@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, Span
+from rlx.array import Array
 from rlx.errors import ShardingError
 from rlx.ir.collectives import WORLD, communicator, group_among
 from rlx.ir.types import is_inexact
@@ -144,7 +144,7 @@ def own_block(x: Array, sharding: NamedSharding) -> Array:
 
 def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> SpanningArray:
     """The array of this shape whose block in this process is given."""
-    return SpanningArray(block, Span(block.type.update(shape=tuple(shape)), sharding))
+    return SpanningArray(block, block.type.update(shape=tuple(shape)).placed(sharding=sharding))
 
 
 def whole_of_blocks(blocks: np.ndarray, shape: Sequence[int], sharding: NamedSharding) -> np.ndarray:

@@ -53,7 +53,7 @@ def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
     stacked = type(x) is StackedArray
-    own = x.span.sharding if stacked else abstract_sharding(x)
+    own = x.span.device_sharding if stacked else abstract_sharding(x)
     entries = list(map(names_of_entry, own.spec.partitions))
     wanted, sizes = sharding.spec.unreduced, sharding.mesh.shape
     stays = wanted & own.spec.unreduced if stacked else frozenset()

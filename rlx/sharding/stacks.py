@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, Span, wrap
+from rlx.array import Array, wrap
 from rlx.errors import UnsupportedError
 from rlx.ir.types import is_inexact
 from rlx.ops.conversion import select
@@ -45,7 +45,8 @@ def stack_axes(sharding: Any) -> dict[Any, str]:
 def stacked_as(local: Any, sharding: NamedSharding) -> StackedArray:
     """The array whose devices have these values, stacked along leading axes."""
     type = type_of(local)
-    return StackedArray(local, Span(type.update(shape=type.shape[len(stack_axes(sharding)) :]), sharding))
+    whole = type.update(shape=type.shape[len(stack_axes(sharding)) :])
+    return StackedArray(local, whole.placed(sharding=sharding))
 
 
 def restacked(x: Any, sharding: Any) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.array import Array, Span
+from rlx.array import Array
 from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
@@ -25,23 +25,23 @@ class ArrayOfParts(Array):
     """
 
     __slots__ = ("_type", "local")
-    _type: Span
+    _type: TensorType
 
-    def __init__(self, local: Any, span: Span) -> None:
+    def __init__(self, local: Any, type: TensorType) -> None:
         self.local = local
-        self._type = span
+        self._type = type
 
     @property
     def type(self) -> TensorType:  # type: ignore[override]
         """Shape and dtype of the whole array."""
-        return self._type.type
+        return self._type.unplaced
 
     @property
     def _sharding(self) -> Any:
-        return self._type.sharding
+        return self._type.device_sharding
 
     @property
-    def span(self) -> Span:
+    def span(self) -> TensorType:
         """The type of the whole array with its sharding, in canonical form."""
         return self._type
 
@@ -57,7 +57,7 @@ class ArrayOfParts(Array):
         return np.asarray(self.concrete().numpy(), dtype)
 
     def __repr__(self) -> str:
-        return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self._type.sharding!r})"
+        return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self._type.device_sharding!r})"
 
     __str__ = __repr__
 
@@ -103,7 +103,7 @@ class SpanningArray(ArrayOfParts):
         """Raises ShardingError: the values are not here."""
         raise ShardingError(
             f"The values of a {self.type!r} are needed here, but it is divided over processes as"
-            f" {self._type.sharding.spec!r}, and this one has its part only.",
+            f" {self._type.device_sharding.spec!r}, and this one has its part only.",
             "Compute with it by functions of rlx; or fetch all of it:"
             " rlx.experimental.multihost_utils.process_allgather(x).",
         )

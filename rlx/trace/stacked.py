@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, Span, array_of_type, wrap
+from rlx.array import ConcreteArray, array_of_type, wrap
 from rlx.errors import ShardingError
 from rlx.ir.types import TensorType, float0
 from rlx.trace.spanning import ArrayOfParts
@@ -31,33 +31,35 @@ class StackedArray(ArrayOfParts):
         return True
 
     @property
-    def span(self) -> Span:
+    def span(self) -> TensorType:
         """With an entry of the spec for each axis."""
         spec = self._sharding.spec
         entries = (*spec.partitions, *[None] * (self.ndim - len(spec)))
-        return Span(self.type, self._sharding.update(spec=spec.update(entries)))
+        return self.type.placed(sharding=self._sharding.update(spec=spec.update(entries)))
 
     def axis(self, axis: int) -> int:
         """The position of an axis in the local array."""
         return self.local.ndim - self.ndim + axis % self.ndim
 
-    def without(self, axis: int | None) -> Span:
+    def without(self, axis: int | None) -> TensorType:
         """The span of its slices along an axis; None: its own."""
         if axis is None:
             return self.span
+        entries = self.span.device_sharding.spec.partitions
         kept = [i for i in range(self.ndim) if i != axis % self.ndim]
-        return self._changed([self.shape[i] for i in kept], [self.span.sharding.spec.partitions[i] for i in kept])
+        return self._changed([self.shape[i] for i in kept], [entries[i] for i in kept])
 
-    def with_axis(self, axis: int, size: int) -> Span:
+    def with_axis(self, axis: int, size: int) -> TensorType:
         """The span of the array with a further axis, which is not divided."""
         at = axis % (self.ndim + 1)
-        entries = self.span.sharding.spec.partitions
+        entries = self.span.device_sharding.spec.partitions
         shape = (*self.shape[:at], size, *self.shape[at:])
         return self._changed(shape, [*entries[:at], None, *entries[at:]])
 
-    def _changed(self, shape: Sequence[int], entries: Sequence[Any]) -> Span:
-        sharding = self.span.sharding
-        return Span(self.type.update(shape=tuple(shape)), sharding.update(spec=sharding.spec.update(entries)))
+    def _changed(self, shape: Sequence[int], entries: Sequence[Any]) -> TensorType:
+        sharding = self.span.device_sharding
+        divided = sharding.update(spec=sharding.spec.update(entries))
+        return self.type.update(shape=tuple(shape)).placed(sharding=divided)
 
     def known(self) -> ConcreteArray | None:
         """The values, if every copy has them and they are known."""
@@ -112,9 +114,9 @@ def dual(x: Any) -> Any:
         return x
     if x.local.dtype == float0:
         return np.zeros(x.shape, float0)
-    sharding = x.span.sharding
+    sharding = x.span.device_sharding
     spec = sharding.spec.update(unreduced=sharding.spec.reduced, reduced=sharding.spec.unreduced)
-    return StackedArray(x.local, Span(x.type, sharding.update(spec=spec)))
+    return StackedArray(x.local, x.type.placed(sharding=sharding.update(spec=spec)))
 
 
 def as_duals(values: Any) -> Any:
