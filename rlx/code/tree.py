@@ -18,8 +18,8 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Call",
     "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange", "Expression", "ForLoop",
-    "FragmentProduct", "FreeLoop", "If", "Leave", "Linear", "MatrixProduct", "Number", "PackedPair", "Part",
-    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Routine", "Shuffle", "Space", "Statement",
+    "FragmentProduct", "FreeLoop", "If", "Leave", "LibraryCall", "Linear", "Number", "PackedPair", "Part",
+    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Shuffle", "Space", "Statement",
     "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index",
     "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
@@ -414,27 +414,15 @@ class Call(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixProduct(Statement):
-    """A product for which the language has a function.
+class LibraryCall(Statement):
+    """A kernel for which the language has a function.
 
-    of: the `Contract` (ir/kernels.py), which knows sizes and strides. operands: the matrices of one product of its
-    batch: left, right, result.
+    of: the kernel (ir/kernels.py), which knows sizes and strides; of a `Contract` one product of its batch. operands:
+    the arrays that it reads, then those that it writes.
     """
 
     of: Any
-    operands: tuple[Part, Part, Part]
-
-
-@dataclass(frozen=True, slots=True)
-class Routine(Statement):
-    """A library routine for which the language has a function.
-
-    of: the `Library` (ir/kernels.py). inputs: its arrays, and memory that it needs while it runs.
-    """
-
-    of: Any
-    inputs: tuple[Array, ...]
-    outputs: tuple[Array, ...]
+    operands: tuple[Array | Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,7 +597,5 @@ def arrays_in(block: Block) -> Iterator[tuple[Array, bool]]:
             case Exchange(left, right):
                 yield left, True
                 yield right, True
-            case Routine(of, inputs, outputs):
-                yield from ((array, n >= len(of.inputs)) for n, array in enumerate((*inputs, *outputs)))
-            case Call(_, arrays) | MatrixProduct(_, arrays):
+            case Call(_, arrays) | LibraryCall(_, arrays):
                 yield from ((a.array if isinstance(a, Part) else a, True) for a in arrays)

@@ -290,23 +290,32 @@ class CDialect(Dialect):
         if source in FLOAT_FORMATS:
             value, source = self.widened(source, value), np.dtype(np.float32)
         if target.kind == "b":
-            return f"({value} != 0)"
-        kind = register_type(compute_dtype(target))
+            return self._nonzero(value, source)
         if source.kind == "f" and dtype_kind(target) != "f":
             return self._call("cast", [source, target], value)
         if target.name == "float16" and source.name == "float64":
             value = self._call("round_to_odd", [source], value)
-        elif register_type(source) != kind:
-            value = f"({kind}){value}"
+        else:
+            value = self._converted(value, source, target)
         if target in FLOAT_FORMATS:
             return self._call("encode", [target], value)
         return self._call("decode", [target], self._call("encode", [target], value)) if is_narrow(target) else value
 
+    def _nonzero(self, value: str, dtype: np.dtype) -> str:
+        return f"({value} != 0)"
+
+    def _converted(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        """A number in the compute dtype of another dtype."""
+        kind = register_type(compute_dtype(target))
+        return value if register_type(source) == kind else f"({kind}){value}"
+
     def _bitcast(self, value: str, source: np.dtype, target: np.dtype) -> str:
         if source in INTEGER_FORMATS:
             value = self._call("encode", [source], value)
-        if target in INTEGER_FORMATS:
-            return self._call("decode", [target], value)
+        return self._call("decode", [target], value) if target in INTEGER_FORMATS else self._bits(value, source, target)
+
+    def _bits(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        """The bits of a register as a register of another type."""
         if register_type(source) == register_type(target):
             return value
         if "f" in (source.kind, target.kind):
@@ -359,11 +368,6 @@ class CDialect(Dialect):
         """Convolutions with packed weights."""
         return kernel.routine == PACKED_SUM
 
-    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-        """A call."""
-        helper, arguments = packed_sum_call(kernel, inputs, outputs)
-        return f"{self.helper(helper)}({', '.join(map(bare, arguments))});"
-
     def multiplies(self, kernel: Contract) -> bool:
         """Products by tiles in registers, or by CBLAS, but not small ones."""
         if self.blas:
@@ -372,8 +376,12 @@ class CDialect(Dialect):
         small = any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True))
         return not (small or is_complex(kernel.out.buffer.dtype))
 
-    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+    def library_call(self, kernel: Contract | Library, *operands: str) -> str:
         """A call."""
+        if isinstance(kernel, Library):
+            helper, arguments = packed_sum_call(kernel, operands)
+            return f"{self.helper(helper)}({', '.join(map(bare, arguments))});"
+        lhs, rhs, out = operands
         if self.blas:
             return _blas(kernel, lhs, rhs, out)
         sizes, dtype = map(str, (kernel.rows, kernel.columns, kernel.depth)), kernel.out.buffer.dtype

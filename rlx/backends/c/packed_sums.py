@@ -228,8 +228,8 @@ RLX_APART void rlx_packed_depthwise_ROUNDING(
 """
 
 
-def packed_sum_call(kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, list[str]]:
-    """The helper and the arguments of its call; the last input is the column, unless the convolution is depthwise."""
+def packed_sum_call(kernel: Library, operands: Sequence[str]) -> tuple[str, list[str]]:
+    """The helper and the arguments of its call. The column precedes the result; a depthwise convolution has none."""
     told = kernel.attributes
     images, height, width, channels = kernel.inputs[0].shape
     _, rows, columns, features = kernel.outputs[0].shape
@@ -243,8 +243,8 @@ def packed_sum_call(kernel: Library, inputs: Sequence[str], outputs: Sequence[st
     ends = [told[name] for name in ("operand_zero", "zero_point", "low", "high")]
     numbers = [*sizes, *([] if depthwise else [told["groups"]]), *ends]
     helper = f"rlx_packed_depthwise_{rounding}" if depthwise else f"rlx_packed_sum_{told['bits']}_{rounding}"
-    column = inputs[len(kernel.inputs) :]  # other inputs are constants of the block's meaning
-    return helper, [*inputs[:5], *column, *outputs, *map(str, numbers)]
+    passed = operands[len(kernel.inputs) :]  # other inputs than the first five are constants of the block's meaning
+    return helper, [*operands[:5], *passed, *map(str, numbers)]
 
 
 def packed_sum_text(name: str) -> str | None:

@@ -275,11 +275,12 @@ class Dialect(ABC):
         return True
 
     def multiplies(self, kernel: Contract) -> bool:
-        """Whether the language has a function for a matrix product, for `product`; otherwise it is written as loops."""
+        """Whether the language has a function for a matrix product; otherwise it is written as loops."""
         return False
 
-    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
-        """The statement that multiplies two matrices, which begin at the first element of arrays."""
+    def library_call(self, kernel: Contract | Library, *operands: str) -> str:
+        """The statement that runs a kernel for which the language has a function: a product of two matrices, which
+        begin at the first element of arrays (left, right, result), or a routine."""
         raise NotImplementedError
 
     def sorts(self, kernel: Sort) -> bool:
@@ -289,7 +290,3 @@ class Dialect(ABC):
     def has_routine(self, kernel: Library) -> bool:
         """Whether kernels compute a library routine; otherwise it runs on the host."""
         return False
-
-    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-        """The call of the language's function for a library routine."""
-        raise NotImplementedError

@@ -33,12 +33,11 @@ from rlx.code.tree import (
     Exchange,
     Expression,
     Leave,
+    LibraryCall,
     Linear,
-    MatrixProduct,
     Number,
     Part,
     Register,
-    Routine,
     View,
     arrays_in,
 )
@@ -366,7 +365,7 @@ class _FunctionBody:
             case Library() if kernel.routine not in SPLAT_BLOCKS:
                 inputs, outputs = ([o.buffer for o in side] for side in (kernel.inputs, kernel.outputs))
                 beside = self.beside(kernel).values()
-                self.code.add(Routine(kernel, (*self.of(inputs), *beside), tuple(self.of(outputs))))
+                self.code.add(LibraryCall(kernel, (*self.of(inputs), *beside, *self.of(outputs))))
             case Scan():
                 self.scan(kernel)
             case While():
@@ -407,7 +406,7 @@ class _FunctionBody:
                 if isinstance(index, Register):
                     nest.enter_context(self.code.loop(index, 0, size))
             lhs, rhs, out = (self.matrix(operand, batch) for operand in (kernel.lhs, kernel.rhs, kernel.out))
-            self.code.add(MatrixProduct(kernel, (lhs, rhs, out)))
+            self.code.add(LibraryCall(kernel, (lhs, rhs, out)))
 
     def matrix(self, operand: Operand, batch: Sequence[Expression]) -> Part:
         """An operand of one product of a batch."""

@@ -25,7 +25,7 @@ from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.kernels import Contract, Instruction, Operand
+from rlx.ir.kernels import Contract, Instruction, Library, Operand
 from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
@@ -394,8 +394,10 @@ class PythonDialect(Dialect):
         """np.dot, but not for small products, and not without SciPy, whose BLAS Numba calls."""
         return not self.standalone and kernel.rows * kernel.columns * kernel.depth >= _LEAST_PRODUCT
 
-    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+    def library_call(self, kernel: Contract | Library, *operands: str) -> str:
         """np.dot."""
+        assert isinstance(kernel, Contract), "Numba has no routines"
+        lhs, rhs, out = operands
         x, y = self._matrix(kernel.lhs, lhs, False), self._matrix(kernel.rhs, rhs, False)
         z = self._matrix(kernel.out, out, True)
         if kernel.accumulate or not _is_dense(kernel.out):

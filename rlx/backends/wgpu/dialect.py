@@ -19,7 +19,7 @@ from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, memory_text
 from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, wrapped
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
-from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Instruction, Loops
 from rlx.ir.types import compute_dtype, dtype_kind, element_dtype, is_narrow
 
@@ -335,30 +335,12 @@ class WgslDialect(DeviceDialect):
                 return f"({arguments[0]} {'<<' if op == 'shift_left' else '>>'} {count[1]}u)"
         return self._call(_HELPERS.get(op, op), [dtype], *arguments)
 
-    def _cast(self, value: str, source: np.dtype, target: np.dtype) -> str:
-        if source in FLOAT_FORMATS:
-            value, source = self.widened(source, value), _FLOAT32
-        wide = compute_dtype(target)
-        if target.kind == "b":
-            return f"({value} != {self.constant(source, 0)})" if source.kind != "b" else value
-        if source.kind == "f" and dtype_kind(target) != "f":
-            return self._call("cast", [source, target], value)
-        if target.name == "float16" and source.name == "float64":
-            value = self._call("round_to_odd", [source], value)
-        else:
-            value = self.fitted(value, source, wide)
-        if dtype_kind(target) != "f" and not is_narrow(target):
-            return wrapped(value, target)
-        if target in FLOAT_FORMATS:
-            return self._call("encode", [target], value)
-        return self._call("decode", [target], self._call("encode", [target], value)) if is_narrow(target) else value
+    def _nonzero(self, value: str, dtype: np.dtype) -> str:
+        return value if dtype.kind == "b" else f"({value} != {self.constant(dtype, 0)})"
 
-    def _bitcast(self, value: str, source: np.dtype, target: np.dtype) -> str:
-        if source in INTEGER_FORMATS:
-            value = self._call("encode", [source], value)
-        if target in INTEGER_FORMATS:
-            return self._call("decode", [target], value)
+    def _converted(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        return wrapped(self.fitted(value, source, compute_dtype(target)), target)
+
+    def _bits(self, value: str, source: np.dtype, target: np.dtype) -> str:
         kinds = self.type(source), self.type(target)
-        if kinds[0] == kinds[1]:
-            return wrapped(value, target)
-        return wrapped(f"bitcast<{kinds[1]}>({bare(value)})", target)
+        return wrapped(value if kinds[0] == kinds[1] else f"bitcast<{kinds[1]}>({bare(value)})", target)
