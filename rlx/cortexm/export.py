@@ -156,7 +156,7 @@ def export(
         types = tuple(TensorType((1, *subject.values[i].shape), np.dtype(np.int8)) for i in subject.inputs)
         name, macs, subject = name or subject.name, multiplications(subject), with_packed_weights(subject)
     _refuse_name(name)
-    function = c_function(subject, types, name, donate_argnums=donate_argnums)
+    function = c_function(subject, types, name, donate_argnums=donate_argnums, tiles=False)
     needed = function.arena_bytes() + sum(p.buffer.nbytes for p in function.pointers)
     if ram is not None and needed > ram:
         raise MemoryLimitError(

@@ -81,8 +81,9 @@ def c_function(
     header: str | None = None,
     blas: bool = False,
     donate_argnums: int | Sequence[int] = (),
+    tiles: bool = True,
 ) -> CFunction:
-    """A function in C; see export_c. header: the header's file name, by default the function's."""
+    """A function in C; see export_c. header: the header's file name, by default the function's; tiles: see CDialect."""
     traced = jit(f, donate_argnums=donate_argnums).trace(*types)
     pairs = _replacements(traced)
     options = LoweringOptions(least_row_tiles=0)
@@ -93,7 +94,7 @@ def c_function(
     chosen = free_name(name or traced.fun_name, set(CDialect.reserved))
     replaced = dict(pairs)
     arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen}, replaced)
-    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, replaced)
+    return CFunction(plan, chosen, arguments, results, header or f"{chosen}.h", blas, replaced, tiles)
 
 
 def _fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:

@@ -83,7 +83,7 @@ class CDialect(Dialect):
     """C99 over pointers to dense arrays, with the helper functions of prelude.py.
 
     blas: whether matrix products call CBLAS, which must then be linked. taken: more names that functions cannot have.
-    stops: see Dialect.
+    stops: see Dialect. tiles: whether large products have tiles on the stack; otherwise they are loops.
     """
 
     language = "C"
@@ -91,10 +91,11 @@ class CDialect(Dialect):
     block_end = "}"
     reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
-    def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False) -> None:
+    def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False, tiles: bool = True) -> None:
         super().__init__()
         self.blas = blas
         self.stops = stops
+        self.tiles = tiles
         self.reserved = CDialect.reserved | set(taken)
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
@@ -374,7 +375,7 @@ class CDialect(Dialect):
         dtype, sizes = kernel.out.buffer.dtype, (kernel.rows, kernel.columns, kernel.depth)
         if self.blas:
             return _blas(kernel, lhs, rhs, out)
-        if is_complex(dtype) or any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True)):
+        if not self.tiles or is_complex(dtype) or any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True)):
             return None
         x, y, z = _batch_pointers(kernel, lhs, rhs, out)
         numbers = (*map(str, sizes), x, *map(str, kernel.lhs.strides[-2:]), y, *map(str, kernel.rhs.strides[-2:]))

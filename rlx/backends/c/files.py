@@ -81,10 +81,11 @@ class CFunction:
         header: str,
         blas: bool = False,
         replaced: Mapping[int, int] = MappingProxyType({}),
+        tiles: bool = True,
     ) -> None:
         constants = constants_of(plan)
         self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
-        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
+        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants), tiles=tiles)
         missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
             raise UnsupportedError(
