@@ -38,6 +38,13 @@ class Firmware:
       report: as in the file report.json: "arena", "constants" (bytes); "macs" of an integer program, or None; and, if
         the tools are installed, "flash" and "ram" (bytes of the function, without main.c and start.c), "stack" (bytes)
         and "instructions" by function, of the self test. Without the tools these are None, and "missing" names them.
+
+    >>> import tempfile, rlx, rlx.cortexm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     x = rlx.ShapeDtypeStruct((2,), "float32")
+    ...     firmware = rlx.cortexm.export(lambda x: x * 2, folder, x, cpu="generic", name="twice")
+    >>> firmware.name, firmware.report["macs"]
+    ('twice', None)
     """
 
     folder: Path

@@ -44,6 +44,10 @@ class TinyConv(NamedTuple):
     """The contents of an RLXM file: the network, its accuracy before quantisation, and an image's codes [28, 28, 1].
 
     The file has no scales: those of the program's values are 1.
+
+    >>> import rlx.cortexm
+    >>> rlx.cortexm.TinyConv._fields
+    ('program', 'accuracy', 'image')
     """
 
     program: IntegerProgram
@@ -52,7 +56,13 @@ class TinyConv(NamedTuple):
 
 
 def read_rlxm(path: str | Path) -> TinyConv:
-    """The network in an RLXM file. Raises FileFormatError if the file is damaged, or is of another version."""
+    """The network in an RLXM file. Raises FileFormatError if the file is damaged, or is of another version.
+
+    >>> import rlx.cortexm
+    >>> network = rlx.cortexm.read_rlxm("model_weights.bin")  # doctest: +SKIP
+    >>> network.program(network.image[None]).argmax().item()  # doctest: +SKIP
+    7
+    """
     data = _content(Path(path))
     magic, version, architecture, accuracy, count, _ = _HEAD.unpack_from(data)
     if (magic, version, architecture, count) != (b"RLXM", 1, 1, len(COUNTS)):
@@ -78,7 +88,11 @@ def read_rlxm(path: str | Path) -> TinyConv:
 
 
 def write_rlxm(path: str | Path, network: TinyConv) -> None:
-    """Write a network as an RLXM file. Raises UnsupportedError for a program that is not TinyConv."""
+    """Write a network as an RLXM file. Raises UnsupportedError for a program that is not TinyConv.
+
+    >>> import rlx.cortexm
+    >>> rlx.cortexm.write_rlxm("copy.bin", rlx.cortexm.read_rlxm("model_weights.bin"))  # doctest: +SKIP
+    """
     program, accuracy, image = network
     sums = [o for o in program.operations if isinstance(o, IntegerConvolution | IntegerDense)]
     same = [_described(o) for o in program.operations] == [_described(o) for o in program_of(None, 8).operations]
