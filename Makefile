@@ -150,7 +150,7 @@ test: lint $(VENV)/with-opencl-cpu
 	RLX_CHECK=1 $(PYTEST) -m "not thorough" $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
 
 test-thorough: $(VENV)/tested
-	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS) $(OPENCL))
+	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS) $(OPENCL) tests/embedded)
 
 test-all: test test-thorough
 
