@@ -10,6 +10,7 @@
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
 #   make test-wasm           WebAssembly modules in wasmtime, Node and a browser, with a compiler that it installs
+#   make test-embedded       firmware for six microcontrollers, built by gcc and run in QEMU, which it installs on Debian as root
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
@@ -77,7 +78,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-embedded test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
 	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -151,7 +152,7 @@ test: lint $(VENV)/with-opencl-cpu
 	RLX_CHECK=1 $(PYTEST) -m "not thorough" $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
 
 test-thorough: $(VENV)/tested
-	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS) $(OPENCL))
+	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS) $(OPENCL) tests/embedded)
 
 test-all: test test-thorough
 
@@ -163,6 +164,10 @@ test-iree: $(VENV)/with-iree
 
 test-wasm: $(VENV)/with-wasm-test
 	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py
+
+test-embedded: $(VENV)/tested
+	.ci/system-packages gcc make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+	RLX_CHECK=1 $(PYTEST) tests/embedded
 
 test-notebooks: $(VENV)/tested
 	$(PYTEST) $(NOTEBOOKS)

@@ -679,6 +679,17 @@ def test_export_writes_wheels(command: Rlx, tmp_path: Path) -> None:
     assert file["path"].startswith("net-0.1.0-py3-none-") and (tmp_path / file["path"]).stat().st_size == file["bytes"]
 
 
+def test_export_writes_firmware(command: Rlx, tmp_path: Path) -> None:
+    told = ("export", "model.py:normalise", "--args", "f32[8,32]", "--to")
+    code, _, said = command(*told, "cortexm", "--cpu", "generic", "-o", str(tmp_path / "firmware"))
+    assert code == 0, said
+    assert {"Makefile", "main.c", "normalise.c", "report.json"} <= {p.name for p in (tmp_path / "firmware").iterdir()}
+    code, _, said = command(*told, "c", "--cpu", "generic")
+    assert code == 2 and "--cpu does not apply to --to c" in said
+    code, _, said = command(*told, "cortexm", "--cpu", "cortex-m5")
+    assert code != 0 and "no processor 'cortex-m5'" in said
+
+
 def test_export_to_source_code_takes_sizes_that_are_numbers(command: Rlx) -> None:
     code, _, said = command("export", "model.py:normalise", "--args", "f32[batch,32]", "--to", "c")
     assert code == 2 and "batch" in said

@@ -51,7 +51,7 @@ _ABSENT = {
     "coreml": "Use the GPU of a Mac, device 'mlx'.",
     "opengl": "Use 'opencl' or 'gpu' for such GPUs.",
     "fpga": "Export a circuit for it instead: rlx.fpga.export.",
-    "cortexm": "Export a C file for it instead: rlx.export_c.",
+    "cortexm": "Export firmware for it instead: rlx.cortexm.export.",
 }
 _SECOND_NAMES = frozenset(("gpu", "vulkan", "webgpu", "directx"))
 # device name -> the package that it needs in addition to those installed with rlx

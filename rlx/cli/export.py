@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rlx
+import rlx.cortexm
 from rlx.cli.mistakes import FINE, Mistake, told
 from rlx.cli.output import as_json
 from rlx.cli.target import function_of, load, require_arguments, target_of, there
@@ -24,8 +25,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     types = 'such as "f32[batch,32] i32[]": sizes with names are any number'
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help=types)
-    parser.add_argument("--to", choices=["rlx", *_WRITERS], default="rlx", help="the format, by default rlx")
+    parser.add_argument("--to", choices=["rlx", "cortexm", *_WRITERS], default="rlx", help="the format, by default rlx")
     parser.add_argument("-o", "--output", metavar="PATH", help="the file, by default FUNCTION with the format's ending")
+    parser.add_argument("--cpu", help="the processor of --to cortexm, which writes a folder; by default cortex-m4")
     parser.add_argument("--vjp-order", type=int, default=0, metavar="N", help="save N derivatives with it")
     parser.add_argument("--object-code", action="store_true", help="put this processor's object code in")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -37,6 +39,8 @@ def export(options: argparse.Namespace) -> int:
         raise Mistake(f"--vjp-order is {options.vjp_order}.", f"Write 0 to {MOST_ORDER}.")
     if options.to != "rlx" and (options.vjp_order or options.object_code):
         raise Mistake(f"--vjp-order and --object-code do not apply to --to {options.to}.", "Leave them out.")
+    if options.cpu and options.to != "cortexm":
+        raise Mistake(f"--cpu does not apply to --to {options.to}.", "Leave it out.")
     target = target_of(options.target)
     arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to == "rlx")]
     name = target.function.rpartition(".")[2]
@@ -46,6 +50,8 @@ def export(options: argparse.Namespace) -> int:
         with told(options.target):
             if options.to == "rlx":
                 found = _saved(function, arguments, Path(options.output or f"{name}.rlx"), options)
+            elif options.to == "cortexm":
+                found = _firmware(function, arguments, options.output or name, name, options.cpu or "cortex-m4")
             else:
                 found = _written(options.to, function, arguments, options.output, name)
     print(as_json(found) if options.json else _summary(found))
@@ -58,6 +64,13 @@ def _saved(function: Any, arguments: list[Any], path: Path, options: argparse.Na
     content = bytes(exported.serialize(options.vjp_order, object_code=options.object_code))
     _write(path, content)
     return {"path": str(path), "bytes": len(content), "function": repr(exported)[len("<Exported ") : -1]}
+
+
+def _firmware(function: Any, arguments: list[Any], folder: str, name: str, cpu: str) -> dict[str, Any]:
+    """Write a firmware project."""
+    firmware = rlx.cortexm.export(function, folder, *arguments, cpu=cpu, name=name)
+    files = (path for path in sorted(firmware.folder.iterdir()) if path.suffix not in (".o", ".elf"))
+    return {"files": [{"path": str(path), "bytes": path.stat().st_size} for path in files]}
 
 
 def _written(form: str, function: Any, arguments: list[Any], output: str | None, name: str) -> dict[str, Any]:

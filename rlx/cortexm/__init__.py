@@ -6,8 +6,19 @@
 from rlx.cortexm.emulation import Run, missing_tools
 from rlx.cortexm.export import Firmware, export
 from rlx.cortexm.processors import PROCESSORS, Processor
+from rlx.cortexm.tiny_conv import TinyConv, read_rlxm, write_rlxm
 from rlx.offered_names import offer_names
 
-__all__ = ["PROCESSORS", "Firmware", "Processor", "Run", "export", "missing_tools"]
+__all__ = [
+    "PROCESSORS",
+    "Firmware",
+    "Processor",
+    "Run",
+    "TinyConv",
+    "export",
+    "missing_tools",
+    "read_rlxm",
+    "write_rlxm",
+]
 
 offer_names(globals())

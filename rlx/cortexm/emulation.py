@@ -37,6 +37,10 @@ class Run:
       stack: bytes of the stack that the last call, with what called it, used; 0 on "generic".
       instructions: of all calls together, by function; without the program's own main and start. Empty if they were
         not counted.
+
+    >>> from rlx.cortexm import Run
+    >>> Run(b"", "stack 0000000212", 212).instructions
+    {}
     """
 
     output: bytes

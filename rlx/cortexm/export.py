@@ -38,6 +38,13 @@ class Firmware:
       report: as in the file report.json: "arena", "constants" (bytes); "macs" of an integer program, or None; and, if
         the tools are installed, "flash" and "ram" (bytes of the function, without main.c and start.c), "stack" (bytes)
         and "instructions" by function, of the self test. Without the tools these are None, and "missing" names them.
+
+    >>> import tempfile, rlx, rlx.cortexm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     x = rlx.ShapeDtypeStruct((2,), "float32")
+    ...     firmware = rlx.cortexm.export(lambda x: x * 2, folder, x, cpu="generic", name="twice")
+    >>> firmware.name, firmware.report["macs"]
+    ('twice', None)
     """
 
     folder: Path
@@ -156,7 +163,7 @@ def export(
         types = tuple(TensorType((1, *subject.values[i].shape), np.dtype(np.int8)) for i in subject.inputs)
         name, macs, subject = name or subject.name, multiplications(subject), with_packed_weights(subject)
     _refuse_name(name)
-    function = c_function(subject, types, name, donate_argnums=donate_argnums)
+    function = c_function(subject, types, name, donate_argnums=donate_argnums, tiles=False)
     needed = function.arena_bytes() + sum(p.buffer.nbytes for p in function.pointers)
     if ram is not None and needed > ram:
         raise MemoryLimitError(

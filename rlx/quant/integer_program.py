@@ -362,6 +362,14 @@ class IntegerProgram:
       values: all values; operations refer to them by index.
       operations: in order; each writes one value.
       inputs, outputs: indices of values.
+
+    >>> import numpy as np
+    >>> from rlx.quant.integer_program import IntegerClamp, IntegerProgram, IntegerValue
+    >>> values = IntegerValue("x", (3,)), IntegerValue("y", (3,), low=0)
+    >>> clamp = IntegerClamp(inputs=(0,), output=1, low=0, high=127)
+    >>> program = IntegerProgram("relu", values, (clamp,), (0,), (1,))
+    >>> program(np.array([[-1, 0, 5]], np.int8)).tolist()
+    [[0, 0, 5]]
     """
 
     name: str

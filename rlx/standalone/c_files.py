@@ -100,8 +100,9 @@ def c_function(
     donate_argnums: int | Sequence[int] = (),
     params: Any = None,
     weights: Literal["source", "file"] = "source",
+    tiles: bool = True,
 ) -> CFunction:
-    """A function in C; see export_c. header: the header's file name, by default the function's."""
+    """A function in C; see export_c. header: the header's file name, by default the function's; tiles: see CDialect."""
     if weights not in ("source", "file"):
         raise OptionError(f"weights is {weights!r}.", 'Write "source" or "file".')
     types = types if params is None else (params, *types)
@@ -124,7 +125,8 @@ def c_function(
     plan = with_values(plan, [place.name for place in arguments[: len(values)]], values)
     replaced = {argument - len(values): result for argument, result in replaced.items()}
     file = weight_file(plan) if weights == "file" else None
-    return CFunction(plan, chosen, arguments[len(values) :], results, header or f"{chosen}.h", blas, replaced, file)
+    own = arguments[len(values) :]
+    return CFunction(plan, chosen, own, results, header or f"{chosen}.h", blas, replaced, file, tiles)
 
 
 _CMAKE = """cmake_minimum_required(VERSION 3.10)

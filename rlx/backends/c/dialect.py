@@ -82,7 +82,7 @@ class CDialect(Dialect):
     """C99 over pointers to dense arrays, with the helper functions of prelude.py.
 
     blas: whether matrix products call CBLAS, which must then be linked. taken: more names that functions cannot have.
-    stops: see Dialect.
+    stops: see Dialect. tiles: whether large products have tiles on the stack; otherwise they are loops.
     """
 
     language = "C"
@@ -90,10 +90,11 @@ class CDialect(Dialect):
     block_end = "}"
     reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
-    def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False) -> None:
+    def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False, tiles: bool = True) -> None:
         super().__init__()
         self.blas = blas
         self.stops = stops
+        self.tiles = tiles
         self.reserved = CDialect.reserved | set(taken)
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
@@ -374,7 +375,7 @@ class CDialect(Dialect):
             return _fits_blas(kernel)
         sizes = (kernel.rows, kernel.columns, kernel.depth)
         small = any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True))
-        return not (small or is_complex(kernel.out.buffer.dtype))
+        return self.tiles and not (small or is_complex(kernel.out.buffer.dtype))
 
     def library_call(self, kernel: Contract | Library, *operands: str) -> str:
         """A call."""

@@ -94,10 +94,11 @@ class CFunction:
         blas: bool = False,
         replaced: Mapping[int, int] = MappingProxyType({}),
         weights: WeightFile | None = None,
+        tiles: bool = True,
     ) -> None:
         self.constants = {f"{name}_{label}": buffer for label, buffer in named_constants(plan).items()}
         self.weights = weights
-        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
+        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants), tiles=tiles)
         missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
             raise UnsupportedError(

@@ -18,7 +18,8 @@ __all__ = ["packed_sum_call", "packed_sum_text", "packed_unit"]
 
 BASE = "rlx_packed_base"  # a helper of several functions, which begin with its name
 
-_BASE = """
+_APART = """
+#ifndef RLX_APART
 /* profiles count the instructions of these functions */
 #ifdef __GNUC__
 #define RLX_APART static __attribute__((noinline))
@@ -27,6 +28,10 @@ _BASE = """
 #endif
 /* right shifts of negative numbers keep the sign */
 typedef char rlx_arithmetic_shift[(-1 >> 1) == -1 ? 1 : -1];
+#endif
+"""
+
+_BASE = """
 #if defined(__ARM_FEATURE_DSP) && !defined(RLX_PORTABLE)
 #define RLX_PAIRS 1
 /* volatile: loads stay next to their use, or gcc moves them ahead and runs out of registers */
@@ -250,7 +255,7 @@ def packed_sum_call(kernel: Library, operands: Sequence[str]) -> tuple[str, list
 def packed_sum_text(name: str) -> str | None:
     """The source of a helper, or None if it is none of these."""
     if name == BASE:
-        return _BASE.strip("\n")
+        return (_APART + _BASE.lstrip("\n")).strip("\n")
     if name.startswith("rlx_packed_dot_"):
         bits, rows = map(int, name.split("_")[-2:])
         return _dot(bits, rows)
@@ -259,7 +264,7 @@ def packed_sum_text(name: str) -> str | None:
     *_, rounding = name.split("_")
     fixed = {"rlx_packed_q31": _Q31, "rlx_packed_float": _FLOAT}
     if name in fixed:
-        return fixed[name].strip("\n")
+        return (_APART + fixed[name].lstrip("\n")).strip("\n")
     if name.startswith("rlx_packed_codes_"):
         return _filled(_CODES, rounding)
     if name.startswith("rlx_packed_depthwise_"):

@@ -6,7 +6,7 @@ int main(void);
 void board_reset(void);
 void board_fault(void);
 
-enum { PAINTED = 8192, PAINT = 0xA5 };
+enum { PAINTED = 16384, PAINT = 0xA5 };
 
 __attribute__((section(".vectors"), used)) static void (*const board_vectors[16])(void) = {
     (void (*)(void))&link_stack_top, board_reset, board_fault, board_fault, board_fault, board_fault, board_fault, 0, 0, 0,
