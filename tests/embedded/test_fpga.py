@@ -144,13 +144,16 @@ def test_tinyconv_is_synthesised(target: str, tmp_path: Path) -> None:
     assert not [kind for kind in cells if "LATCH" in kind.upper()]
 
 
-@pytest.mark.parametrize("target", ["ice40", "ecp5"])
+@pytest.mark.parametrize(
+    ("target", "presets"), [("ecp5", list(OptTarget)), ("ice40", [OptTarget.Size, OptTarget.Energy])]
+)
 @pytest.mark.thorough
-def test_size_has_the_fewest_cells(target: str, tmp_path: Path) -> None:
+def test_size_has_the_fewest_cells(target: str, presets: list[OptTarget], tmp_path: Path) -> None:
+    """On iCE40, where multipliers are logic, the presets with 31-bit multipliers are far behind and take long."""
     program = tiny_conv(8)
     cells = {
         preset: sum(synthesised(fpga.export(program, tmp_path / preset.value, tune=preset, target=target)).values())
-        for preset in OptTarget
+        for preset in presets
     }
     assert min(cells, key=lambda preset: cells[preset]) is OptTarget.Size, cells
 
