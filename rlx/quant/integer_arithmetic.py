@@ -7,6 +7,7 @@ reference kernels, with two roundings.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def fixed_point(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return multipliers, shifts
 
 
-def high_product(a: Array, b: Array) -> Array:
+def high_product(a: Array, b: Any) -> Array:
     """a * b / 2**31 of int32 numbers, rounded to the nearest, and halves up.
 
     >>> import numpy as np
@@ -54,7 +55,7 @@ def high_product(a: Array, b: Array) -> Array:
     return ((product + np.int64(1 << 30)) >> np.int64(31)).astype(np.int32)
 
 
-def rounding_shift(a: Array, shift: Array) -> Array:
+def rounding_shift(a: Array, shift: Any) -> Array:
     """a / 2**shift of int32 numbers, rounded half away from zero; shift is in [0, 31].
 
     >>> import numpy as np
@@ -66,7 +67,7 @@ def rounding_shift(a: Array, shift: Array) -> Array:
     return (a >> shift) + (rest > (mask >> np.int32(1)) + (a < 0).astype(np.int32)).astype(np.int32)
 
 
-def saturating_left_shift(a: Array, shift: Array) -> Array:
+def saturating_left_shift(a: Array, shift: Any) -> Array:
     """a * 2**shift of int32 numbers, at most the largest multiple of 2**shift in magnitude; shift is in [0, 30].
 
     >>> import numpy as np
@@ -77,7 +78,7 @@ def saturating_left_shift(a: Array, shift: Array) -> Array:
     return jnp.clip(a, -limit, limit) << shift
 
 
-def requantize(accumulator: Array, multiplier: Array, shift: Array, zero_point: int, low: int, high: int) -> Array:
+def requantize(accumulator: Array, multiplier: Any, shift: Any, zero_point: int, low: int, high: int) -> Array:
     """int8 codes of int32 accumulators; see Requantization. float32 multipliers mean the rounding "float"."""
     if multiplier.dtype == np.float32:
         product = jnp.clip(accumulator.astype(np.float32) * multiplier, -_BEYOND, _BEYOND)
@@ -85,7 +86,7 @@ def requantize(accumulator: Array, multiplier: Array, shift: Array, zero_point: 
         away = jnp.abs(product - whole) >= 0.5
         scaled = (whole + jnp.where(away, jnp.sign(product), 0)).astype(np.int32)
     else:
-        raised = saturating_left_shift(accumulator, np.maximum(-shift, 0))
-        scaled = rounding_shift(high_product(raised, multiplier), np.maximum(shift, 0))
+        raised = saturating_left_shift(accumulator, jnp.maximum(-shift, 0))
+        scaled = rounding_shift(high_product(raised, multiplier), jnp.maximum(shift, 0))
         scaled = jnp.clip(scaled, -_BEYOND, _BEYOND)
     return jnp.clip(scaled + np.int32(zero_point), low, high).astype(np.int8)

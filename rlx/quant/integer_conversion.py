@@ -13,7 +13,7 @@ from rlx.errors import NanError, OptionError, RlxError, ShapeError, UnsupportedE
 from rlx.ir.program import Atom, Equation, Literal, Program, Var, dead_code
 from rlx.ops.families import Elementwise
 from rlx.quant.calibration import Calibrator
-from rlx.quant.integer_nodes import Codes, IntegerWriter, Node, Pointwise, SharedSum, Softmax, Sum
+from rlx.quant.integer_nodes import IntegerWriter, Node, Pointwise, SharedSum, Softmax, Sum
 from rlx.quant.integer_program import IntegerProgram
 from rlx.quant.training import range_of
 from rlx.trace.flat import as_array
@@ -316,7 +316,7 @@ class _Conversion:
         assert variable is not None and other is not None
         node, number = self.read(variable), _uniform(other)
         if isinstance(node, Sum) and node.weights is None and number is not None:
-            return node.scaled_by(e.outputs[0], float(factor(np.float64(number))))
+            return node.scaled_by(e.outputs[0], float(factor(np.asarray(number, np.float64))))
         return self.affine(
             e,
             lambda s, c: s.changed(
@@ -343,14 +343,15 @@ class _Conversion:
         to_last = tuple(a - 1 for a in (*numbers.lhs_spec[2:], numbers.lhs_spec[1]))
         weights = np.transpose(kernel, (numbers.rhs_spec[0], *numbers.rhs_spec[2:], numbers.rhs_spec[1]))
         from_last = np.argsort([a - 1 for a in (*numbers.out_spec[2:], numbers.out_spec[1])])
-        lists = [tuple(p[k]) for k in ("window_strides", "rhs_dilation", "padding")]
+        strides, dilation, padding = (tuple(p[k]) for k in ("window_strides", "rhs_dilation", "padding"))
         if spatial == 1:
             weights = weights[:, None]
-            lists = [((1,), (1,), ((0, 0),))[i] + found for i, found in enumerate(lists)]
-        if any(low < 0 or high < 0 for low, high in lists[2]):
+            strides, dilation, padding = (1, *strides), (1, *dilation), ((0, 0), *padding)
+        if any(low < 0 or high < 0 for low, high in padding):
             return None
         return self.writer.convolution(
-            e.outputs[0], self.read(e.inputs[0]), to_last, weights, *lists, p["feature_group_count"],
+            e.outputs[0], self.read(e.inputs[0]), to_last, weights, strides, dilation, padding,
+            p["feature_group_count"],
             tuple(int(a) for a in from_last), numbers.out_spec[1] - 1,
         )  # fmt: skip
 
@@ -437,7 +438,7 @@ class _Conversion:
 
     def _pad(self, e: Equation) -> Node | None:
         value = self.constant(e.inputs[1])
-        padding = e.params["padding"]
+        padding = e.params["config"]
         if value is None or any(padding[0]) or any(low < 0 or high < 0 or inner for low, high, inner in padding):
             return None
         return self.writer.padded(self.read(e.inputs[0]), tuple((p[0], p[1]) for p in padding[1:]), float(value))
@@ -463,4 +464,3 @@ def _along(value: np.ndarray, shape: tuple[int, ...], axis: int) -> np.ndarray |
     whole = np.broadcast_to(np.asarray(value, np.float64), shape)
     moved = np.moveaxis(whole, axis + 1, 0).reshape(shape[axis + 1], -1)
     return moved[:, 0].copy() if (moved == moved[:, :1]).all() else None
-

@@ -386,7 +386,7 @@ class IntegerWriter:
     def pool(
         self, var: Var, node: Node, permutation: tuple[int, ...], moving: int, two: Any, back: Any, largest: bool
     ) -> Node:
-        """A pool over the first `moving` axes after the permutation; two: (window, stride, pads) of rows and columns."""
+        """A pool over the first `moving` axes after the permutation; two: window, stride and pads of each axis."""
         source = self.transposed(self.codes(node), permutation)
         shape = self.shape(source)
         rows = (*(1,) * (2 - moving), *shape[:moving])
@@ -453,9 +453,7 @@ class IntegerWriter:
             pick(getattr(self.values[s.value], end) for s in sources) for pick, end in ((min, "low"), (max, "high"))
         )
         grid = grid._replace(low=low, high=high)
-        return Codes(
-            self.emit(IntegerConcatenate, "concatenate", shape, grid, *(s.value for s in sources), axis=axis)
-        )
+        return Codes(self.emit(IntegerConcatenate, "concatenate", shape, grid, *(s.value for s in sources), axis=axis))
 
     def padded(self, node: Node, padding: tuple[tuple[int, int], ...], number: float) -> Codes:
         source = self.codes(node)

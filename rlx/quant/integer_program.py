@@ -10,8 +10,8 @@ computes the same integers everywhere. In NumPy's terms, with x the int32 codes 
   is x = 0, which is the code zero_point. No accumulator overflows: see `accumulator_bound`.
 - IntegerAdd: `rounding_shift(sum(x_i * multipliers[i]), shift) + zero_point`, clipped to [low, high].
 - IntegerMultiply: `x_0 * x_1`, then the requantisation.
-- IntegerSumPool: the sum of x over a window, then the requantisation, which divides by the window's size. IntegerMaxPool:
-  the largest code; padding is -128.
+- IntegerSumPool: the sum of x over a window, then the requantisation, which divides by the window's size.
+- IntegerMaxPool: the largest code of a window; padding is -128.
 - IntegerTable: `table[q + 128]` of int8: sigmoid, tanh and all other functions of one number, and changes of scale.
 - IntegerClamp: `clip(q, low, high)`: relu and relu6.
 - IntegerSoftmax: `e = table[largest q - q]` of int32 along the last axis, then
@@ -48,8 +48,11 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Program
+from rlx.ir.types import TensorType
 from rlx.quant.integer_arithmetic import requantize, rounding_shift
 from rlx.trace.flat import as_array
+from rlx.trace.tracing import close_over, trace_program
+from rlx.trees import tree
 
 __all__ = [
     "IntegerAdd", "IntegerArgmax", "IntegerClamp", "IntegerConcatenate", "IntegerConvolution", "IntegerDense",
@@ -188,7 +191,7 @@ class IntegerAdd(IntegerOperation):
         """Codes."""
         terms = [_centred(q, v) * np.int32(m) for q, v, m in zip(codes, values, self.multipliers, strict=True)]
         total = sum(terms[1:], terms[0])
-        scaled = rounding_shift(total, np.int32(self.shift)) + np.int32(self.zero_point)
+        scaled = rounding_shift(jnp.asarray(total), np.int32(self.shift)) + np.int32(self.zero_point)
         return jnp.clip(scaled, self.low, self.high).astype(np.int8)
 
 
@@ -359,6 +362,14 @@ class IntegerProgram:
       values: all values; operations refer to them by index.
       operations: in order; each writes one value.
       inputs, outputs: indices of values.
+
+    >>> import numpy as np
+    >>> from rlx.quant.integer_program import IntegerClamp, IntegerProgram, IntegerValue
+    >>> values = IntegerValue("x", (3,)), IntegerValue("y", (3,), low=0)
+    >>> clamp = IntegerClamp(inputs=(0,), output=1, low=0, high=127)
+    >>> program = IntegerProgram("relu", values, (clamp,), (0,), (1,))
+    >>> program(np.array([[-1, 0, 5]], np.int8)).tolist()
+    [[0, 0, 5]]
     """
 
     name: str
@@ -409,7 +420,12 @@ class IntegerProgram:
 
     def program(self, batch: int = 1) -> Program:
         """The traced Program for a batch, which can be printed."""
-        raise NotImplementedError
+        types = [TensorType((batch, *self.values[i].shape), np.dtype(np.int8)) for i in self.inputs]
+
+        def flat(*codes: Any) -> list[Any]:
+            return tree.leaves(self(*codes))
+
+        return close_over(*trace_program(flat, types, None, self.name))
 
 
 def accumulator_bound(operation: IntegerConvolution | IntegerDense, value: IntegerValue) -> int:
