@@ -93,7 +93,7 @@ LAYERS: dict[str, set[str]] = {
     "bench": ARRAYS | {"numpy", "call", "explain", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"}
-    | {"splat", "placement", "cortexm"},
+    | {"splat", "placement", "cortexm", "fpga"},
     "__main__": {"cli"},
     "gguf": {"offered_names", "columns", "errors", "forks", "installation", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

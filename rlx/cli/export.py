@@ -14,6 +14,7 @@ from rlx.cli.output import as_json
 from rlx.cli.target import function_of, load, require_arguments, target_of, there
 from rlx.cli.type_text import arguments_of
 from rlx.errors import bytes_text
+from rlx.fpga import HwTarget, IoConfig, OptTarget
 
 __all__ = ["add_options", "export"]
 
@@ -25,9 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE:FUNCTION", help="a Python file or a module, and a function in it")
     types = 'such as "f32[batch,32] i32[]": sizes with names are any number'
     parser.add_argument("--args", action="append", default=[], metavar="TYPES", help=types)
-    parser.add_argument("--to", choices=["rlx", "cortexm", *_WRITERS], default="rlx", help="the format, by default rlx")
-    parser.add_argument("-o", "--output", metavar="PATH", help="the file, by default FUNCTION with the format's ending")
-    parser.add_argument("--cpu", help="the processor of --to cortexm, which writes a folder; by default cortex-m4")
+    parser.add_argument("--cpu", help="cortexm: the processor, by default cortex-m4")
+    formats = ["rlx", "cortexm", "fpga", *_WRITERS]
+    parser.add_argument("--to", choices=formats, default="rlx", help="the format, by default rlx")
+    file = "the file, by default FUNCTION with the format's ending; cortexm, fpga: a folder, by default FUNCTION"
+    parser.add_argument("-o", "--output", metavar="PATH", help=file)
+    parser.add_argument("--tune", choices=[t.value for t in OptTarget], help="fpga: the aim, by default precision")
+    parser.add_argument("--family", choices=[t.value for t in HwTarget], help="fpga: the devices, by default generic")
+    parser.add_argument("--io", choices=[io.value for io in IoConfig], help="fpga: the ports, by default memory")
     parser.add_argument("--vjp-order", type=int, default=0, metavar="N", help="save N derivatives with it")
     parser.add_argument("--object-code", action="store_true", help="put this processor's object code in")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -41,14 +47,19 @@ def export(options: argparse.Namespace) -> int:
         raise Mistake(f"--vjp-order and --object-code do not apply to --to {options.to}.", "Leave them out.")
     if options.cpu and options.to != "cortexm":
         raise Mistake(f"--cpu does not apply to --to {options.to}.", "Leave it out.")
+    if options.to != "fpga" and (options.tune or options.family or options.io):
+        raise Mistake("--tune, --family and --io apply to --to fpga only.", "Leave them out, or write --to fpga.")
     target = target_of(options.target)
     arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to == "rlx")]
     name = target.function.rpartition(".")[2]
     with there(target, options.json):
         function = function_of(load(target), target)
-        require_arguments(function, arguments)
+        if options.to != "fpga":
+            require_arguments(function, arguments)
         with told(options.target):
-            if options.to == "rlx":
+            if options.to == "fpga":
+                found = _circuit(function, options, name)
+            elif options.to == "rlx":
                 found = _saved(function, arguments, Path(options.output or f"{name}.rlx"), options)
             elif options.to == "cortexm":
                 found = _firmware(function, arguments, options.output or name, name, options.cpu or "cortex-m4")
@@ -81,6 +92,17 @@ def _written(form: str, function: Any, arguments: list[Any], output: str | None,
     for file, content in files.items():
         _write(file, content)
     return {"files": [{"path": str(file), "bytes": len(content)} for file, content in files.items()]}
+
+
+def _circuit(function: Any, options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Write the folder of a circuit: `function` is an integer program, or returns one."""
+    program = function if isinstance(function, rlx.quant.IntegerProgram) else function()
+    chosen = {"tune": options.tune, "target": options.family, "io": options.io}
+    chosen = {key: value for key, value in chosen.items() if value}
+    project = rlx.fpga.export(program, options.output or name, **chosen)
+    files = sorted(project.folder.iterdir())
+    estimate = {field: getattr(project.estimate, field) for field in project.estimate.__slots__}
+    return {"files": [{"path": str(f), "bytes": f.stat().st_size} for f in files if f.is_file()], "estimate": estimate}
 
 
 def _write(path: Path, content: bytes) -> None:

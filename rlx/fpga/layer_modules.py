@@ -47,8 +47,9 @@ def stage_cycles(stage: Stage) -> int:
     """The cycles from the start of a stage to the start of the next one."""
     scaled = 1 + (stage.table is not None)
     if stage.scaling is not None:
-        unit = requantizer_cycles(stage.scaling.fraction, stage.rights or 0, stage.rights is not None)
-        scaled = _BIAS_CYCLES + (1 if stage.scaling.multiplier is None else unit)
+        serial = stage.rights is not None
+        unit = requantizer_cycles(stage.scaling.fraction, stage.rights or 0, serial)
+        scaled = _BIAS_CYCLES - serial + (1 if stage.scaling.multiplier is None else unit)
     return stage.nest.iterations - (stage.idle - 1) + stage.lanes - 1 + _SUM_CYCLES + scaled + 1
 
 
@@ -304,9 +305,11 @@ def _scaled(layer: _Layer, scaling: Scaling, result: Value, valid: Value) -> tup
     fields = _parameters(layer, valid, [scaling.bias, scaling.left, scaling.right, multipliers])
     bias, left, right, multiplier = fields
     biased = (module.delayed("sum1", result) + bias) << left
-    total = module.delayed("biased", biased)
-    right2, multiplier2 = (_later(module, n, v, 1) for n, v in (("right", right), ("multiplier", multiplier)))
-    valid2 = _later(module, "sum_valid", valid, 2, reset=0)
+    # a unit that works bit by bit keeps the sum, and the word of parameters stays until the next sum
+    cycles = 0 if stage.rights is not None else 1
+    total = _later(module, "biased", biased, cycles)
+    right2, multiplier2 = (_later(module, n, v, cycles) for n, v in (("right", right), ("multiplier", multiplier)))
+    valid2 = _later(module, "sum_valid", valid, 1 + cycles, reset=0)
     if scaling.multiplier is None:
         code = clamped(rounding_shift(total, right2) + scaling.zero_point, scaling.low, scaling.high)
         return module.delayed("code", code), module.delayed("code_valid", valid2, reset=0)
@@ -357,8 +360,9 @@ def _parameters(layer: _Layer, valid: Value, columns: list[np.ndarray]) -> list[
     types = [Integer(int(column.min()), int(column.max())) for column in columns]
     if not any(varying):
         return [number(type.low) for type in types]
-    writes = layer.stage.writes
-    loops = [(loop.extent, False, dict(loop.steps)) for loop in writes.loops]
+    loops = [(loop.extent, False, dict(loop.steps)) for loop in layer.stage.writes.loops]
+    while not loops[0][2]["channel"]:  # an outer loop that repeats all channels
+        loops.pop(0)
     counters = Counters(layer.module, nest_of(loops, {"channel": 0}), "channel", valid)
     packed, offset, fields = 0, 0, []
     for column, type, varies in zip(columns, types, varying, strict=True):
