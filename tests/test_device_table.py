@@ -147,7 +147,7 @@ def test_every_device_has_a_row() -> None:
 
 @pytest.mark.selected("all")
 @pytest.mark.parametrize(
-    "proof", [p for row in ROWS.values() for p in row[:3] if isinstance(p, Proof)], ids=lambda p: f"{p.target}-{p.names}"
+    "proof", [p for row in ROWS.values() for p in row[:3] if isinstance(p, Proof)], ids=lambda p: p.test + p.names
 )
 def test_the_target_runs_the_test(proof: Proof) -> None:
     file, _, function = proof.test.partition("::")

@@ -44,7 +44,7 @@ def test_those_without_code() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", DRAWS)
 def test_in_float32(name: str) -> None:
-    """What TPUs compute: at least two fifths of the results to 2e-5, nine tenths to 5e-4; tails and differences lose digits."""
+    """What TPUs compute: two fifths of the results to 2e-5, nine tenths to 5e-4; tails and differences lose digits."""
     arrays = [x.astype(np.float32) for x in drawn(name, 300)]
     if name == "polygamma":  # of whole orders
         arrays[0] = np.floor(arrays[0])
