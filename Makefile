@@ -32,7 +32,7 @@
 #   make test-packages       the wheel and the source archive, built and installed in clean environments
 #   make test-other-python   the tests that depend most on the interpreter, on another version of Python if there is one
 #   make mutants             whether the tests find mutations of the source (tests/mutants); takes long
-#   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default; DEVICE=mlx, opencl, c or numba)
+#   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default; DEVICE=mlx, opencl, c, numba or xla:cpu)
 # Each makes the virtual environment that it needs, in .venv or beside it, and asks for nothing but Python 3.11 or newer.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)

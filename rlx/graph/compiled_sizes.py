@@ -110,7 +110,7 @@ class BucketedCompileCache:
     """A graph with one named size, compiled for few values of it: inputs are padded with zeros, results are cut.
 
     buckets: the sizes that are compiled, powers of two by default. A graph must treat the elements along the size
-    separately: the first run of each bucket is repeated with other padding, and a result that depends on it is an error.
+    separately: the first run of a bucket is repeated with other padding, and a result that depends on it is an error.
 
     Raises: RlxError if the graph does not have one named size, if a result lacks it, or depends on the padding;
     ShapeError for a size beyond the largest bucket.

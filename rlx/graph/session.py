@@ -172,7 +172,8 @@ class CompiledGraph:
         Array([2.], dtype=float32)
         """
         if name not in self.graph.inputs:
-            raise RlxError(f"Graph {self.graph.name!r} has no input {name!r}.", f"It has: {', '.join(self.graph.inputs)}.")
+            known = ", ".join(self.graph.inputs)
+            raise RlxError(f"Graph {self.graph.name!r} has no input {name!r}.", f"Its inputs are: {known}.")
         outputs = self.graph.outputs
         if output is not None and not (0 <= output < len(outputs) and outputs[output].atom.type == self._types[name]):
             raise RlxError(f"Result {output} cannot replace {name!r}: it does not exist, or has another type.")

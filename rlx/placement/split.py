@@ -11,7 +11,7 @@ from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jit import Jitted
-from rlx.errors import MemoryLimitError, bytes_text
+from rlx.errors import MemoryLimitError, OptionError, bytes_text
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Equation, Program, Var
 from rlx.passes.pipeline import Context, lower_program, stages
@@ -73,12 +73,17 @@ def divide(
       devices: the device of arguments and results, and the other one.
       memory: the bytes that the program may use on a device; by default as many as the device reports.
 
-    Raises: MemoryLimitError if no division that was tried fits.
+    Raises: MemoryLimitError if no division that was tried fits; OptionError for another number of devices than two.
 
     >>> import rlx, rlx.numpy as jnp
     >>> print(rlx.placement.divide(lambda x: x + 1.0, jnp.ones(8), devices=("cpu", "reference")))
     cpu (1 equations): ...
     """
+    if len(devices) != 2 or devices[0] == devices[1]:
+        raise OptionError(
+            f"divide got the devices {', '.join(map(repr, devices)) or 'none'}: a minimum cut is between two.",
+            "Name two devices, and write regions for further ones: with rlx.place('c').",
+        )
     jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
     return divide_program(jitted.trace(*args, **kwargs).closed(), devices, memory or {})
 

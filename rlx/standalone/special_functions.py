@@ -197,7 +197,8 @@ class _Call:
                     raise AssertionError(f"{type(statement).__name__} has no program")
 
     def assign(self, name: str, value: Any) -> None:
-        self.values[name] = value if self.born[name] is self.live else _where(self.live, value, self.values[name], self.dtype)
+        known = self.born[name] is self.live
+        self.values[name] = value if known else _where(self.live, value, self.values[name], self.dtype)
 
     def branch(self, statement: If) -> None:
         test, before = self.evaluate(statement.condition), self.live
@@ -221,7 +222,8 @@ class _Call:
         def carried(call: _Call) -> list[Any]:
             last = [call.result, call.returned] if returning else []
             arrays = [call.live, *(call.values[n] for n in changed), *last]
-            return [*(broadcast_to(_array(x, self.dtype), self.shape) for x in arrays), *(_array(call.values[n], self.dtype) for n in counters)]
+            counted_so_far = [_array(call.values[n], self.dtype) for n in counters]
+            return [*(broadcast_to(_array(x, self.dtype), self.shape) for x in arrays), *counted_so_far]
 
         def resumed(running: Any, *values: Any) -> _Call:
             call = copy(self)

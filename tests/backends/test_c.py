@@ -11,6 +11,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import test_primitives
 from c_loops import run_c
 from loop_plans import load
 from native_plans import run_python
@@ -20,6 +21,7 @@ from test_emit import Random
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn
+from rlx.backends import backend_named
 from rlx.backends.c import compile as compile_module
 from rlx.backends.c.compile import Compiler, compiler
 from rlx.backends.c.dialect import CDialect
@@ -162,6 +164,12 @@ PROGRAMS = {
     "empty": (lambda x: (x[:0].sum(0), x[:0], jnp.max(x[:0], axis=0, initial=2.0)), X),
     "nothing to compute": (lambda x: (x, 2.0, np.arange(3)), X),
 }  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted({case.primitive.name for case in test_primitives.cases()}))
+def test_a_primitive_computes_the_reference(name):
+    test_primitives.check_compiled(backend_named("c"), test_primitives.cases_of(name))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

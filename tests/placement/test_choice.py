@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from simulated_device import simulated
 
@@ -264,6 +266,23 @@ def test_two_threads_choose_once() -> None:
         threads = [threading.Thread(target=lambda: found.append(float(f(BIG)))) for _ in range(4)]
         [t.start() for t in threads], [t.join() for t in threads]
         assert len(set(found)) == 1 and f.cache_info().misses == 1
+
+
+@pytest.mark.thorough
+def test_a_hundred_thousand_automatic_calls_hold_no_memory() -> None:
+    """The process's memory, after the calls that fill caches; arrays, decisions and timings are let go."""
+    f = rlx.jit(lambda x: jnp.tanh(x) * 2.0, device=Policy(only=["cpu", "reference"]))
+    sizes = [X[:n] for n in (3, 5, 8)]
+    process = psutil.Process()
+
+    def calls(count: int) -> int:
+        for n in range(count):
+            f(sizes[n % 3])
+        gc.collect()
+        return process.memory_info().rss
+
+    before = calls(5_000)
+    assert calls(100_000) - before < 2_000_000  # 20 bytes for each call
 
 
 def test_effects_are_not_repeated_by_a_measurement() -> None:

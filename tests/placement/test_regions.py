@@ -13,7 +13,7 @@ from simulated_device import simulated
 import rlx
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.errors import DeviceError, JaxRuntimeError, MemoryLimitError, UnsupportedError
+from rlx.errors import DeviceError, JaxRuntimeError, MemoryLimitError, OptionError, UnsupportedError
 from rlx.passes.pipeline import executables
 from rlx.placement import Policy, divide
 from rlx.placement.executable import PlacedExecutable
@@ -266,6 +266,25 @@ def test_routines_go_to_the_device_that_has_them() -> None:
         f = rlx.jit(factored, device=Policy(only=["cpu", "quick"], split=True))
         close(f(LARGE), factored(LARGE))
     forget_rates()
+
+
+@pytest.mark.parametrize("devices", [("cpu", "c", "reference"), ("cpu",), ("cpu", "cpu")])
+def test_plans_have_two_devices(devices: Any) -> None:
+    with pytest.raises(OptionError, match="between two[\\s\\S]*rlx.place"):
+        divide(jnp.sin, 1.0, devices=devices)
+
+
+def test_a_program_has_regions_on_three_devices() -> None:
+    with simulated("first"), simulated("second"):
+
+        def f(x: Any) -> Any:
+            with rlx.place("first"):
+                y = jnp.sin(x)
+            with rlx.place("second"):
+                z = y @ y
+            return z + x
+
+        close(rlx.jit(f)(LARGE), f(LARGE))
 
 
 def test_a_limit_on_memory_is_kept() -> None:

@@ -44,7 +44,7 @@ def test_those_without_code() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", DRAWS)
 def test_in_float32(name: str) -> None:
-    """What TPUs compute: half of the results to 2e-5, nine of ten to 5e-4; tails and differences lose digits."""
+    """What TPUs compute: two fifths of the results to 2e-5, nine tenths to 5e-4; tails and differences lose digits."""
     arrays = [x.astype(np.float32) for x in drawn(name, 300)]
     if name == "polygamma":  # of whole orders
         arrays[0] = np.floor(arrays[0])
@@ -58,4 +58,4 @@ def test_in_float32(name: str) -> None:
     assert usual.sum() > 20
     error = np.abs(found[usual] / expected[usual] - 1)
     shares = [np.mean(error < bound) for bound in (2e-5, 5e-4, 2e-2)]
-    assert shares[0] > 0.5 and shares[1] > 0.9 and shares[2] > 0.99, shares
+    assert shares[0] > 0.4 and shares[1] > 0.9 and shares[2] > 0.99, shares
