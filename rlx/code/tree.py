@@ -18,7 +18,7 @@ from rlx.ir.types import compute_dtype
 __all__ = [
     "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Call",
     "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange", "Expression", "ForLoop",
-    "FragmentProduct", "FreeLoop", "If", "Leave", "LibraryCall", "Linear", "Number", "PackedPair", "Part",
+    "FragmentProduct", "FreeLoop", "If", "Leave", "Linear", "MatrixProduct", "Number", "PackedPair", "Part",
     "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Shuffle", "Space", "Statement",
     "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index",
     "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
@@ -414,15 +414,15 @@ class Call(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCall(Statement):
-    """A kernel for which the language has a function.
+class MatrixProduct(Statement):
+    """A product for which the language has a function.
 
-    of: the kernel (ir/kernels.py), which knows sizes and strides; of a `Contract` one product of its batch. operands:
-    the arrays that it reads, then those that it writes.
+    of: the `Contract` (ir/kernels.py), which knows sizes and strides. operands: the matrices of one product of its
+    batch: left, right, result.
     """
 
     of: Any
-    operands: tuple[Array | Part, ...]
+    operands: tuple[Part, Part, Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -597,5 +597,5 @@ def arrays_in(block: Block) -> Iterator[tuple[Array, bool]]:
             case Exchange(left, right):
                 yield left, True
                 yield right, True
-            case Call(_, arrays) | LibraryCall(_, arrays):
+            case Call(_, arrays) | MatrixProduct(_, arrays):
                 yield from ((a.array if isinstance(a, Part) else a, True) for a in arrays)

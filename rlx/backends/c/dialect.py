@@ -370,9 +370,8 @@ class CDialect(Dialect):
         small = any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True))
         return not (small or is_complex(kernel.out.buffer.dtype))
 
-    def library_call(self, kernel: Contract, *operands: str) -> str:
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
         """A call."""
-        lhs, rhs, out = operands
         if self.blas:
             return _blas(kernel, lhs, rhs, out)
         sizes, dtype = map(str, (kernel.rows, kernel.columns, kernel.depth)), kernel.out.buffer.dtype

@@ -275,12 +275,11 @@ class Dialect(ABC):
         return True
 
     def multiplies(self, kernel: Contract) -> bool:
-        """Whether the language has a function for a matrix product; otherwise it is written as loops."""
+        """Whether the language has a function for a matrix product, for `product`; otherwise it is written as loops."""
         return False
 
-    def library_call(self, kernel: Contract, *operands: str) -> str:
-        """The statement that multiplies two matrices, which begin at the first element of arrays: left, right, result.
-        """
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
+        """The statement that multiplies two matrices, which begin at the first element of arrays."""
         raise NotImplementedError
 
     def sorts(self, kernel: Sort) -> bool:

@@ -32,8 +32,8 @@ from rlx.code.tree import (
     FreeLoop,
     If,
     Leave,
-    LibraryCall,
     Linear,
+    MatrixProduct,
     Number,
     PackedPair,
     Part,
@@ -130,8 +130,8 @@ class Printer:
                 return [dialect.copy(target, source)]
             case Call(function, arguments):
                 return [dialect.call(function, [self._argument(a) for a in arguments])]
-            case LibraryCall(of, operands):
-                return [dialect.library_call(of, *map(self._argument, operands))]
+            case MatrixProduct(of, operands):
+                return [dialect.product(of, *map(self._argument, operands))]
             case EndIfSet(flag):
                 return [*dialect.end_if_set(flag)]
             case VectorRead(target, array, position):

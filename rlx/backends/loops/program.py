@@ -33,8 +33,8 @@ from rlx.code.tree import (
     Exchange,
     Expression,
     Leave,
-    LibraryCall,
     Linear,
+    MatrixProduct,
     Number,
     Part,
     Register,
@@ -399,7 +399,7 @@ class _FunctionBody:
                 if isinstance(index, Register):
                     nest.enter_context(self.code.loop(index, 0, size))
             lhs, rhs, out = (self.matrix(operand, batch) for operand in (kernel.lhs, kernel.rhs, kernel.out))
-            self.code.add(LibraryCall(kernel, (lhs, rhs, out)))
+            self.code.add(MatrixProduct(kernel, (lhs, rhs, out)))
 
     def matrix(self, operand: Operand, batch: Sequence[Expression]) -> Part:
         """An operand of one product of a batch."""

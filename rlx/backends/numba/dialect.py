@@ -394,9 +394,8 @@ class PythonDialect(Dialect):
         """np.dot, but not for small products, and not without SciPy, whose BLAS Numba calls."""
         return not self.standalone and kernel.rows * kernel.columns * kernel.depth >= _LEAST_PRODUCT
 
-    def library_call(self, kernel: Contract, *operands: str) -> str:
+    def product(self, kernel: Contract, lhs: str, rhs: str, out: str) -> str:
         """np.dot."""
-        lhs, rhs, out = operands
         x, y = self._matrix(kernel.lhs, lhs, False), self._matrix(kernel.rhs, rhs, False)
         z = self._matrix(kernel.out, out, True)
         if kernel.accumulate or not _is_dense(kernel.out):
