@@ -38,7 +38,7 @@ def export(options: argparse.Namespace) -> int:
     if options.to != "rlx" and (options.vjp_order or options.object_code):
         raise Mistake(f"--vjp-order and --object-code do not apply to --to {options.to}.", "Leave them out.")
     target = target_of(options.target)
-    arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to == "rlx")]
+    arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to in ("rlx", "c"))]
     name = target.function.rpartition(".")[2]
     with there(target, options.json):
         function = function_of(load(target), target)

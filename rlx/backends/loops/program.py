@@ -51,6 +51,7 @@ __all__ = [
     "GeneratedFunction",
     "SourceUnit",
     "arena_bytes",
+    "buffers_beside",
     "function_of",
     "host_reason",
     "parts_of",
@@ -210,12 +211,12 @@ def arena_bytes(plan: Plan) -> int:
 
 
 def _inner_bytes(kernel: Kernel) -> int:
-    """Bytes that a kernel needs after its plan's temporaries: the buffers of `_beside`, then inner plans' arenas."""
+    """Bytes that a kernel needs after its plan's temporaries: of `buffers_beside`, then of inner plans' arenas."""
     inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
-    return inner + sum(aligned(b.nbytes) for b in _beside(kernel))
+    return inner + sum(aligned(b.nbytes) for b in buffers_beside(kernel))
 
 
-def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
+def buffers_beside(kernel: Kernel) -> tuple[Buffer, ...]:
     """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's elements, next carries; and
     the light in pixels of splats."""
     match kernel:
@@ -294,7 +295,7 @@ class _UnitWriter:
         written = {b for k in kernels for b in k.writes}
         parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
         shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
-        if shown:
+        if shown and not self.dialect.varies:
             lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
         for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
             if buffer not in names.of:
@@ -326,7 +327,7 @@ class _FunctionBody:
     @property
     def free(self) -> int:
         """The first byte after the plan's temporaries."""
-        return aligned(self.plan.arena)
+        return self.dialect.rounded(self.plan.arena)
 
     @property
     def dialect(self) -> Dialect:
@@ -414,10 +415,10 @@ class _FunctionBody:
     def beside(self, kernel: Kernel) -> dict[Buffer, str]:
         """The arrays, after the plan's temporaries, that a kernel needs while it runs."""
         at, made = self.free, {}
-        for buffer in _beside(kernel):
+        for buffer in buffers_beside(kernel):
             made[buffer] = self.names.add(buffer, "t")
             self.lines.add(self.dialect.temporary(made[buffer], buffer.dtype, buffer.size, at))
-            at += aligned(buffer.nbytes)
+            at += self.dialect.rounded(buffer.nbytes)
         return made
 
     def run(self, plan: Plan, kernel: Kernel, arrays: Sequence[str]) -> None:
@@ -426,7 +427,7 @@ class _FunctionBody:
         for buffer in constants:
             assert buffer in self.names.of, "constants of inner plans are parameters"
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
-        start = self.free + sum(aligned(b.nbytes) for b in _beside(kernel))
+        start = self.free + sum(self.dialect.rounded(b.nbytes) for b in buffers_beside(kernel))
         arena = self.dialect.part("arena", str(start), max(arena_bytes(plan), 1))
         flag = [_STOPPED] if self.dialect.stops and _has_steps(plan.kernels) else []
         self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena, *flag]))
@@ -484,7 +485,7 @@ class _FunctionBody:
             ys = self.slices(body.outputs[carries:], kernel.ys, step)
             self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
             self.step_carries(kernel, current, following)
-        if kernel.length % 2:
+        if kernel.length % 2 or self.dialect.varies:
             self.end_carries(kernel, current)
 
     def while_loop(self, kernel: While) -> None:
