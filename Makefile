@@ -10,6 +10,7 @@
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
 #   make test-wasm           WebAssembly modules in wasmtime, Node and a browser, with a compiler that it installs
+#   make test-portable       exported C on x86-64, WebAssembly, AArch64 and RISC-V (qemu-user), with sanitizers
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
@@ -75,7 +76,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-portable test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
 	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -160,7 +161,10 @@ test-iree: $(VENV)/with-iree
 	RLX_TEST_IREE=1 $(BIN)/python -m pytest -n 0 tests/stablehlo/test_iree.py
 
 test-wasm: $(VENV)/with-wasm-test
-	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py
+	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py tests/export/test_digits_web.py
+
+test-portable: $(VENV)/with-wasm-test
+	RLX_TEST_PORTABLE=1 $(BIN)/python -m pytest -n 0 -s tests/export/test_portable.py
 
 test-notebooks: $(VENV)/tested
 	$(PYTEST) $(NOTEBOOKS)

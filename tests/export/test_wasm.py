@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from served import dom_of
 
 import rlx
 import rlx.numpy as jnp
@@ -177,25 +178,8 @@ def test_types_are_typescript(tmp_path: Path) -> None:
 
 @runs
 def test_a_browser_shows_the_page(tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("Chromium is not installed")
     rlx.export_wasm(lambda x: x * 2, X, path=tmp_path / "double")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"], cwd=tmp_path, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    try:
-        assert server.stdout is not None
-        port = server.stdout.readline().split("port ")[1].split()[0]
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-        address = f"http://127.0.0.1:{port}/double.html"
-        shown = subprocess.run(
-            [browser, *options, address], capture_output=True, text=True, timeout=120, check=False
-        ).stdout
-    finally:
-        server.kill()
-        server.communicate()
+    shown = dom_of(tmp_path, "double.html")
     assert 'data-ready="yes"' in shown and "x: float32[6, 5]" in shown
 
 
