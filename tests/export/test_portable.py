@@ -36,7 +36,7 @@ SHIPPED = ("-std=c99", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-alia
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 MEMORY = frozenset({"memcpy", "memmove", "memset"})
 # the largest error, in units of the last place of an array's largest number
-ULPS = 64
+ULPS = 32
 
 
 class Target(NamedTuple):
@@ -255,6 +255,15 @@ def test_programs_compute_the_same_everywhere(built: Built, name: str) -> None:
     }
     print(f"{name}: largest error {max(errors.values()):.1f} ulp of {max(errors, key=errors.__getitem__)}")
     assert {program: error for program, error in errors.items() if not error <= ULPS} == {}
+
+
+def test_products_on_arm_use_vectors(built: Built) -> None:
+    """Tiles of products become multiplications of four numbers by one, without calls of fmaf."""
+    require(unavailable(TARGETS["clang"]))
+    command = [*ZIG, "-target", "aarch64-linux-musl", "-O2", *SHIPPED, "-Wno-unused-command-line-argument"]
+    subprocess.run([*command, "-S", "f_matrix_product.c", "-o", "product.s"], cwd=built.folder, check=True)
+    text = (built.folder / "product.s").read_text()
+    assert len(re.findall(r"fmla\s+v\d+\.4s", text)) >= 16 and "fmaf" not in text
 
 
 def test_objects_need_only_libm(built: Built) -> None:
