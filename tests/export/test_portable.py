@@ -71,7 +71,7 @@ TARGETS = {
     "wasmtime": Target((*ZIG, "-target", "wasm32-wasi", "-O2", "-msimd128"), (sys.executable, "-c", WASMTIME)),
     "node": Target((*ZIG, "-target", "wasm32-wasi", "-O2"), ("node", "--no-warnings", "run.mjs"), ("node",)),
     "aarch64": Target((*ZIG, "-target", "aarch64-linux-musl", "-static", "-O2"), ("qemu-aarch64",), ("qemu-aarch64",)),
-    "riscv64": Target((*ZIG, "-target", "riscv64-linux-musl", "-static", "-O2"), ("qemu-riscv64",), ("qemu-riscv64",)),
+    "riscv64": Target((*ZIG, "-target", "riscv64-linux-musl", "-static", "-O1"), ("qemu-riscv64",), ("qemu-riscv64",)),
 }
 
 
