@@ -1,7 +1,7 @@
 """One C file for all machines: benchmark programs, their gradients and a training step, on several processors.
 
 `make test-portable` installs the compiler. qemu-user and nm are used if they are installed, and have to be with
-RLX_REQUIRE_TOOLS=1. Node runs modules without imports (test_wasm.py); its WASI, which is experimental, crashes at times.
+RLX_REQUIRE_TOOLS=1. Node runs modules without imports (test_wasm.py); its experimental WASI crashes at times.
 """
 
 from __future__ import annotations
