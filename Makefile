@@ -10,7 +10,8 @@
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
 #   make test-wasm           WebAssembly modules in wasmtime, Node and a browser, with a compiler that it installs
-#   make test-embedded       firmware for six microcontrollers, built by gcc and run in QEMU, which it installs on Debian as root
+#   make test-embedded       firmware for microcontrollers in QEMU, circuits for FPGAs in simulators; it installs the tools on Debian as root
+#   make test-portable       exported C on x86-64, WebAssembly, AArch64 and RISC-V (qemu-user), with sanitizers
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
@@ -78,7 +79,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-embedded test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-portable test-embedded test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
 	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -163,10 +164,13 @@ test-iree: $(VENV)/with-iree
 	RLX_TEST_IREE=1 $(BIN)/python -m pytest -n 0 tests/stablehlo/test_iree.py
 
 test-wasm: $(VENV)/with-wasm-test
-	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py
+	RLX_TEST_WASM=1 $(PYTEST) tests/export/test_wasm.py tests/export/test_digits_web.py
+
+test-portable: $(VENV)/with-wasm-test
+	RLX_TEST_PORTABLE=1 $(BIN)/python -m pytest -n 0 -s tests/export/test_portable.py
 
 test-embedded: $(VENV)/tested
-	.ci/system-packages gcc make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+	.ci/system-packages gcc g++ make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm verilator iverilog yosys nextpnr-ice40
 	RLX_CHECK=1 $(PYTEST) tests/embedded
 
 test-notebooks: $(VENV)/tested

@@ -690,9 +690,11 @@ def test_export_writes_firmware(command: Rlx, tmp_path: Path) -> None:
     assert code != 0 and "no processor 'cortex-m5'" in said
 
 
-def test_export_to_source_code_takes_sizes_that_are_numbers(command: Rlx) -> None:
-    code, _, said = command("export", "model.py:normalise", "--args", "f32[batch,32]", "--to", "c")
+def test_export_to_source_code_takes_sizes_that_are_numbers(command: Rlx, tmp_path: Path) -> None:
+    code, _, said = command("export", "model.py:normalise", "--args", "f32[batch,32]", "--to", "numba")
     assert code == 2 and "batch" in said
+    code, _, said = command("export", "model.py:normalise", "--args", "f32[batch,32]", "--to", "c")
+    assert code == 0 and "void normalise(int64_t batch, " in (tmp_path / "normalise.h").read_text(), said
     code, _, said = command("export", "model.py:normalise", "--args", "f32[8,32]", "--to", "c", "--vjp-order", "1")
     assert code == 2 and "do not apply to --to c" in said
 

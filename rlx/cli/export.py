@@ -50,7 +50,7 @@ def export(options: argparse.Namespace) -> int:
     if options.to != "fpga" and (options.tune or options.family or options.io):
         raise Mistake("--tune, --family and --io apply to --to fpga only.", "Leave them out, or write --to fpga.")
     target = target_of(options.target)
-    arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to == "rlx")]
+    arguments = [a for text in options.args for a in arguments_of(text, symbolic=options.to in ("rlx", "c"))]
     name = target.function.rpartition(".")[2]
     with there(target, options.json):
         function = function_of(load(target), target)

@@ -20,7 +20,7 @@ from rlx.errors import ShapeError
 from rlx.export.sizes import Constraint, Unknowns
 from rlx.trace.read import Unreadable, evaluate_number
 
-__all__ = ["Template", "expression_of", "limits_of", "points_of", "template"]
+__all__ = ["Template", "expression_of", "limits_of", "points_of", "template", "template_of"]
 
 # a number that is not part of a name
 _NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
@@ -81,11 +81,7 @@ def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> T
         refused = found.why
         if found.final:
             break
-    raise ShapeError(
-        f"{what} has no single program for all sizes: {refused}.",
-        "A function may depend on the size of a batch only through shapes, without `if`, Python loops over it or NumPy"
-        " arrays computed from it. Otherwise export one function for each size.",
-    )
+    raise _no_single_text(what, refused)
 
 
 class _NoTemplate:
@@ -196,6 +192,22 @@ def _last(fits: Callable[[int], bool], good: int, bad: int) -> int:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good
+
+
+def template_of(texts: Sequence[str], points: Sequence[Sizes], what: str) -> Template:
+    """The template of texts for given values of sizes. Raises ShapeError if there is none."""
+    found = _generalised(texts, points, thorough=True)
+    if isinstance(found, _NoTemplate):
+        raise _no_single_text(what, found.why)
+    return found
+
+
+def _no_single_text(what: str, why: str) -> ShapeError:
+    return ShapeError(
+        f"{what} has no single program for all sizes: {why}.",
+        "A function may depend on the size of a batch only through shapes, without `if`, Python loops over it or NumPy"
+        " arrays computed from it. Otherwise export one function for each size.",
+    )
 
 
 def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> Template | _NoTemplate:

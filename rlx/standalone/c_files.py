@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from rlx.backends.c.dialect import C_KEYWORDS, CDialect
 from rlx.backends.c.files import CFiles, CFunction
+from rlx.backends.c.sized import SizedFunction
 from rlx.backends.claims import Claims
 from rlx.call.jit import jit
-from rlx.call.stages import Traced
+from rlx.call.stages import ShapeDtypeStruct, Traced
 from rlx.errors import OptionError
+from rlx.export.exported import export
+from rlx.export.sizes import Unknowns, evaluate_shape, unknowns_in
 from rlx.ir.options import LoweringOptions
 from rlx.ir.packed_sums import PACKED_SUM, takes_packed_sum
+from rlx.ir.program import Program
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Context, lower_to_plan
@@ -24,6 +29,7 @@ from rlx.planning.memory import place_temporaries
 from rlx.standalone.leaves import free_name, places
 from rlx.standalone.output_paths import without_ending, write_all
 from rlx.standalone.parameter_values import weight_file, with_values
+from rlx.standalone.sized_c import sized_files, with_sized_places
 from rlx.trace.flat import shared_array
 from rlx.trees import tree
 
@@ -49,6 +55,9 @@ def export_c(
     `name_in` does the same in NAME_ARENA_BYTES bytes of memory that the caller passes. Values captured by f are part of
     the source.
 
+    If shapes contain symbolic sizes (rlx.export.symbolic_shape), the function takes their values first, as int64_t, and
+    the arena last; `name_arena_bytes` gives its size for these values. Sizes are at least 1.
+
     Args:
       f: a function of arrays, as for jit; also its derivatives.
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
@@ -69,8 +78,8 @@ def export_c(
     Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
 
     Raises: UnsupportedError, by name, for operations that only the host can run (general eigenvalues, Schur forms,
-      callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz). OptionError for another value of `weights`, and for
-      donated params.
+      callbacks, hyp1f1, hyp2f1, jv, gammaincinv, complex wofz). ShapeError if the program depends on a symbolic size
+      other than through numbers. OptionError for another value of `weights`, and for donated params.
 
     >>> import rlx, rlx.numpy as jnp
     >>> def loss(w, x):
@@ -82,10 +91,15 @@ def export_c(
     """
     stem = without_ending(path, ".c", ".h")
     own = None if stem is None else stem.name
-    function = c_function(f, types, name or own, own and f"{own}.h", blas, donate_argnums, params, weights)
-    files = function.texts()
+    chosen: dict[str, Any] = {
+        "name": name or own, "header": own and f"{own}.h", "blas": blas, "donate_argnums": donate_argnums,
+        "params": params, "weights": weights,
+    }  # fmt: skip
+    unknowns = unknowns_in([leaf for leaf in tree.leaves((params, types)) if isinstance(leaf, ShapeDtypeStruct)])
+    files = _sized(f, types, unknowns, chosen) if unknowns.names else c_function(f, types, **chosen).texts()
     if cmake:
-        files = files._replace(cmake=cmake_text(function, own or function.name))
+        library = own or name or "exported"
+        files = files._replace(cmake=cmake_text(library, blas))
     write_all(stem, dict(zip((".c", ".h", ".safetensors"), files, strict=False)))
     write_all(None if stem is None else stem.parent / "CMakeLists", {".txt": files.cmake})
     return files
@@ -101,8 +115,14 @@ def c_function(
     params: Any = None,
     weights: Literal["source", "file"] = "source",
     tiles: bool = True,
+    sizes: Sequence[str] = (),
+    program: Program | None = None,
 ) -> CFunction:
-    """A function in C; see export_c. header: the header's file name, by default the function's; tiles: see CDialect."""
+    """A function in C; see export_c. header: the header's file name, by default the function's.
+
+    tiles: see CDialect. sizes: names of sizes that are the function's first parameters.
+    program: the function's program, if it is known.
+    """
     if weights not in ("source", "file"):
         raise OptionError(f"weights is {weights!r}.", 'Write "source" or "file".')
     types = types if params is None else (params, *types)
@@ -115,24 +135,46 @@ def c_function(
             "Donate other arguments, or leave params out.",
         )
     options = LoweringOptions(least_row_tiles=0)
+    if sizes:  # the lengths of sums vary, so that they are not cut
+        options = replace(options, chunk_elements=1 << 62)
     claims = Claims(routines=frozenset(), blocks=SPLAT_BLOCKS | {PACKED_SUM}, fits=_fits)
-    plan = lower_to_plan(traced.closed(), context=Context(options, claims, "c"))
+    plan = lower_to_plan(program or traced.closed(), context=Context(options, claims, "c"))
     if pairs:
         plan = place_temporaries(results_over_arguments(plan, pairs), options.alignment)
     chosen = free_name(name or traced.fun_name, set(CDialect.reserved))
     replaced = dict(pairs)
-    arguments, results = places(f, types, traced, {*C_KEYWORDS, chosen, "weights"}, replaced)
+    taken = {*C_KEYWORDS, chosen, "weights"}
+    parameters = {size: free_name(size, taken) for size in sizes}
+    arguments, results = places(f, types, traced, taken, replaced)
     plan = with_values(plan, [place.name for place in arguments[: len(values)]], values)
     replaced = {argument - len(values): result for argument, result in replaced.items()}
     file = weight_file(plan) if weights == "file" else None
-    own = arguments[len(values) :]
-    return CFunction(plan, chosen, own, results, header or f"{chosen}.h", blas, replaced, file, tiles)
+    rest = (chosen, arguments[len(values) :], results, header or f"{chosen}.h", blas, replaced, file)
+    return SizedFunction(with_sized_places(plan), *rest, sizes=parameters) if sizes else CFunction(plan, *rest, tiles)
+
+
+def _sized(f: Callable[..., Any], types: Sequence[Any], unknowns: Unknowns, chosen: Mapping[str, Any]) -> CFiles:
+    """The files of a function whose sizes are arguments."""
+    held = () if chosen["params"] is None else (chosen["params"],)
+    exported = export(f)(*held, *types)
+    leaves, structure = tree.flatten(types)
+
+    def function_for(sizes: Mapping[str, int]) -> SizedFunction:
+        known = [
+            leaf.update(shape=evaluate_shape(leaf.shape, sizes)) if isinstance(leaf, ShapeDtypeStruct) else leaf
+            for leaf in leaves
+        ]
+        program = exported.program(**sizes)
+        own = tree.unflatten(structure, known)
+        return cast(SizedFunction, c_function(f, own, **chosen, sizes=unknowns.names, program=program))
+
+    return sized_files(function_for, exported.unknowns, exported.fun_name, exported.as_text())
 
 
 _CMAKE = """cmake_minimum_required(VERSION 3.10)
 project(NAME C)
 
-add_library(NAME STATIC FILE.c)
+add_library(NAME STATIC NAME.c)
 target_include_directories(NAME PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 set_target_properties(NAME PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -147,10 +189,10 @@ endif()
 """
 
 
-def cmake_text(function: CFunction, file: str) -> str:
-    """A CMakeLists.txt with the function as a static library. `file`: the C file's name without its ending."""
-    blas = f"find_package(BLAS REQUIRED)\ntarget_link_libraries({function.name} PUBLIC BLAS::BLAS)\n"
-    return _CMAKE.replace("NAME", function.name).replace("FILE", file) + (blas if function.blas else "")
+def cmake_text(name: str, blas: bool) -> str:
+    """A CMakeLists.txt with the C file of this name as a static library."""
+    found = f"find_package(BLAS REQUIRED)\ntarget_link_libraries({name} PUBLIC BLAS::BLAS)\n"
+    return _CMAKE.replace("NAME", name) + (found if blas else "")
 
 
 def _fits(name: str, types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:

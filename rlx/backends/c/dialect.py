@@ -26,7 +26,7 @@ _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
-_COUNT = re.compile(r"(?:U?INT64_C\()?(\d+)[u)]?")  # a literal
+_COUNT = re.compile(r"(?:U?INT64_C\(|\(u?int\d+_t\)\()?(\d+)[u)]?")  # a literal
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
 _LIBM = {
     "floor": "floor", "ceil": "ceil", "round_even": "rint", "trunc": "trunc", "sqrt": "sqrt", "cbrt": "cbrt",
@@ -72,10 +72,6 @@ def counted(loop: ForLoop, kind: str, start: str, stop: str, step: str) -> str:
         return f"for ({kind} {name} = {start}; {name} >= {stop}; {name} /= {step}) {{"
     change = f"{name} *= {step}" if loop.advance == "multiply" else f"++{name}" if step == "1" else f"{name} += {step}"
     return f"for ({kind} {name} = {start}; {name} < {stop}; {change}) {{"
-
-
-def _divisor(dtype: np.dtype, divisor: int) -> str:
-    return literal(dtype, divisor) if dtype.kind == "u" else str(divisor)
 
 
 class CDialect(Dialect):
@@ -193,13 +189,16 @@ class CDialect(Dialect):
             parts.append(str(offset))
         return " + ".join(parts).replace("+ -", "- ")
 
+    def _divisor(self, dtype: np.dtype, divisor: int) -> str:
+        return self.constant(dtype, divisor) if dtype.kind == "u" else str(divisor)
+
     def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """Division of non-negative numbers."""
-        return f"{dividend} / {_divisor(dtype, divisor)}"
+        return f"{dividend} / {self._divisor(dtype, divisor)}"
 
     def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """The remainder of non-negative numbers."""
-        return f"{dividend} % {_divisor(dtype, divisor)}"
+        return f"{dividend} % {self._divisor(dtype, divisor)}"
 
     def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
         """&& or ||."""
@@ -228,7 +227,7 @@ class CDialect(Dialect):
 
     def _comparison(self, op: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
         left, right = arguments
-        zero = literal(dtype, 0)
+        zero = self.constant(dtype, 0)
         if dtype_kind(dtype) == "u" and zero in arguments and op not in ("eq", "ne"):
             # always or never true: compilers warn about it
             swapped = op in ("gt", "le")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.types import memory_dtype
 from rlx.version import __version__
 
-__all__ = ["CFiles", "CFunction", "Pointer", "c_array"]
+__all__ = ["CFiles", "CFunction", "Pointer", "c_array", "wrapped"]
 
 _WIDTH = 110
 _ALIGNMENT = 8  # of all buffers in the arena
@@ -98,14 +98,15 @@ class CFunction:
     ) -> None:
         self.constants = {f"{name}_{label}": buffer for label, buffer in named_constants(plan).items()}
         self.weights = weights
-        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants), tiles=tiles)
+        self.plan, self.name, self.header, self.blas = plan, name, header, blas
+        self.replaced, self.tiles = replaced, tiles
+        self.dialect = self.dialect_of(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
         missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
             raise UnsupportedError(
                 f"{name} cannot be written in C alone: C and libm have no {missing}.",
                 "Export a function without it, and compute that part outside.",
             )
-        self.name, self.header, self.blas, self.replaced = name, header, blas, replaced
         inputs = tuple(buffer for n, buffer in enumerate(plan.inputs) if n not in replaced)
         self.unit = unit_of_plan(replace(plan, inputs=inputs), self.dialect, f"{name}_steps")
         self.arguments = [
@@ -118,6 +119,10 @@ class CFunction:
         self.pointers = [*self.arguments, *self.results]
         named = {pointer.buffer: pointer.place.name for pointer in self.pointers}
         self.passed = [*(named[b] for b in (*inputs, *plan.outputs)), *self._constants_passed()]
+
+    def dialect_of(self, blas: bool, taken: Sequence[str]) -> CDialect:
+        """The syntax of the kernels."""
+        return CDialect(blas, taken, tiles=self.tiles)
 
     def _constants_passed(self) -> list[str]:
         """The constants as expressions."""
@@ -157,17 +162,24 @@ class CFunction:
     # -------------------------------------------------------------- header
     def header_text(self) -> str:
         """The header: declarations, documentation and sizes."""
-        guard = f"{self.name.upper()}_H"
-        sizes = [
+        arena = f"#define {self.bytes_macro} {self.arena_bytes()}"
+        return self.header_of(self.description(), [*self.size_macros(), arena])
+
+    def size_macros(self) -> list[str]:
+        """A macro for the number of elements of each parameter."""
+        return [
             f"#define {self.name.upper()}_{pointer.place.name.upper()}_SIZE {_numbers(pointer.buffer)}"
             for pointer in self.pointers
         ]
+
+    def header_of(self, description: Iterable[str], macros: Sequence[str]) -> str:
+        """A header with this documentation and these macros."""
+        guard = f"{self.name.upper()}_H"
         lines = [
-            *_comment(self.description()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
-            *sizes, f"#define {self.bytes_macro} {self.arena_bytes()}",
+            *_comment(description), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "", *macros,
             *([f"#define {self.weights_macro} {len(self.weights.data)}"] if self.weights else []), "",
             "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-            *(line for head in self.prototypes() for line in _wrapped(f"{head};")),
+            *(line for head in self.prototypes() for line in wrapped(f"{head};")),
             *([f"int {self.name}_accepts(const void *weights, int64_t bytes);"] if self.weights else []), "",
             "#ifdef __cplusplus", "}", "#endif", "", "#endif",
         ]  # fmt: skip
@@ -184,17 +196,23 @@ class CFunction:
             yield "Results:"
         yield from map(str, self.results)
         yield ""
-        yield from _wrapped(_ARRAYS)
+        yield from wrapped(_ARRAYS)
         yield ""
         if self.weights:
-            yield from _wrapped(_WEIGHTS.replace("NAME", self.name).replace("BYTES", self.weights_macro))
+            yield from wrapped(_WEIGHTS.replace("NAME", self.name).replace("BYTES", self.weights_macro))
             yield ""
         stack = _STACK if any("_product_" in helper for helper in self.unit.helpers) else ""
-        yield from _wrapped(
+        yield from wrapped(
+            f"{self.memory_text()}{stack} Compile with -ffp-contract=off, which -std=c99 means in gcc, to have every "
+            "product rounded."
+        )
+
+    def memory_text(self) -> str:
+        """The documentation of the memory that the functions need."""
+        return (
             f"{self.name} works in static memory: only one call of it may be at work at a time. {self.name}_in works "
             f"in memory of the caller's: {self.bytes_macro} bytes, aligned to {_ALIGNMENT}, that nothing else uses "
-            f"meanwhile. Neither allocates.{stack} Compile with -ffp-contract=off, which -std=c99 means in gcc, to "
-            "have every product rounded."
+            "meanwhile. Neither allocates."
         )
 
     def arena_bytes(self) -> int:
@@ -204,21 +222,33 @@ class CFunction:
     # -------------------------------------------------------------- source
     def source_text(self) -> str:
         """The C file."""
+        return self.source_of(self.functions_text())
+
+    def functions_text(self) -> str:
+        """The functions that do the work."""
         includes = [*(["#include <cblas.h>"] if self.blas else []), f'\n#include "{self.header}"']
+        return definitions(self.unit, includes)
+
+    def source_of(self, functions: str) -> str:
+        """The C file with these functions."""
+        arrays = {} if self.weights else self.constants
+        constants = "\n\n".join(c_array(name, buffer.elements) for name, buffer in arrays.items())
+        check = self.weights.check_lines(self.name, self.weights_macro) if self.weights else []
+        parts = (functions, constants, "\n".join(self.public_lines()), "\n".join(check))
+        return "\n".join(filter(None, parts)) + "\n"
+
+    def public_lines(self) -> list[str]:
+        """The functions that the header declares."""
         names = [*(["weights"] if self.weights else []), *(pointer.place.name for pointer in self.pointers)]
         passed = ", ".join((*self.passed, "(uint8_t *)arena"))
         plain, within = self.prototypes()
         memory = f"{self.name}_memory"
-        lines = [
-            *_wrapped(f"{within} {{"), *_wrapped(f"    {self.unit.entry.name}({passed});"), "}", "",
-            *_wrapped(f"{plain} {{"),
+        return [
+            *wrapped(f"{within} {{"), *wrapped(f"    {self.unit.entry.name}({passed});"), "}", "",
+            *wrapped(f"{plain} {{"),
             f"    static union {{ double number; int64_t position; uint8_t bytes[{self.bytes_macro}]; }} {memory};",
-            *_wrapped(f"    {self.name}_in({', '.join((*names, f'{memory}.bytes'))});"), "}",
-            *(["", *self.weights.check_lines(self.name, self.weights_macro)] if self.weights else []),
+            *wrapped(f"    {self.name}_in({', '.join((*names, f'{memory}.bytes'))});"), "}",
         ]  # fmt: skip
-        arrays = {} if self.weights else self.constants
-        constants = "\n\n".join(c_array(name, buffer.elements) for name, buffer in arrays.items())
-        return "\n".join(filter(None, (definitions(self.unit, includes), constants, "\n".join(lines)))) + "\n"
 
 
 def _numbers(buffer: Buffer) -> int:
@@ -235,12 +265,12 @@ def c_array(name: str, values: np.ndarray) -> str:
     return f"static const {memory_type(dtype)} {name}[{max(array.size, 1)}] = {{\n{body}\n}};\n"
 
 
-def _comment(lines: Iterator[str]) -> list[str]:
+def _comment(lines: Iterable[str]) -> list[str]:
     safe = [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]
     return [f"/* {safe[0]}", *(f"   {line}".rstrip() for line in safe[1:-1]), f"   {safe[-1]} */", ""]
 
 
-def _wrapped(line: str) -> list[str]:
+def wrapped(line: str) -> list[str]:
     """Break a long line."""
     indent = line[: len(line) - len(line.lstrip())]
     follow = f"{indent}    " if line.endswith(("{", ";")) else indent

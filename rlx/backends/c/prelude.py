@@ -21,6 +21,7 @@ from rlx.backends.loops.straight_line import straight_line
 from rlx.code.special import FUNCTIONS
 from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
+from rlx.storage import ALIGNMENT
 
 __all__ = ["helpers_of"]
 
@@ -56,12 +57,15 @@ _SIMD = """
 #define RLX_SIMD(...)
 #endif
 """
+# the bytes of an array of n bytes whose end is aligned as its start is
+_ALIGNED = f"#define RLX_ALIGNED(n) (((int64_t)(n) + {ALIGNMENT - 1}) & -{ALIGNMENT})"
+_MACROS = {"RLX_SIMD": _SIMD, "RLX_ALIGNED": _ALIGNED}
 
 
 @cache
 def _text(name: str) -> str:
-    if name == "RLX_SIMD":
-        return _SIMD.strip("\n")
+    if name in _MACROS:
+        return _MACROS[name].strip("\n")
     packed = packed_sum_text(name)
     if packed is not None:
         return packed
@@ -287,6 +291,10 @@ static void {name}(
 """
 
 
+def _of_sizes(operation: str, result: str) -> str:
+    return _function(f"rlx_{operation}", "int64_t", "int64_t x, int64_t y", f"return {result};")
+
+
 _HELPERS: dict[str, Callable[..., str]] = {
     "divide": _divide,
     "remainder": _remainder,
@@ -312,4 +320,7 @@ _HELPERS: dict[str, Callable[..., str]] = {
         "round_to_tf32", 1, "return (x & 0x7F800000u) == 0x7F800000u ? x : (x + 0xFFFu + (x >> 13 & 1u)) & 0xFFFFE000u;"
     ),
     "product": _product,
+    # of sizes, rounded down as Python does
+    "floor_divide": lambda: _of_sizes("floor_divide", "x / y - (x % y < 0)"),
+    "modulo": lambda: _of_sizes("modulo", "(x % y + y) % y"),
 }

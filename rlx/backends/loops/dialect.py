@@ -12,6 +12,7 @@ from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
 from rlx.ir.types import is_complex, is_narrow
+from rlx.storage import aligned
 
 __all__ = ["Dialect", "Parameter", "bare"]
 
@@ -61,6 +62,7 @@ class Dialect(ABC):
     extent: ClassVar[str] = "    "  # one level of indentation
     comment_mark: ClassVar[str]
     reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
+    varies = False  # whether sizes differ from call to call
     stops = False  # whether loops over steps of plans check a flag that ends them
 
     def __init__(self) -> None:
@@ -71,6 +73,10 @@ class Dialect(ABC):
         """The name of a helper function, which is marked as used."""
         self.helpers[name] = None
         return name
+
+    def rounded(self, nbytes: int) -> int:
+        """The bytes that an array takes in the arena."""
+        return aligned(nbytes)
 
     def comment(self, text: str) -> str:
         """A comment on a separate line."""

@@ -69,6 +69,7 @@ __all__ = [
     "GeneratedFunction",
     "SourceUnit",
     "arena_bytes",
+    "buffers_beside",
     "function_of",
     "host_reason",
     "parts_of",
@@ -228,12 +229,12 @@ def arena_bytes(plan: Plan) -> int:
 
 
 def _inner_bytes(kernel: Kernel) -> int:
-    """Bytes that a kernel needs after its plan's temporaries: the buffers of `_beside`, then inner plans' arenas."""
+    """Bytes that a kernel needs after its plan's temporaries: of `buffers_beside`, then of inner plans' arenas."""
     inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
-    return inner + sum(aligned(b.nbytes) for b in _beside(kernel))
+    return inner + sum(aligned(b.nbytes) for b in buffers_beside(kernel))
 
 
-def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
+def buffers_beside(kernel: Kernel) -> tuple[Buffer, ...]:
     """Buffers after a plan's temporaries while a kernel runs: a tile's buffers, a sort's elements, next carries; and
     the light in pixels of splats."""
     match kernel:
@@ -321,7 +322,8 @@ class _UnitWriter:
         parameters.append(Parameter(_ARENA.name, _BYTE, True))
         if self.dialect.stops and _has_steps(kernels):
             parameters.append(Parameter(_STOPPED.name, _BOOL, False))
-        return self.define(identifier(label, "plan"), parameters, body.code.block, wrap(shown, _COMMENT_WIDTH))
+        comments = [] if self.dialect.varies else wrap(shown, _COMMENT_WIDTH)
+        return self.define(identifier(label, "plan"), parameters, body.code.block, comments)
 
 
 def _loops_of(kernel: Kernel, scratch: Sequence[Buffer]) -> tuple[str, list[tuple[Buffer, Parameter]], Block]:
@@ -346,7 +348,8 @@ class _FunctionBody:
     def __init__(self, writer: _UnitWriter, plan: Plan, names: _Names) -> None:
         self.writer, self.plan, self.names = writer, plan, names
         self.code = CodeWriter()
-        self.free = aligned(plan.arena)  # the first byte after the plan's temporaries
+        self.rounded = writer.dialect.rounded
+        self.free = self.rounded(plan.arena)  # the first byte after the plan's temporaries
         self.stops = writer.dialect.stops
 
     def of(self, buffers: Sequence[Buffer]) -> list[Array]:
@@ -427,9 +430,9 @@ class _FunctionBody:
     def beside(self, kernel: Kernel) -> dict[Buffer, Array]:
         """The arrays, after the plan's temporaries, that a kernel needs while it runs."""
         at, made = self.free, {}
-        for buffer in _beside(kernel):
+        for buffer in buffers_beside(kernel):
             made[buffer] = self.temporary(buffer, at)
-            at += aligned(buffer.nbytes)
+            at += self.rounded(buffer.nbytes)
         return made
 
     def run(self, plan: Plan, kernel: Kernel, arrays: Iterable[Array | Part]) -> None:
@@ -438,7 +441,7 @@ class _FunctionBody:
         for buffer in constants:
             assert buffer in self.names.of, "constants of inner plans are parameters"
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
-        start = self.free + sum(aligned(b.nbytes) for b in _beside(kernel))
+        start = self.free + sum(self.rounded(b.nbytes) for b in buffers_beside(kernel))
         arena = Part(_ARENA, Number(_INT64, start), max(arena_bytes(plan), 1))
         flag = [_STOPPED] if self.stops and _has_steps(plan.kernels) else []
         self.code.add(Call(name, (*arrays, *self.of(constants), arena, *flag)))
@@ -493,7 +496,7 @@ class _FunctionBody:
             ys = self.slices(body.outputs[carries:], kernel.ys, step)
             self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
             self.step_carries(current, following)
-        if kernel.length % 2:
+        if kernel.length % 2 or self.writer.dialect.varies:
             self.end_carries(kernel, current)
 
     def while_loop(self, kernel: While) -> None:
