@@ -130,14 +130,18 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
 
     def run() -> None:
         expected = done in _running  # so that the process waits for it
-        _running[done] = _nothing
+        # an interrupt right after the start makes the caller take its own entry away
+        own = _thread.allocate_lock()
+        own.acquire()
+        _running[own] = _nothing
         try:
             if expected or not _ending:
                 _use_tools(*tools)
                 context.run(work)
         finally:
-            _running.pop(done, None)
-            done.release()
+            for lock in (own, done):
+                _running.pop(lock, None)
+                lock.release()
 
     if not _ending:
         started = False
