@@ -203,7 +203,7 @@ LONG_WORK = {
     """,
     "a batch of factorisations": """
         f = rlx.jit(lambda x: jnp.linalg.svd(x)[1])
-        arguments = (jnp.tile(jnp.linspace(0, 1, 4096).reshape(64, 64), (6000, 1, 1)),)
+        arguments = (jnp.tile(jnp.sin(jnp.arange(65536.0)).reshape(256, 256), (1000, 1, 1)),)
     """,
     # nothing looks for Ctrl-C inside of these: they are abandoned, and end behind the main thread
     "one sort": """
