@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.ir.program import Equation
-from rlx.onnx.exporting.shapes import padded
+from rlx.onnx.exporting.shapes import padded, sliced
 from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, working_dtype
 from rlx.standalone.spelling import entering, refused
 
@@ -54,6 +54,10 @@ def _convolution(w: Writer, e: Equation, xs: Names) -> Names:
     dtype = e.inputs[0].type.dtype
     shape = [e.inputs[0].type.shape[a] for a in spec.lhs_spec]
     between = [(0, 0, 0), (0, 0, 0)]
+    if dtype.kind in "iu":
+        between += [(a, b, d - 1) for (a, b), d in zip(p["padding"], p["lhs_dilation"], strict=True)]
+        x = padded(w, x, w.constant(0, dtype), between, shape, dtype)
+        return [w.node("Transpose", _of_integers(w, e, x, kernel), perm=np.argsort(spec.out_spec).tolist())]
     # first cut negative padding and insert zeros between elements; padding that may depend on sizes is not an attribute
     own = [(0, 0) if w.any_size else (max(a, 0), max(b, 0)) for a, b in p["padding"]]
     before = [(a - x, b - y) for (a, b), (x, y) in zip(p["padding"], own, strict=True)]
@@ -65,3 +69,28 @@ def _convolution(w: Writer, e: Equation, xs: Names) -> Names:
         group=p["feature_group_count"],
     )  # fmt: skip
     return [w.node("Transpose", found, perm=np.argsort(spec.out_spec).tolist())]
+
+
+def _of_integers(w: Writer, e: Equation, x: str, kernel: str) -> str:
+    """The sum over the kernel's positions of products: ONNX's Conv takes no integers. x: padded, channels second."""
+    spec, dtype, groups = e.params["dimension_numbers"], e.outputs[0].type.dtype, e.params["feature_group_count"]
+    wide = working_dtype(dtype)
+    features, depth, *window = (e.inputs[1].type.shape[a] for a in spec.rhs_spec)
+    images, _, *sizes = (e.outputs[0].type.shape[a] for a in spec.out_spec)
+    steps, apart = e.params["window_strides"], e.params["rhs_dilation"]
+    x, kernel = w.cast(x, wide), w.cast(kernel, wide)
+    axes = "uvwxyz"[: len(window)]
+    total = None
+    for position in np.ndindex(*window):
+        first = [at * d for at, d in zip(position, apart, strict=True)]
+        last = [a + (n - 1) * s + 1 for a, n, s in zip(first, sizes, steps, strict=True)]
+        part = sliced(w, x, (0, 0, *first), (images, groups * depth, *last), (1, 1, *steps))
+        part = w.node("Reshape", part, w.integers([images, groups, depth, *sizes]))
+        ends = (features, depth, *(at + 1 for at in position))
+        row = sliced(w, kernel, (0, 0, *position), ends, (1,) * len(ends))
+        row = w.node("Reshape", row, w.integers([groups, features // groups, depth]))
+        product = w.node("Einsum", part, row, equation=f"bgi{axes},goi->bgo{axes}")
+        total = product if total is None else w.node("Add", total, product)
+    if total is None:  # a kernel without positions
+        return w.node("Expand", w.constant(0, dtype), w.integers([images, features, *sizes]))
+    return w.narrowed(w.node("Reshape", total, w.integers([images, features, *sizes])), dtype)
