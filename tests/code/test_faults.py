@@ -270,7 +270,10 @@ HARMLESS = {
 
 
 # moved indices that these programs' data do not show, by strategy; a bound, not an explanation of each
-UNNOTICED = {"attention": 1, "gradients of attention": 5}
+UNNOTICED = {
+    "attention": 1, "gradients of attention": 5, "splats, and their gradient": 2,
+    "splats on exact rays, and their gradient": 2,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["opencl", "sm_90"])
@@ -287,8 +290,8 @@ def test_every_barrier_that_has_an_effect_is_missed(program: str, device: str) -
 @pytest.mark.thorough
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_index_that_is_off_by_one_is_noticed(program: str) -> None:
-    """As a fault, or in the results; at least two thirds are faults."""
+    """As a fault, or in the results; at least two thirds are faults, but for splats, whose indices are data."""
     verdicts = [launch.verdict(code) for launch in launches(program) for code in indices_moved(launch.step.code)]
     found = Counter("results" if verdict == "results" else "fault" if verdict else "" for verdict in verdicts)
     assert found[""] <= UNNOTICED.get(program, 0), verdicts
-    assert found["fault"] >= 2 * found["results"], verdicts
+    assert found["fault"] >= 2 * found["results"] or program.startswith("splats"), verdicts

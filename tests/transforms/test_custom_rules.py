@@ -178,7 +178,7 @@ def test_forward_mode_of_a_custom_vjp_is_refused() -> None:
     ("backward", "message"),
     [
         (lambda res, ct: ct, "must return a tuple"),
-        (lambda res, ct: (ct, ct), "of length 2"),
+        (lambda res, ct: (ct, ct), "a tuple of 2"),
         (lambda res, ct: ({"a": ct, "b": ct},), "of structure"),
         (lambda res, ct: (jnp.ones(5),), "shape"),
     ],
