@@ -1,4 +1,4 @@
-"""What is kept of a jitted function: its traced signatures, and what runs at once for the keys of calls."""
+"""The cache of a jitted function: its traced signatures, and the ready calls by the keys of calls."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _MOST_TREES = 256
 
 
 class SignatureTraces:
-    """What was traced of a function with some options: shared by all results of `jit` for these."""
+    """The traced programs of a function with some options, shared by all results of `jit` for these."""
 
     __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
 

@@ -25,8 +25,8 @@ _ON_HOST = frozenset((ConcreteArray, DividedArray))
 def run_compiled(
     compiled: CompiledProgram, arguments: Arguments, operands: list[Any], brings: bool = True
 ) -> list[ConcreteArray]:
-    """The results of a program for operands, the last of which are the arguments. brings: some may be in other
-    memories. NumPy arrays are read in place; of one that is a result a copy is returned."""
+    """The results of a program for operands: captured values, then the arguments. brings: some may be in other
+    memories. NumPy arrays are read in place; a copy is returned of one that is a result."""
     if arguments.roles.donates and not compiled.memory.host and not watching():
         outs = compiled.run_giving(operands, arguments.donated(operands))
     else:

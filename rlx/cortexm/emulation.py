@@ -1,6 +1,6 @@
 """Firmware on this computer: built by gcc, run by QEMU, and its instructions counted by function.
 
-Counts are exact and the same in every run. They are no cycles: QEMU does not model a pipeline.
+Counts are exact and the same in every run. They are instructions, not cycles: QEMU does not model a pipeline.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Run:
     Attributes:
       output: the bytes of the file that it wrote, empty for a self test.
       text: the lines that it printed.
-      stack: bytes of the stack that the last call, with what called it, used; 0 on "generic".
+      stack: bytes of the stack that the last call and its callers used; 0 on "generic".
       instructions: of all calls together, by function; without the program's own main and start. Empty if they were
         not counted.
 

@@ -12,6 +12,7 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.array import ConcreteArray
 from rlx.errors import RlxError, ShapeError
+from rlx.forks import reopen_after_fork
 from rlx.graph.compile import CompileOptions
 from rlx.graph.graph import Graph
 from rlx.graph.session import CompiledGraph, Session
@@ -24,7 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class CompileCache(Generic[Key]):
-    """The compiled graphs of one device by a key of your own. The least recently used one leaves if there are too many.
+    """The compiled graphs of one device by a key of your own. The least recently used are dropped.
 
     Two threads that ask for the same key compile once.
 
@@ -43,6 +44,7 @@ class CompileCache(Generic[Key]):
         self._session = Session(device)
         self._kept: OrderedDict[Key, CompiledGraph] = OrderedDict()
         self._lock = threading.RLock()
+        reopen_after_fork(self)
 
     def get(self, key: Key, build: Callable[[], Graph]) -> CompiledGraph:
         """The compiled graph of the key; `build` is called for a key that is not there."""

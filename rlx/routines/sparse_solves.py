@@ -50,11 +50,12 @@ def offer_cholesky(offer: CholeskyOffer) -> None:
 
 
 class _RecentValues:
-    """Values by key, the least recently used of which are dropped. weigh: the bytes of a value."""
+    """Values by key. The least recently used ones are dropped. weigh: the bytes of a value."""
 
     def __init__(self, count: int, nbytes: int, weigh: Callable[[Any], int]) -> None:
         self.values: OrderedDict[Any, Any] = OrderedDict()
-        self.count, self.nbytes, self.weigh, self._lock = count, nbytes, weigh, threading.Lock()
+        self.count, self.nbytes, self.weigh = count, nbytes, weigh
+        self._lock = threading.Lock()
         reopen_after_fork(self)
 
     def get(self, key: Any, make: Callable[[], Found]) -> Found:

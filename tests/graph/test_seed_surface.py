@@ -292,3 +292,5 @@ def test_training_is_compiled_with_its_memory() -> None:
     assert opt.plan_memory_backward(g).outputs == opt.plan_memory(g).outputs + 4 * 8
     with pytest.raises(AutodiffError, match="no input or parameter 'v'"):
         CompilePipeline().compile_training(g, "v")
+    with pytest.raises(AutodiffError, match="no input or parameter 'v'"):
+        opt.plan_memory_backward(g, "v")

@@ -174,6 +174,13 @@ MUTANTS = [
         "",
         "tests/gguf/test_broken_gguf.py",
     ),
+    # ---------------------------------------------------------------- memory that values share
+    Mutant(
+        "rlx/ir/verify_loops.py",
+        "if not all(store_runs_once(kernel, other, levels) for other in kernel.stores):",
+        "if False:",
+        "tests/ir/test_verify_plan.py",
+    ),
     # ---------------------------------------------------------------- others
     Mutant("rlx/onnx/shapes.py", "part = -(-x.shape[axis] // count)", "part = x.shape[axis] // count", ONNX),
     Mutant("rlx/onnx/shapes.py", "jnp.where(indices < 0, indices + count, indices)", "indices", ONNX),
