@@ -89,7 +89,7 @@ def row_of(name: str, kernels: Sequence[tuple[Kernel, float]]) -> Row:
 def kind(kernel: Kernel) -> str:
     """A kernel's class with its label, or the routine's name."""
     if isinstance(kernel, Library):
-        return kernel.name
+        return kernel.routine.name
     return f"{type(kernel).__name__} {kernel.label}".strip() if isinstance(kernel, Loops) else type(kernel).__name__
 
 

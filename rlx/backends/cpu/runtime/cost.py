@@ -34,6 +34,7 @@ THREAD_NANOSECONDS = 5_000.0  # work that is worth one more thread
 # a plan that checks for Ctrl-C less often runs outside the main thread; the estimate may be five times too low
 STRETCH_NANOSECONDS = 5e7
 HOST_STEP = 20_000.0
+SORTED_ELEMENT = 10.0
 UNKNOWN = 1e9
 LIBRARY_FLOPS_PER_NANOSECOND = 5.0
 
@@ -53,6 +54,8 @@ def kernel_cost(kernel: Kernel) -> float:
         return max((plan_cost(branch) for branch in kernel.branches), default=0.0)
     if isinstance(kernel, While):
         return UNKNOWN
+    if isinstance(kernel, Sort):
+        return HOST_STEP + SORTED_ELEMENT * kernel.keys * kernel.rows * kernel.length
     return HOST_STEP
 
 

@@ -8,6 +8,7 @@ Tables of loop bodies and branches are inside the rows of their Scan, While or B
 from __future__ import annotations
 
 from rlx.backends.cpu.routines.gemm import gemm_step
+from rlx.backends.cpu.routines.radix_sort import sort_step
 from rlx.backends.cpu.runtime.frame import (
     CLOCK,
     COUNTDOWN,
@@ -386,6 +387,7 @@ PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
     "core": (entry, kernel_step, long_kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
     "products": (gemm_step, row_tiles_step),
     "control": (carried_step, scan_step, while_step, branch_step),
+    "sorting": (sort_step,),
     "clock": (clock_step,),
 }
 

@@ -20,6 +20,7 @@ from rlx.backends.cpu.routines.blas import gemm_fields
 from rlx.backends.cpu.routines.host_steps import HostStep, Underway, host_function
 from rlx.backends.cpu.routines.native_library import library_rows
 from rlx.backends.cpu.routines.numba_steps import numba_step
+from rlx.backends.cpu.routines.radix_sort import sort_fields, sort_form, suits_radix_sort
 from rlx.backends.cpu.routines.special import bind_special
 from rlx.backends.cpu.runtime import executor, row_tile_steps
 from rlx.backends.cpu.runtime.cost import parallel_parts, plan_cost
@@ -215,6 +216,8 @@ class _FrameBuilder:
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
+        if isinstance(kernel, Sort) and suits_radix_sort(kernel):
+            return self.radix_sort(kernel, scope, inner)
         if isinstance(kernel, (Sort, Library, Callback, Collective, Await)):
             function = host_function(kernel, scope, self.underway)
             self.functions.append(function)
@@ -253,6 +256,11 @@ class _FrameBuilder:
         if kernel.parallel and fields[2] > 1:
             return self.step("parallel_step", [*fields, *own])
         return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
+
+    def radix_sort(self, kernel: Sort, scope: _PlanSlots, inner: int) -> list[int]:
+        form = sort_form(kernel, parallel_parts(kernel), get_num_threads())
+        scratch = self.arena_slot(inner, form.row_tasks * form.scratch)
+        return self.step("sort_step", sort_fields(kernel, form, scratch, scope))
 
     def row_tiles(self, kernel: RowTiles, scope: _PlanSlots, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""
@@ -383,6 +391,8 @@ def _runtime_parts(plan: Plan) -> set[str]:
             parts.add("products")
         elif isinstance(kernel, (Scan, While, Branch)):
             parts.add("control")
+        elif isinstance(kernel, Sort) and suits_radix_sort(kernel):
+            parts.add("sorting")
     return parts
 
 

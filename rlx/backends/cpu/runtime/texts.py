@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.native_library import host_reason
+from rlx.backends.cpu.routines.radix_sort import suits_radix_sort
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
 from rlx.ir.kernels import Await, Callback, Collective, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
@@ -30,7 +31,7 @@ def plan_texts(plan: Plan) -> dict[str, str]:
 
 def step_reason(kernel: Kernel) -> str | None:
     """The Python code that runs a kernel, and why; None if native code runs it."""
-    if isinstance(kernel, Sort):
+    if isinstance(kernel, Sort) and not suits_radix_sort(kernel):
         return "sort: NumPy's"
     if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):
         return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
