@@ -109,7 +109,7 @@ def store_item(place: Word, nbytes: Word, bits: Word) -> int:
 
 
 @native
-def ordered_bits(entry: Word, place: Word) -> Word:
+def ordered_bits(entry: Word, place: Word) -> int:
     """Bits that order as unsigned numbers as the elements do: -0. equals 0., and NaN is last."""
     bits = load_item(place, entry[BYTES])
     sign = entry[SIGN]
