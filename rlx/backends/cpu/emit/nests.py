@@ -61,7 +61,9 @@ class NestWalk(Walk):
         tiling, zero = self.layout.tiling, index(0, _INT64)
         if dimension in tiling.blocks:
             full, (block, _) = Register(_INT64, f"full{dimension}"), tiling.blocks[dimension]
-            return zero, minimum(full - self.index(block) * tiling.tile, self.size(dimension))
+            size = self.size(dimension)
+            before = self.index(block) * tiling.tile if tiling.tile else Product(_INT64, self.index(block), size)
+            return zero, minimum(full - before, size)
         if dimension == 0 and self.loops.chunks > 1:
             return _BEGIN, _END
         return zero, self.size(dimension)

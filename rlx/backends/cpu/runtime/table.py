@@ -253,7 +253,7 @@ class _FrameBuilder:
         own = layout.row(scope)
         if kernel.chunks > 1:
             return self.step("chunked_step", [*fields, kernel.chunks, *own])
-        if kernel.parallel and fields[2] > 1:
+        if layout.tiling.kernel.parallel and fields[2] > 1:
             return self.step("parallel_step", [*fields, *own])
         return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
 
