@@ -89,8 +89,9 @@ class Config(threading.local):
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
-    deterministic: scatters that add or multiply floats also do so in the order of their updates on GPUs, so that runs
-      are equal bit for bit: slower, because positions are sorted first (RLX_DETERMINISTIC=1).
+    deterministic: scatters that add or multiply floats also do so in the order of their updates on GPUs, and matrix
+      products on the CPU are cut in the same blocks for any number of threads, so that runs are equal bit for bit:
+      slower, because positions are sorted first and blocks are smaller (RLX_DETERMINISTIC=1).
     numpy_rank_promotion: "allow", or "warn" or "raise" if a function of rlx.numpy broadcasts operands of
       different numbers of axes (except numbers).
     numpy_dtype_promotion: "standard", or "strict": functions of rlx.numpy refuse operands of different dtypes

@@ -9,7 +9,7 @@ from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_pack
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
 from rlx.backends.cpu.runtime.texts import step_reason
-from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.backends.cpu.runtime.threads import dividing_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
@@ -40,7 +40,7 @@ class CpuBackend(Backend):
     @property
     def lowering(self) -> LoweringOptions:
         """At least two row tiles for each thread, so that none waits long for another."""
-        return LoweringOptions(least_row_tiles=max(LEAST_ROW_TILES, 2 * get_num_threads()))
+        return LoweringOptions(least_row_tiles=max(LEAST_ROW_TILES, 2 * dividing_threads()))
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """The Python code that runs a kernel, and why; None if native code runs it."""

@@ -30,6 +30,8 @@ from rlx.backends.cpu.routines.gemm import (
     TRANSPOSED,
 )
 from rlx.backends.cpu.runtime.compile import processor
+from rlx.backends.cpu.runtime.threads import STABLE_THREADS
+from rlx.config import config
 from rlx.errors import UnsupportedError, VerificationError
 from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Buffer, Contract, Operand
@@ -227,6 +229,7 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         *(matrix, vector_step, result_step),
         *_block_limits(kernel),
         max(kernel.out.shape[-3], 1),
+        STABLE_THREADS if config.deterministic else 0,
     ]
 
 

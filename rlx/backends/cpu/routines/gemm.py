@@ -56,6 +56,7 @@ RESULT_STEP = 36
 BAND_ROWS = 37  # the most rows and columns of a block: BLAS is faster on small blocks
 STRIPE_COLUMNS = 38
 STACK = 39  # batches in one stack
+BLOCK_THREADS = 40  # threads for which the product is cut in blocks, or 0: those of the pool
 
 SLOT = 0
 OFFSET = 1
@@ -189,7 +190,10 @@ def gemm_step(slots: Word, row: Word) -> int:
         return 0
     if row[DEPTH] == 0:
         return clear_result(slots, row)
-    limit = minimum(row[PARTS], slots[POOL][THREADS])
+    threads = row[BLOCK_THREADS]
+    if threads == 0:
+        threads = slots[POOL][THREADS]
+    limit = minimum(row[PARTS], threads)
     bands = 1
     stripes = 1
     if limit > row[BATCH]:

@@ -28,7 +28,7 @@ from rlx.backends.cpu.runtime.entry import RuntimeCode
 from rlx.backends.cpu.runtime.frame import FIRST_SLOT, STEP_HEAD
 from rlx.backends.cpu.runtime.row_tile_form import row_tile_form
 from rlx.backends.cpu.runtime.store import default_store
-from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.backends.cpu.runtime.threads import dividing_threads, get_num_threads
 from rlx.backends.timing import TimedStep
 from rlx.errors import VerificationError
 from rlx.ir.kernels import (
@@ -264,7 +264,7 @@ class _FrameBuilder:
 
     def row_tiles(self, kernel: RowTiles, scope: _PlanSlots, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""
-        form = row_tile_form(kernel, get_num_threads())
+        form = row_tile_form(kernel, dividing_threads())
         used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
         shared = [b for b in used if b not in kernel.local]
         own = {b: n for n, b in enumerate((*shared, *kernel.local))}

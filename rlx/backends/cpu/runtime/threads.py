@@ -27,11 +27,13 @@ from rlx.backends.cpu.runtime.frame import (
     THREADS,
     WORKERS,
 )
+from rlx.config import config
 from rlx.errors import OptionError
 
-__all__ = ["get_num_threads", "pool_address", "set_num_threads", "worker_count"]
+__all__ = ["STABLE_THREADS", "dividing_threads", "get_num_threads", "pool_address", "set_num_threads", "worker_count"]
 
 SPIN_NANOSECONDS = 30_000
+STABLE_THREADS = 16  # products are cut for so many under config.deterministic
 
 
 def available_processors() -> int:
@@ -113,6 +115,11 @@ def set_num_threads(number: int) -> None:
 def get_num_threads() -> int:
     """The number of threads that a kernel may use."""
     return int(_pool[THREADS])
+
+
+def dividing_threads() -> int:
+    """The number of threads for which products are cut in blocks: results' last bits depend on the cut."""
+    return STABLE_THREADS if config.deterministic else get_num_threads()
 
 
 def worker_count() -> tuple[int, int]:
