@@ -24,9 +24,14 @@ COSTS: dict[str, float] = {
     "product": 1.5e-11,  # an operation of a product of float32
     "product64": 3e-11,
     "product16": 3e-11,
+    "thin": 1.5e-11,  # an operation of a product with few rows or columns
+    "division": 1e-10,  # a division or a square root
+    "reduced": 3e-11,  # an element of a sum
+    "extremum": 3e-11,  # an element of a maximum
+    "strided": 2e-10,  # an element that moves from a row to a column
     "serial": 1e-9,  # an element of a running sum
     "scatter": 2e-9,  # an element that is written at a computed position
-    "gather": 5e-10,  # an element that is read at a computed position
+    "gather": 5e-10,  # a row or an element that is read at a computed position
     "sort": 4e-9,  # an element, times the logarithm of the length
     "routine": 2e-10,  # an operation of a factorisation or a transform
     "routine.cholesky": 2e-10,
@@ -154,7 +159,8 @@ _CARDS: dict[str, dict[str, float]] = {
     "M4": {"far": 0.1e12, "operation": 4.3e12, "product": 4.3e12, "product64": 0.1e12, "product16": 4.3e12},
 }
 _GPU = {
-    "call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "serial": 1e-11, "scatter": 1e-11, "gather": 1e-11,
+    "call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "reduced": 1e-13, "extremum": 1e-13, "strided": 1e-12,
+    "serial": 1e-11, "scatter": 1e-11, "gather": 1e-11,
     "sort": 2e-11, "routine": 1e-11, "routine.cholesky": 1e-11, "routine.lu": 1e-11, "routine.fft": 1e-12,
     "latency": 1e-5, "link": 4e-11, "compile": 0.3,
 }  # fmt: skip
@@ -175,4 +181,5 @@ def typical_rates(device: str, card: str = "") -> DeviceRates:
     rates = _CARDS[name]
     costs = {**COSTS, **_GPU, **{unit: 1 / rate for unit, rate in rates.items()}}
     costs |= {"near": costs["far"], "middle": costs["far"], "function": 20 * costs["operation"]}
+    costs |= {"division": 4 * costs["operation"], "thin": costs["product"]}
     return DeviceRates(device, costs, f"published: {name}")
