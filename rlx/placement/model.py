@@ -31,7 +31,8 @@ from rlx.placement.rates import Term
 __all__ = ["Terms", "terms_of"]
 
 _SMALL = 8  # rows and columns below which products do not reach their rate
-_SINE = 10  # the cost of a sine in the alphabet of scalar operations
+_FUNCTION = 10  # the cost of a function such as tanh in the alphabet of scalar operations
+_SINES = frozenset(("sin", "cos", "tan"))  # their arguments are reduced first, in a table or with branches
 _DIVISION = 2  # the cost of a division there
 _LINE = 16  # elements of a cache line
 _UNKNOWN = 10.0  # operations for each byte of a routine whose count is unknown
@@ -134,8 +135,10 @@ def _nest(kernel: Loops) -> Counts:
     for i, over in zip(kernel.instructions, varies, strict=True):
         times = float(_points(kernel, over))
         known = ALPHABET.get(i.op)
-        if known is not None and (known.transcendental or known.cost > _DIVISION):
-            functions += times * known.cost / _SINE  # functions differ in their costs, and sin is the unit
+        if i.op in _SINES:
+            units["sine"] = units.get("sine", 0.0) + times
+        elif known is not None and (known.transcendental or known.cost > _DIVISION):
+            functions += times * known.cost / _FUNCTION
         elif i.op not in ("constant", "index"):
             operations += times
         unit = _unit(i)

@@ -82,7 +82,7 @@ def _short_spins() -> Generator[None]:
     if _SPINS in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield
         return
-    os.environ[_SPINS] = "1000"
+    os.environ[_SPINS] = "100"
     try:
         yield
     finally:
