@@ -123,6 +123,91 @@ def test_functions_at_the_edges(name: str, device: WgpuBackend) -> None:
     test_primitives.assert_close(found, expected, tolerance, max(tolerance * 1e-30, 1.2e-38 if tolerance else 0))
 
 
+# ------------------------------------------------------------------ users' kernels
+SCALED = """@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read_write> z: array<u32>;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read> factor: array<f32>;
+@compute @workgroup_size(32, 2)
+fn scaled(@builtin(global_invocation_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = at.x + at.y * 32u * groups.x;
+    if (i < arrayLength(&y)) {
+        y[i] = factor[0] * x[i];
+        z[i] = i + arrayLength(&x);
+    }
+}
+"""
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    """Two results of a kernel."""
+    types = rlx.ShapeDtypeStruct(x.shape, "float32"), rlx.ShapeDtypeStruct(x.shape, "uint32")
+    return rlx.wgpu_call(SCALED, "scaled", types, x, factor, grid=(2, 1))
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("length", [128, 100, 1, 0])
+def test_users_kernels_run_between_rlxs(length: int) -> None:
+    x = numbers(length)
+
+    def f(x: Any, factor: Any) -> Any:
+        y, z = scaled(jnp.sin(x), factor + 1.0)
+        return y * 2.0, z, jnp.cos(x)
+
+    y, z, cosines = rlx.jit(f, device="wgpu")(x, np.float32(2))
+    np.testing.assert_allclose(y, 6 * np.sin(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(z, np.arange(length) + length)
+    np.testing.assert_allclose(cosines, np.cos(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+def test_users_kernels_in_batches_loops_and_derivatives() -> None:
+    x = numbers(3, 5, 100)
+    outer = rlx.vmap(rlx.vmap(lambda x, k: scaled(x, k)[0], in_axes=(0, None)), in_axes=(0, 0))
+    k = np.array([1, 2, 3], np.float32)
+    np.testing.assert_allclose(rlx.jit(outer, device="wgpu")(x, k), x * k[:, None, None], rtol=1e-6)
+
+    @rlx.custom_vjp
+    def halved(x: Any) -> Any:
+        return scaled(x, jnp.float32(0.5))[0]
+
+    halved.defvjp(lambda x: (halved(x), None), lambda _, ct: (scaled(ct, jnp.float32(0.5))[0],))
+    looped = lambda x: lax.fori_loop(0, 3, lambda _, c: halved(c), x)  # noqa: E731
+    np.testing.assert_allclose(rlx.jit(looped, device="wgpu")(x[0, 0]), x[0, 0] / 8, rtol=1e-6)
+    slope = rlx.jit(rlx.grad(lambda x: (halved(x) ** 2).sum()), device="wgpu")(x[0, 0])
+    np.testing.assert_allclose(slope, x[0, 0] / 2, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [("fn broken( {", "broken", "parsing error"), (SCALED, "missing", "missing"), (SCALED, "scaled", "Storage class")],
+)
+def test_mistakes_in_users_kernels(text: str, name: str, said: str) -> None:
+    call = lambda x: rlx.wgpu_call(text, name, x, x, grid=1)  # noqa: E731
+    with pytest.raises(DeviceError, match=f"(?s){said}.*binding"):
+        rlx.jit(call, device="wgpu")(numbers(64))
+    with pytest.raises(DeviceError, match="host"):
+        rlx.jit(call, device="cpu")(numbers(64))
+
+
+def test_grids_that_webgpu_lacks_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="65,535"):
+        rlx.wgpu_call(SCALED, "scaled", numbers(1), numbers(1), numbers(1), grid=(1, 70000))
+
+
+def test_programs_with_equal_kernels_share_pipelines(device: WgpuBackend, monkeypatch: Any) -> None:
+    f = lambda x: jnp.sin(x) * 3.25  # noqa: E731
+    rlx.jit(f, device="wgpu")(numbers(40))
+    held = {**device.engine._pipelines}
+    made = device.compile(rlx.inspect(f)(numbers(40)).plan)
+    assert made is not None and held == device.engine._pipelines
+    monkeypatch.setattr(engine, "_MOST_PIPELINES", 2)
+    rlx.jit(lambda x: jnp.cos(x) * 4.5, device="wgpu")(numbers(41))
+    assert len(device.engine._pipelines) == 2
+    agree(f, numbers(40))
+
+
 # ------------------------------------------------------------------ programs
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.usefixtures("device")

@@ -105,6 +105,10 @@ class WgslDialect(DeviceDialect):
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
         return f"{helper_name(operation, *dtypes)}({', '.join(map(bare, arguments))})"
 
+    def calls_by_element(self, source: str) -> bool:
+        """False: kernels take whole bindings."""
+        return False
+
     # ------------------------------------------------------------------ blocks
     def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
         """A function of registers."""
