@@ -123,6 +123,74 @@ def test_functions_at_the_edges(name: str, device: WgpuBackend) -> None:
     test_primitives.assert_close(found, expected, tolerance, max(tolerance * 1e-30, 1.2e-38 if tolerance else 0))
 
 
+# ------------------------------------------------------------------ windows
+@pytest.fixture(scope="module")
+def windowed(device: WgpuBackend) -> WgpuBackend:
+    """A backend whose device binds 512 bytes at once, and checks that."""
+    del device
+    found = WgpuBackend()
+    found.engine.window = 512
+    assert found.engine._device.limits["max-storage-buffer-binding-size"] == 512
+    return found
+
+
+def windows_bound(backend: WgpuBackend) -> int:
+    """The most windows that pipelines of a backend have had."""
+    return max(text.count("var<storage, read_write>") for text, _, _ in backend.engine._pipelines)
+
+
+def check_cases(backend: WgpuBackend, chosen: list[Any]) -> None:
+    """Check cases, except those that need more bindings than the adapter has."""
+    for case in chosen:
+        try:
+            test_primitives.check_compiled(backend, [case])
+        except DeviceError as error:
+            assert "max-storage-buffers-per-shader-stage" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_primitive_computes_the_reference_in_windows(name: str, windowed: WgpuBackend) -> None:
+    chosen = [case for case in cases_of(name) if test_primitives.is_claimed(case, windowed)]
+    check_cases(windowed, chosen[:3])
+
+
+WIDE: dict[str, Any] = {
+    "elements": lambda x: jnp.sin(x) * x + 1.0,
+    "rows": lambda x: x - x.max(1, keepdims=True),
+    "columns": lambda x: jnp.transpose(x) * 2.0,
+    "sort": lambda x: jnp.sort(x.ravel()),
+    "product": lambda x: x @ x.T,
+    "bytes": lambda x: (x * 50).astype("int8"),
+    "halves": lambda x: x.astype("float16"),
+    "pairs": lambda x: x.astype("float64") * 2.0,
+    "truths": lambda x: x > 0,
+    "gather": lambda x: x.ravel()[(jnp.abs(x.ravel()) * 200).astype(int) % 800],
+    "sums of floats": lambda x: jnp.zeros(400).at[(jnp.abs(x.ravel()) * 99).astype(int) % 400].add(x.ravel()),
+    "sums of bytes": lambda x: jnp.zeros(800, "int8").at[(jnp.abs(x.ravel()) * 99).astype(int) % 800].add(1),
+    "sums of pairs": lambda x: jnp.zeros(400, "int64").at[(jnp.abs(x.ravel()) * 99).astype(int) % 400].add(1),
+    "parts": lambda x: lax.dynamic_update_slice(x, x[:3, :3], (5, 7)),
+    "loop": lambda x: lax.scan(lambda c, r: (c * 0.5 + r, c), x[0], x),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_arrays_of_many_windows(name: str, windowed: WgpuBackend) -> None:
+    """Elements, parts of words, pairs of words and atomic updates on both sides of a window's end."""
+    x = numbers(30, 29)
+    (found, expected) = (
+        test_primitives.run_lowered(backend, lambda x: rlx.tree.leaves(WIDE[name](x)), [x])
+        for backend in (windowed, backend_named("cpu"))
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.astype("float64"), b.astype("float64"), rtol=2e-5, atol=1e-5)
+    assert windows_bound(windowed) >= 7
+
+
+def test_more_windows_than_bindings_are_refused(windowed: WgpuBackend) -> None:
+    with pytest.raises(DeviceError, match="max-storage-buffers-per-shader-stage"):
+        test_primitives.run_lowered(windowed, lambda x: [x + 1.0], [numbers(5000)])
+
+
 # ------------------------------------------------------------------ users' kernels
 SCALED = """@group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<storage, read_write> z: array<u32>;
@@ -319,9 +387,9 @@ def test_dtypes_that_the_adapter_lacks_are_refused_by_name(plain: WgpuBackend, m
         rlx.jit(lambda x: x + 1, device="wgpu")(np.ones(3))
 
 
-def test_an_array_that_cannot_be_bound_is_refused(device: WgpuBackend) -> None:
-    cap = device.engine._adapter.limits["max-storage-buffer-binding-size"]
-    with pytest.raises(DeviceError, match="max-storage-buffer-binding-size"):
+def test_a_buffer_that_the_adapter_lacks_is_refused(device: WgpuBackend) -> None:
+    cap = device.engine._adapter.limits["max-buffer-size"]
+    with pytest.raises(DeviceError, match="max-buffer-size"):
         device.engine.allocate(cap + 256)
 
 

@@ -56,7 +56,7 @@ class LaunchProgram:
         self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {
-            call: self.engine.compile_call(call if batched is None else batched) for call, batched in program.calls.items()
+            call: self.engine.compile_call(batched or call) for call, batched in program.calls.items()
         }
         self._batched_calls = program.calls
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")

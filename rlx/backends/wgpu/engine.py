@@ -18,7 +18,7 @@ from rlx.backends.gpu.engine import Engine, View, is_present
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.helpers import Features
-from rlx.backends.wgpu.memory_text import KernelModule, modules_of
+from rlx.backends.wgpu.memory_text import KernelModule, Windows, modules_of
 from rlx.errors import DeviceError
 from rlx.forks import cached_property
 from rlx.installation import install_command
@@ -32,6 +32,7 @@ __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
 _MOST_GROUPS = 65535  # along a dimension
 _LLVMPIPE_TURNS = 60000  # Mesa's llvmpipe ends all loops of a launch after 65535 iterations, silently
+_WINDOW_UNIT = 256  # the largest min-storage-buffer-offset-alignment
 _BATCH = 64  # launches that are submitted at once
 _MOST_PIPELINES = 1024  # that are kept for later programs
 _MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
@@ -86,10 +87,10 @@ def grid_of_groups(groups: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _WgpuKernel:
-    """A kernel: its module, and its pipelines by how its arrays share memory."""
+    """A kernel: its module, and its pipelines by how its arrays share memory and by the windows of each memory."""
 
     module: KernelModule
-    pipelines: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    pipelines: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict)
     bound: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -147,10 +148,15 @@ class WgpuEngine(Engine):
     @cached_property
     def _device(self) -> Any:
         features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
-        limits = {name: self._adapter.limits[name] for name in _SIZES}
+        limits = {name: self._adapter.limits[name] for name in _SIZES} | {_SIZES[0]: self.window}
         device = self._adapter.request_device_sync(required_features=features, required_limits=limits)
         finish_at_exit(self, WgpuEngine.finish)
         return device
+
+    @cached_property
+    def window(self) -> int:
+        """The bytes that are bound at once: larger buffers are bound as windows, one after another."""
+        return self._adapter.limits[_SIZES[0]] // _WINDOW_UNIT * _WINDOW_UNIT
 
     @property
     def limits(self) -> Limits:
@@ -203,20 +209,25 @@ class WgpuEngine(Engine):
         most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
         for kernel in found.values():  # mistakes are found now
             count = len(kernel.module.arrays)
-            self._pipeline_of(kernel, tuple(range(count)) if count <= most else (0,) * count)
+            sharing = tuple(range(count)) if count <= most else (0,) * count
+            self._pipeline_of(kernel, sharing, (1,) * len(set(sharing)))
         return {name: found[name] for name in names}
 
-    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...]) -> Any:
-        if sharing not in kernel.pipelines:
-            memories, most = len(set(sharing)), self._adapter.limits["max-storage-buffers-per-shader-stage"]
-            if memories > most:
+    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...], counts: tuple[int, ...]) -> Any:
+        """A kernel's pipeline. counts: the number of windows of each memory."""
+        key = sharing, counts
+        if key not in kernel.pipelines:
+            bindings, most = sum(counts), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+            if bindings > most:
                 raise DeviceError(
-                    f"The kernel {kernel.module.name!r} uses {memories} blocks of memory; the adapter binds {most}"
-                    " (max-storage-buffers-per-shader-stage).", _HELP,
-                )  # fmt: skip
-            text = WgslDialect(self.features).declared(kernel.module, sharing)
-            kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, self._layout(_kinds(memories)))
-        return kernel.pipelines[sharing]
+                    f"The kernel {kernel.module.name!r} needs {bindings} bindings of at most {self.window:,} bytes for"
+                    f" its arrays; the adapter has {most} (max-storage-buffers-per-shader-stage).",
+                    "Compute less at once, or on another device.",
+                )
+            windows = Windows(self.window, counts) if bindings > len(counts) else None
+            text = WgslDialect(self.features).declared(kernel.module, sharing, windows)
+            kernel.pipelines[key] = self._pipeline(text, kernel.module.name, self._layout(_kinds(bindings)))
+        return kernel.pipelines[key]
 
     def _pipeline(self, text: str, name: str, layout: Any, hint: str = _HELP) -> Any:
         """The pipeline of an entry point: programs with equal kernels share it."""
@@ -244,8 +255,13 @@ class WgpuEngine(Engine):
         return self._layouts[tuple(kinds)]
 
     def _group(self, buffers: Sequence[Any], launch: Any) -> Any:
-        entries = [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate([launch, *buffers])]
-        return self._device.create_bind_group(layout=self._layout(_kinds(len(buffers))), entries=entries)
+        """The bindings of a launch: its sizes, then the windows of each buffer."""
+        resources = [{"buffer": launch}]
+        for buffer in buffers:
+            starts = range(0, buffer.size, self.window)
+            resources += [{"buffer": buffer, "offset": at, "size": min(self.window, buffer.size - at)} for at in starts]
+        entries = [{"binding": n, "resource": resource} for n, resource in enumerate(resources)]
+        return self._device.create_bind_group(layout=self._layout(_kinds(len(entries) - 1)), entries=entries)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Encode a dispatch."""
@@ -261,8 +277,8 @@ class WgpuEngine(Engine):
         if key not in kernel.bound:
             if len(kernel.bound) >= _MOST_LAUNCHES:
                 kernel.bound.clear()
-            pipeline = self._pipeline_of(kernel, sharing)
             buffers = list({id(view.memory): view.memory for view in views}.values())
+            pipeline = self._pipeline_of(kernel, sharing, tuple(-(-b.size // self.window) for b in buffers))
             group = self._checked(
                 lambda: self._group(buffers, self._launch_buffer(words)), f"arrays of {kernel.module.name!r}"
             )
@@ -332,12 +348,12 @@ class WgpuEngine(Engine):
 
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
-        """A new buffer. Raises DeviceError if it is larger than kernels can bind."""
-        cap = min(self._adapter.limits[name] for name in _SIZES[:2])
-        if nbytes > cap:
+        """A new buffer. Raises DeviceError if it is larger than the adapter allows."""
+        most = self._adapter.limits["max-buffer-size"]
+        if nbytes > most:
             raise DeviceError(
-                f"An array or a program's memory of {nbytes:,} bytes is larger than {cap:,}, which the adapter binds"
-                " at once (max-storage-buffer-binding-size).", "Compute less at once, or on another device.",
+                f"An array or a program's memory of {nbytes:,} bytes is larger than {most:,}, the adapter's"
+                " max-buffer-size.", "Compute less at once, or on another device.",
             )  # fmt: skip
         usage = _module().BufferUsage
         try:
