@@ -154,6 +154,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.host.callback import pure_callback as pure_callback
     from rlx.host.kernel_calls import cuda_call as cuda_call
     from rlx.host.kernel_calls import opencl_call as opencl_call
+    from rlx.host.kernel_calls import wgpu_call as wgpu_call
     from rlx.host.mlx_functions import mlx_call as mlx_call
     from rlx.host.numba_functions import numba_call as numba_call
     from rlx.host.numba_functions import numba_scalar as numba_scalar
@@ -265,7 +266,7 @@ _ELSEWHERE = {"inspect": "rlx.explain.inspection"}
 _ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
-_ELSEWHERE |= {"cuda_call": "rlx.host.kernel_calls", "opencl_call": "rlx.host.kernel_calls"}
+_ELSEWHERE |= dict.fromkeys(("cuda_call", "opencl_call", "wgpu_call"), "rlx.host.kernel_calls")
 _ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo.reading"}
 _ELSEWHERE |= {"model": "rlx.call.model", "pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}

@@ -37,6 +37,7 @@ NO_AXES = {
     "Exported.source": "the traced function",
     "cuda_call.source": "the text of a kernel",
     "opencl_call.source": "the text of a kernel",
+    "wgpu_call.source": "the text of a kernel",
     "auto_axes.axes": "names of a mesh's axes",
     "explicit_axes.axes": "names of a mesh's axes",
     "indices.dimensions": "sizes",

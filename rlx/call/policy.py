@@ -39,8 +39,9 @@ class Policy:
     that are taken, in this order, unless another one is quicker by `margin`; without them the default device is.
     measure: time the two quickest devices on the arguments of the first call, and keep the quicker one. margin: the
     factor by which a device must be quicker. calls: the expected number of calls, over which the time of compiling
-    counts. fallback: also consider devices on which some kernels run on the host. split: also consider plans of two
-    devices. memory: the bytes that programs may use on devices, as a mapping or pairs, if less than the device has.
+    counts. fallback: also consider devices on which some kernels run on the host. split: also consider plans of
+    several devices. memory: the bytes that programs may use on devices, as a mapping or pairs, if less than the device
+    has.
 
     Raises: DeviceError for unknown devices, OptionError for other invalid values.
 

@@ -1,4 +1,4 @@
-"""User-written kernels in programs: opencl_call and cuda_call."""
+"""User-written kernels in programs: opencl_call, cuda_call and wgpu_call."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from rlx.trace.flat import as_array
 from rlx.trace.primitive import type_of
 from rlx.trees import tree
 
-__all__ = ["cuda_call", "opencl_call"]
+__all__ = ["cuda_call", "opencl_call", "wgpu_call"]
 
 _MOST_ITEMS = 1024  # work-items per work-group, on all devices
 _DIMENSIONS = 3
+_MOST_GROUPS = 65535  # along a dimension, on WebGPU
 
 
 def opencl_call(
@@ -91,6 +92,40 @@ def cuda_call(
     dtype('float32')
     """
     return _call("cuda", source, name, result_shape_dtypes, args, grid, block)
+
+
+def wgpu_call(source: str, name: str, result_shape_dtypes: Any, *args: Any, grid: int | tuple[int, ...]) -> Any:
+    """The outputs of a WGSL kernel, launched by programs on the device "wgpu".
+
+    As rlx.opencl_call, except for the language: outputs, then inputs, are the bindings 0, 1, ... of group 0, row-major
+    arrays in `var<storage, read_write>` and `var<storage, read>`. The text has the size of a work-group. Under vmap
+    the kernel is launched once for each element.
+
+    Args:
+      source: WGSL with a compute entry point of this name.
+      name: the entry point's name.
+      result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
+      args: arrays or numbers.
+      grid: the number of work-groups along each dimension.
+
+    Raises: UnsupportedError for sizes that no device supports; DeviceError if the compiler rejects the source, or if
+      operands are on the host.
+
+    >>> import rlx
+    >>> twice = '''@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+    ... @group(0) @binding(1) var<storage, read> x: array<f32>;
+    ... @compute @workgroup_size(64) fn twice(@builtin(global_invocation_id) i: vec3<u32>) { y[i.x] = 2 * x[i.x]; }
+    ... '''
+    >>> x = rlx.ShapeDtypeStruct((256,), "float32")
+    >>> rlx.eval_shape(lambda x: rlx.wgpu_call(twice, "twice", x, x, grid=4) + 1, x).shape
+    (256,)
+    """
+    if max((grid,) if isinstance(grid, int) else grid, default=0) > _MOST_GROUPS:
+        raise UnsupportedError(
+            f"The grid of {name} is {grid}; WebGPU has at most {_MOST_GROUPS:,} work-groups along a dimension.",
+            "Continue along a second dimension.",
+        )
+    return _call("wgpu", source, name, result_shape_dtypes, args, grid, 1)
 
 
 def _call(device: str, source: str, name: str, result: Any, args: tuple[Any, ...], grid: Any, block: Any) -> Any:

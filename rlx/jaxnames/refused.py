@@ -30,7 +30,8 @@ class Refusal(NamedTuple):
 
 _KERNELS = Refusal(
     ALL, "is for kernels in JAX's languages for GPUs and TPUs",
-    "rlx compiles array code to kernels; rlx.cuda_call, rlx.opencl_call and rlx.numba_call run your own kernels.",
+    "rlx compiles array code to kernels; rlx.cuda_call, rlx.opencl_call, rlx.wgpu_call and rlx.numba_call run your own"
+    " kernels.",
 )  # fmt: skip
 _XLA = Refusal(ALL, "is part of XLA's compiler", "rlx has its own; rlx.inspect(f)(*args) shows what it does.")
 _MLIR = _XLA._replace(advice="Register a lowering by jax.interpreters.mlir.lower_fun of a function.")

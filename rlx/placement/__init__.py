@@ -1,4 +1,4 @@
-"""The choice of a device: estimates, policies, calibration, and programs on two devices."""
+"""The choice of a device: estimates, policies, calibration, and programs on several devices."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def decide(program: Program, policy: Policy, default: str | None = None, memory:
         why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise DeviceError(
             f"No device that the policy allows can run {program.name}: {why}.",
-            "Allow another device, or Policy(fallback=True); Policy(split=True) uses the memories of two devices.",
+            "Allow another device, or Policy(fallback=True); Policy(split=True) uses the memories of several devices.",
         )
     best = allowed[0]
     key = _key(program), policy, tuple(names), default
@@ -209,14 +209,14 @@ def chosen_program(
 
 
 def _divided(program: Program, policy: Policy) -> Division | None:
-    """The cheapest division between the default device and another one; None if one device is about as quick."""
+    """The cheapest division between the default device and others; None if one device is about as quick."""
     names = _candidates(policy, None)
     home = next((n for n in (*policy.prefer, config.device) if n in names), names[0])
     found: list[Division] = []
-    for other in names:
-        if other != home:
-            with suppress(MemoryLimitError):
-                found.append(divide_program(program, (home, other), policy.memory_limits))
+    others = [name for name in names if name != home]
+    for group in [(other,) for other in others] + ([tuple(others)] if len(others) > 1 else []):
+        with suppress(MemoryLimitError):
+            found.append(divide_program(program, (home, *group), policy.memory_limits))
     best = min(found, key=lambda d: d.seconds, default=None)
     if best is None or not best.places:
         return None

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlx.backends.base import Backend
-from rlx.code.cost import Counts, counts_of_nest
+from rlx.code.cost import Counts
 from rlx.ir.kernels import (
     Await,
     Branch,
     Contract,
+    Instruction,
     Kernel,
     Library,
     Loops,
@@ -30,7 +31,10 @@ from rlx.placement.rates import Term
 __all__ = ["Terms", "terms_of"]
 
 _SMALL = 8  # rows and columns below which products do not reach their rate
-_SINE = 10  # the cost of a sine in the alphabet of scalar operations
+_FUNCTION = 10  # the cost of a function such as tanh in the alphabet of scalar operations
+_SINES = frozenset(("sin", "cos", "tan"))  # their arguments are reduced first, in a table or with branches
+_DIVISION = 2  # the cost of a division there
+_LINE = 16  # elements of a cache line
 _UNKNOWN = 10.0  # operations for each byte of a routine whose count is unknown
 
 
@@ -120,26 +124,87 @@ def _counts(kernel: Kernel) -> Counts:
 
 
 def _nest(kernel: Loops) -> Counts:
-    """The counts of a nest; numbers of eight bytes take two operations, as half as many fit in a register."""
-    counts, times = counts_of_nest(kernel), math.prod(kernel.sizes)
+    """The counts of a nest; numbers of eight bytes take two operations, as half as many fit in a register.
+
+    An instruction counts for the dimensions that its value depends on, and stores and loads are operations.
+    """
+    varies = _dimensions(kernel)
     width = max((i.dtype.itemsize for i in kernel.instructions if i.dtype.kind in "fiu"), default=4)
+    operations = functions = 0.0
+    units: dict[str, float] = {}
+    for i, over in zip(kernel.instructions, varies, strict=True):
+        times = float(_points(kernel, over))
+        known = ALPHABET.get(i.op)
+        if i.op in _SINES:
+            units["sine"] = units.get("sine", 0.0) + times
+        elif known is not None and (known.transcendental or known.cost > _DIVISION):
+            functions += times * known.cost / _FUNCTION
+        elif i.op not in ("constant", "index"):
+            operations += times
+        unit = _unit(i)
+        if unit:
+            inner = range(len(kernel.sizes))
+            taken = _points(kernel, [d for d in inner if d in varies[i.args[0]]]) if unit == "gather" else times
+            units[unit] = units.get(unit, 0.0) + taken
+    scattered = sum(store.address is not None for store in kernel.stores) * math.prod(kernel.sizes)
+    for name, number in (("scatter", scattered), ("strided", _strided(kernel))):
+        if number:
+            units[name] = float(number)
+    operations += len(kernel.stores) * math.prod(kernel.sizes)
     factor = max(1.0, width / 4)
-    # functions differ in their costs, of which the one of sin is the unit
-    dear = [ALPHABET[i.op].cost for i in kernel.instructions if i.op in ALPHABET and ALPHABET[i.op].cost > 1]
-    functions = times * sum(dear) / _SINE
-    serial = sum(i.op == "cumulate" for i in kernel.instructions) * times
-    scattered = sum(store.address is not None for store in kernel.stores) * times
-    gathered = sum(i.op == "load" and bool(i.args) for i in kernel.instructions) * times
-    found = (("serial", serial), ("scatter", scattered), ("gather", gathered))
-    units = {name: float(n) for name, n in found if n}
-    return Counts(factor * counts.operations, factor * functions, 0.0, units, float(kernel_work(kernel).bytes))
+    return Counts(factor * operations, factor * functions, 0.0, units, float(kernel_work(kernel).bytes))
+
+
+def _unit(i: Instruction) -> str:
+    """The class of an instruction whose cost is not one of an operation or a function; "" for others."""
+    match i.op:
+        case "cumulate":
+            return "serial"
+        case "load" if i.args:
+            return "gather"
+        case "reduce":
+            return "extremum" if i.attribute in ("min", "max") else "reduced"
+        case "div" | "sqrt" | "rsqrt":
+            return "division"
+    return ""
+
+
+def _points(kernel: Loops, dimensions: Iterable[int]) -> int:
+    """The number of iterations of some dimensions of a nest."""
+    return math.prod(kernel.sizes[d] for d in dimensions)
+
+
+def _dimensions(kernel: Loops) -> list[set[int]]:
+    """The dimensions that the value of each instruction depends on. A reduction counts for all that it takes."""
+    found: list[set[int]] = []
+    for i in kernel.instructions:
+        own = {i.attribute} if i.op == "index" else set()
+        if i.op == "load":
+            own = {d for d, stride in enumerate(i.attribute.strides) if stride}
+        above = (
+            {d for d in found[a] if d < kernel.outer} if kernel.instructions[a].op == "reduce" else found[a]
+            for a in i.args
+        )  # fmt: skip
+        found.append(own.union(*above))
+    return found
+
+
+def _strided(kernel: Loops) -> int:
+    """The elements that a nest moves between rows and columns, as transpositions do; none if it combines elements."""
+    if any(i.op in ("reduce", "cumulate") for i in kernel.instructions) or any(s.accumulate for s in kernel.stores):
+        return 0
+    long = [d for d, size in enumerate(kernel.sizes) if size >= _LINE]
+    moving = [({d: abs(a.strides[d]) for d in long if a.strides[d]}) for a in kernel.accesses]
+    fastest = {min(strides, key=strides.__getitem__) for strides in moving if len(strides) > 1}
+    return math.prod(kernel.sizes) if len(fastest) > 1 else 0
 
 
 def _product(kernel: Contract) -> dict[str, float]:
     """The operations of a product, by its type; few rows or columns cost as much as some more."""
     bits = kernel.lhs.buffer.dtype.itemsize // (2 if kernel.lhs.buffer.dtype.kind == "c" else 1)
-    unit = "product64" if bits == 8 else "product16" if bits < 4 else "product"
-    return {unit: kernel_work(kernel).flops * _SMALL / min(_SMALL, max(1, _least(kernel.out)))}
+    least = max(1, _least(kernel.out))
+    unit = "product64" if bits == 8 else "product16" if bits < 4 else "thin" if least < _SMALL else "product"
+    return {unit: kernel_work(kernel).flops * _SMALL / min(_SMALL, least)}
 
 
 def _least(out: Operand) -> int:

@@ -21,12 +21,18 @@ COSTS: dict[str, float] = {
     "far": 1e-10,  # a byte of other data
     "operation": 6e-11,
     "function": 6e-10,
+    "sine": 6e-10,  # a sine, a cosine or a tangent
     "product": 1.5e-11,  # an operation of a product of float32
     "product64": 3e-11,
     "product16": 3e-11,
+    "thin": 1.5e-11,  # an operation of a product with few rows or columns
+    "division": 1e-10,  # a division or a square root
+    "reduced": 3e-11,  # an element of a sum
+    "extremum": 3e-11,  # an element of a maximum
+    "strided": 2e-10,  # an element that moves from a row to a column
     "serial": 1e-9,  # an element of a running sum
     "scatter": 2e-9,  # an element that is written at a computed position
-    "gather": 5e-10,  # an element that is read at a computed position
+    "gather": 5e-10,  # a row or an element that is read at a computed position
     "sort": 4e-9,  # an element, times the logarithm of the length
     "routine": 2e-10,  # an operation of a factorisation or a transform
     "routine.cholesky": 2e-10,
@@ -136,15 +142,17 @@ def memory_class(counts: Counts) -> str:
 # by platform: factors of the costs above, and costs of their own
 _TYPICAL: dict[str, dict[str, float]] = {
     "cpu": {},
-    "c": {"call": 1.5e-5, "product": 1e-10, "product64": 1.5e-10, "product16": 2e-10, "function": 6e-9, "compile": 0.1},
-    "numba": {"call": 2e-5, "product": 2e-10, "product64": 2e-10, "product16": 4e-10, "function": 6e-9, "sort": 1e-8,
+    "c": {"call": 1.5e-5, "product": 1e-10, "product64": 1.5e-10, "product16": 2e-10, "function": 6e-9,
+          "sine": 6e-9, "compile": 0.1},
+    "numba": {"call": 2e-5, "product": 2e-10, "product64": 2e-10, "product16": 4e-10, "function": 6e-9,
+              "sine": 6e-9, "sort": 1e-8,
               "compile": 1.0},
     "opencl": {"call": 5e-5, "launch": 3e-5, "step": 3e-5, "host": 1e-4, "product": 1e-10, "product64": 2e-10,
                "sort": 2e-8, "latency": 2e-5, "link": 2e-10, "compile": 0.2},
     "mlx": {"call": 5e-5, "launch": 1e-5, "step": 1e-5, "latency": 2e-5, "link": 1e-10, "compile": 1e-3},
     "xla": {"call": 5e-5, "launch": 1e-6, "latency": 2e-5, "link": 1e-10, "compile": 5e-2},
-    "reference": {"call": 5e-5, "launch": 2e-5, "step": 2e-5, "operation": 1e-9, "function": 5e-9, "near": 3e-10,
-                  "compile": 0.0},
+    "reference": {"call": 5e-5, "launch": 2e-5, "step": 2e-5, "operation": 1e-9, "function": 5e-9, "sine": 5e-9,
+                  "near": 3e-10, "compile": 0.0},
 }  # fmt: skip
 # data sheets: copies near 80 % of the memory's peak, products of float32 without matrix units, dense products with them
 _CARDS: dict[str, dict[str, float]] = {
@@ -154,7 +162,8 @@ _CARDS: dict[str, dict[str, float]] = {
     "M4": {"far": 0.1e12, "operation": 4.3e12, "product": 4.3e12, "product64": 0.1e12, "product16": 4.3e12},
 }
 _GPU = {
-    "call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "serial": 1e-11, "scatter": 1e-11, "gather": 1e-11,
+    "call": 3e-5, "launch": 2e-6, "step": 2e-6, "host": 1e-4, "reduced": 1e-13, "extremum": 1e-13, "strided": 1e-12,
+    "serial": 1e-11, "scatter": 1e-11, "gather": 1e-11,
     "sort": 2e-11, "routine": 1e-11, "routine.cholesky": 1e-11, "routine.lu": 1e-11, "routine.fft": 1e-12,
     "latency": 1e-5, "link": 4e-11, "compile": 0.3,
 }  # fmt: skip
@@ -175,4 +184,5 @@ def typical_rates(device: str, card: str = "") -> DeviceRates:
     rates = _CARDS[name]
     costs = {**COSTS, **_GPU, **{unit: 1 / rate for unit, rate in rates.items()}}
     costs |= {"near": costs["far"], "middle": costs["far"], "function": 20 * costs["operation"]}
+    costs |= {"division": 4 * costs["operation"], "sine": costs["function"], "thin": costs["product"]}
     return DeviceRates(device, costs, f"published: {name}")

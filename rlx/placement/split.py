@@ -1,4 +1,4 @@
-"""Plans of two devices: a program's units, their costs on both, and the cheapest division that fits in memory."""
+"""Plans of several devices: a program's units, their costs on each, and the cheapest division that fits in memory."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.passes.pipeline import Context, lower_program, stages
 from rlx.placement.estimate import estimate_program
 from rlx.placement.executable import PlacedExecutable
-from rlx.placement.minimum_cut import CutGraph, CutValue, cut_cost, minimum_cut
+from rlx.placement.minimum_cut import CutGraph, CutValue, cheapest_division, cut_cost
 from rlx.placement.segments import Segment, segments_of
 from rlx.placement.stored_rates import rates_of
 
 __all__ = ["Division", "SplitProgram", "divide", "divide_program"]
 
 _MOST_UNITS = 200
-_ENUMERATED = 12  # units up to which every division is tried if memory is limited
-_BISECTIONS = 40
+_ENUMERATED = 4096  # divisions up to which each is tried if memory is limited
+_RISES = 40  # of prices, by a factor of 4
+_BISECTIONS = 8
 
 
 class Division(NamedTuple):
-    """A program divided between its own device and another one: the places of its equations, and the expected seconds.
+    """A program divided between its own device and others: the places of its equations, and the expected seconds.
 
-    alone: the seconds of the program's own device alone; infinite if it cannot run the program.
+    sides: for each unit of the graph, the number of its device. alone: the seconds of the program's own device alone;
+    infinite if it cannot run the program.
 
     >>> import rlx, rlx.numpy as jnp
     >>> found = rlx.placement.divide(lambda x: jnp.sin(x).sum(), jnp.ones(8), devices=("cpu", "reference"))
@@ -40,12 +42,12 @@ class Division(NamedTuple):
     """
 
     program: Program
-    devices: tuple[str, str]
+    devices: tuple[str, ...]
     places: Mapping[Equation, str]
     seconds: float
     alone: float
     graph: CutGraph
-    second: tuple[bool, ...]
+    sides: tuple[int, ...]
 
     @property
     def segments(self) -> list[Segment]:
@@ -60,53 +62,53 @@ class Division(NamedTuple):
 def divide(
     fun: Callable[..., Any],
     *args: Any,
-    devices: tuple[str, str],
+    devices: Sequence[str],
     memory: Mapping[str, int] | None = None,
     **kwargs: Any,
 ) -> Division:
-    """The cheapest division of a function's program between two devices, by estimate. Nothing is run.
+    """A cheap division of a function's program between devices, by estimate. Nothing is run.
 
-    The division is a minimum cut: no other one has a smaller sum of kernels and copies. With a limit on memory it is
-    the best of all for up to 12 units, and otherwise the best for some price of a byte.
+    Between two devices it is a minimum cut: no other division has a smaller sum of kernels and copies. Between more,
+    no two devices can save anything by dividing their parts anew. With a limit on memory it is the best of all for few
+    units (12 for two devices, 7 for three), and otherwise the best for some price of a byte.
 
     Args:
-      devices: the device of arguments and results, and the other one.
+      devices: the device of arguments and results, and the other ones.
       memory: the bytes that the program may use on a device; by default as many as the device reports.
 
-    Raises: MemoryLimitError if no division that was tried fits; OptionError for another number of devices than two.
+    Raises: MemoryLimitError if no division that was tried fits; OptionError for fewer than two devices, or one twice.
 
     >>> import rlx, rlx.numpy as jnp
     >>> print(rlx.placement.divide(lambda x: x + 1.0, jnp.ones(8), devices=("cpu", "reference")))
     cpu (1 equations): ...
     """
-    if len(devices) != 2 or devices[0] == devices[1]:
+    if len(devices) < 2 or len(set(devices)) < len(devices):
         raise OptionError(
-            f"divide got the devices {', '.join(map(repr, devices)) or 'none'}: a minimum cut is between two.",
-            "Name two devices, and write regions for further ones: with rlx.place('c').",
+            f"divide got the devices {', '.join(map(repr, devices)) or 'none'}.",
+            "Name two or more different devices, the one of the arguments first: devices=('cpu', 'c').",
         )
     jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
-    return divide_program(jitted.trace(*args, **kwargs).closed(), devices, memory or {})
+    return divide_program(jitted.trace(*args, **kwargs).closed(), tuple(devices), memory or {})
 
 
-def divide_program(program: Program, devices: tuple[str, str], memory: Mapping[str, int]) -> Division:
+def divide_program(program: Program, devices: tuple[str, ...], memory: Mapping[str, int]) -> Division:
     """The division of a closed program; see `divide`."""
-    first, second = map(backend_named, devices)
+    backends = [*map(backend_named, devices)]
     program = stages(program, context=Context())[-1].program
     units = _units(program, lower_program(program)) if program.equations else []
-    graph = _graph(program, units, (first, second))
-    limits = tuple(_limit(b, name, memory) for b, name in zip((first, second), devices, strict=True))
-    fits = _Fits(program, units, limits, shared=first.memory.host and second.memory.host)
+    graph = _graph(program, units, backends)
+    fits = _Fits(program, units, tuple(_limit(b, name, memory) for b, name in zip(backends, devices, strict=True)))
     sides = _cheapest(graph, fits)
     if sides is None:
-        needed = bytes_text(min(fits.peaks([False] * len(units))[0], fits.peaks([True] * len(units))[1]))
+        needed = bytes_text(min(fits.peaks([d] * len(units))[d] for d in range(len(devices))))
         raise MemoryLimitError(
-            f"No division of {program.name} between {devices[0]!r} and {devices[1]!r} fits in their memories; one"
+            f"No division of {program.name} between {' and '.join(map(repr, devices))} fits in their memories; one"
             f" device alone would need {needed}.",
             "Raise the limit, or compute less at once.",
         )
-    places = {e: devices[1] for unit, on in zip(units, sides, strict=True) if on for e in unit}
+    places = {e: devices[side] for unit, side in zip(units, sides, strict=True) if side for e in unit}
     alone = estimate_program(program, devices[0])
-    fits_alone = not alone.blockers and fits([False] * len(units))
+    fits_alone = not alone.blockers and fits([0] * len(units))
     calls = sum(_call_costs(program, places, devices))
     return Division(
         program,
@@ -119,7 +121,7 @@ def divide_program(program: Program, devices: tuple[str, str], memory: Mapping[s
     )
 
 
-def _call_costs(program: Program, places: Mapping[Equation, str], devices: tuple[str, str]) -> Iterable[float]:
+def _call_costs(program: Program, places: Mapping[Equation, str], devices: Sequence[str]) -> Iterable[float]:
     """The seconds of calling each segment."""
     return [rates_of(s.device).costs["call"] for s in segments_of(program, places, devices[0])]
 
@@ -155,21 +157,22 @@ def _units(program: Program, plan: Plan) -> list[list[Equation]]:
     return [list(itertools.chain.from_iterable(groups[n : n + size])) for n in range(0, len(groups), size)]
 
 
-def _graph(program: Program, units: Sequence[Sequence[Equation]], backends: tuple[Backend, Backend]) -> CutGraph:
-    """The costs of units on both devices, and the values between them."""
+def _graph(program: Program, units: Sequence[Sequence[Equation]], backends: Sequence[Backend]) -> CutGraph:
+    """The costs of units on each device, and the values between them."""
     known: dict[tuple[bytes, str], float] = {}
     programs = _unit_programs(program, units)
     costs = tuple(tuple(_unit_seconds(p, b.name, known) for b in backends) for p in programs)
-    there = _copies(backends[1], backends[0])
+    copies = [[_copies(device, other) for other in backends] for device in backends]
+    places = ["host" if b.memory.host else b.memory for b in backends]
     maker = {v: n for n, unit in enumerate(units) for e in unit for v in e.outputs}
     values = []
     for v, readers in _readers(program, units).items():
         outside = {r for r in readers if r != maker.get(v)}
         if outside:
             ordered = tuple(sorted(outside, key=lambda r: -1 if r is None else r))
-            seconds = there(v.type.nbytes)
-            values.append(CutValue(maker.get(v), ordered, seconds, seconds))
-    return CutGraph(tuple((a, b) for a, b in costs), tuple(values))
+            seconds = tuple(tuple(copy(v.type.nbytes) for copy in row) for row in copies)
+            values.append(CutValue(maker.get(v), ordered, seconds))
+    return CutGraph(costs, tuple(values), tuple(map(places.index, places)))
 
 
 def _copies(device: Backend, other: Backend) -> Callable[[int], float]:
@@ -218,12 +221,10 @@ def _unit_seconds(program: Program, device: str, known: dict[tuple[bytes, str], 
 
 # ------------------------------------------------------------------ memory
 class _Fits:
-    """Whether a division fits in the memories of both devices."""
+    """Whether a division fits in the memories of all devices."""
 
-    def __init__(
-        self, program: Program, units: Sequence[Sequence[Equation]], limits: tuple[float, ...], shared: bool
-    ) -> None:
-        self.program, self.units, self.limits, self.shared = program, units, limits, shared
+    def __init__(self, program: Program, units: Sequence[Sequence[Equation]], limits: tuple[float, ...]) -> None:
+        self.program, self.units, self.limits = program, units, limits
         self.readers = _readers(program, units)
         self.maker = {v: n for n, unit in enumerate(units) for e in unit for v in e.outputs}
 
@@ -232,26 +233,31 @@ class _Fits:
         """Whether any memory is limited."""
         return any(map(math.isfinite, self.limits))
 
-    def __call__(self, second: Sequence[bool]) -> bool:
-        return not self.limited or all(p <= limit for p, limit in zip(self.peaks(second), self.limits, strict=True))
+    def __call__(self, sides: Sequence[int]) -> bool:
+        return not self.over(sides)
 
-    def peaks(self, second: Sequence[bool]) -> tuple[int, int]:
+    def over(self, sides: Sequence[int]) -> list[int]:
+        """The devices whose memory is too small."""
+        pairs = zip(self.peaks(sides), self.limits, strict=True) if self.limited else ()
+        return [d for d, (peak, limit) in enumerate(pairs) if peak > limit]
+
+    def peaks(self, sides: Sequence[int]) -> list[int]:
         """The most bytes that values need at once on each device, if units run in order. Each is kept from its maker,
         or its first reader on a device, to the last reader there; arguments and results stay on the first device."""
-        events: list[tuple[int, int, int]] = []  # side, unit, change
+        events: list[list[tuple[int, int]]] = [[] for _ in self.limits]  # by device: unit, change
         end = len(self.units)
         for v in {**dict.fromkeys(self.program.inputs), **self.maker, **self.readers}:
             at = self.maker.get(v)
-            uses: tuple[list[int], list[int]] = ([], [])
-            uses[0 if at is None else second[at]].append(-1 if at is None else at)
+            uses: list[list[int]] = [[] for _ in self.limits]
+            uses[0 if at is None else sides[at]].append(-1 if at is None else at)
             for reader in self.readers.get(v, ()):
-                uses[0 if reader is None else second[reader]].append(end if reader is None else reader)
+                uses[0 if reader is None else sides[reader]].append(end if reader is None else reader)
             if at is None:
                 uses[0].append(end)
             for side, used in enumerate(uses):
                 if used:
-                    events += [(side, min(used), v.type.nbytes), (side, max(used) + 1, -v.type.nbytes)]
-        return (_peak(e for e in events if e[0] == 0), _peak(e for e in events if e[0] == 1))
+                    events[side] += [(min(used), v.type.nbytes), (max(used) + 1, -v.type.nbytes)]
+        return [*map(_peak, events)]
 
     def bytes_of(self, unit: int) -> int:
         """The bytes of a unit's operands and results."""
@@ -260,56 +266,70 @@ class _Fits:
         return sum(v.type.nbytes for v in {**dict.fromkeys(made), **dict.fromkeys(taken)})
 
 
-def _peak(events: Iterable[tuple[int, int, int]]) -> int:
+def _peak(events: Iterable[tuple[int, int]]) -> int:
     held = most = 0
-    for _, _, change in sorted(events, key=lambda e: (e[1], e[2])):
+    for _, change in sorted(events):
         held += change
         most = max(most, held)
     return most
 
 
-def _cheapest(graph: CutGraph, fits: _Fits) -> list[bool] | None:
+def _cheapest(graph: CutGraph, fits: _Fits) -> list[int] | None:
     """The cheapest division that fits; None if none is found."""
-    best = minimum_cut(graph)
+    best = cheapest_division(graph)
     if math.isinf(cut_cost(graph, best)):
         return None
     if fits(best):
         return best
-    count = len(graph.costs)
-    if count <= _ENUMERATED:
-        every = ([*sides] for sides in itertools.product((False, True), repeat=count))
-        possible = [(cut_cost(graph, sides), sides) for sides in every if fits(sides)]
-        cost, sides = min(possible, default=(math.inf, []))
-        return sides if math.isfinite(cost) else None
+    count, devices = len(graph.costs), range(len(graph.memories))
+    if len(devices) ** count <= _ENUMERATED:
+        possible = [(cut_cost(graph, sides), [*sides]) for sides in itertools.product(devices, repeat=count)]
+        return next((s for cost, s in sorted(possible) if math.isfinite(cost) and fits(s)), None)
     return _priced(graph, fits)
 
 
-def _priced(graph: CutGraph, fits: _Fits) -> list[bool] | None:
-    """The cheapest division among those for some price of a byte on the device whose memory is too small."""
-    found: list[tuple[float, list[bool]]] = []
+def _priced(graph: CutGraph, fits: _Fits) -> list[int] | None:
+    """The cheapest division among those for some prices of a byte on the devices whose memories are too small.
+
+    Prices rise until a division fits; then each falls as far as one still fits.
+    """
     amounts = [fits.bytes_of(unit) for unit in range(len(graph.costs))]
-    for side in (0, 1):
-        low, high = 0.0, 1e3 / max(1, max(amounts, default=1))
-        for _ in range(_BISECTIONS):
-            price = math.sqrt(max(low, 1e-18) * high)
-            extra = [price * amount for amount in amounts]
-            costs = tuple(
-                (a + (e if side == 0 else 0.0), b + (e if side == 1 else 0.0))
-                for (a, b), e in zip(graph.costs, extra, strict=True)
-            )
-            sides = minimum_cut(graph._replace(costs=costs))
-            if fits(sides):
-                found.append((cut_cost(graph, sides), sides))
-                high = price
-            else:
-                low = price
-    cost, sides = min(found, default=(math.inf, []))
-    return sides if math.isfinite(cost) else None
+    least = 1e-9 / max(1, max(amounts, default=1))
+    prices = [0.0] * len(graph.memories)
+    found: list[tuple[float, list[int]]] = []
+
+    def over(prices: Sequence[float]) -> list[int]:
+        sides = cheapest_division(_with_prices(graph, amounts, prices))
+        exceeded = fits.over(sides)
+        cost = cut_cost(graph, sides)
+        if not exceeded and math.isfinite(cost):
+            found.append((cost, sides))
+        return exceeded
+
+    for _ in range(_RISES):
+        exceeded = over(prices)
+        if not exceeded:
+            break
+        prices = [max(least, 4 * price) if d in exceeded else price for d, price in enumerate(prices)]
+    for device, price in enumerate(prices) if found else ():
+        low, high = price / 4, price
+        for _ in range(_BISECTIONS if price else 0):
+            prices[device] = math.sqrt(low * high)
+            low, high = (prices[device], high) if over(prices) else (low, prices[device])
+        prices[device] = high
+    return min(found, default=(math.inf, None))[1]
+
+
+def _with_prices(graph: CutGraph, amounts: Sequence[int], prices: Sequence[float]) -> CutGraph:
+    """The graph in which each byte of a unit costs something on a device."""
+    pairs = zip(graph.costs, amounts, strict=True)
+    costs = [tuple(c + p * amount for c, p in zip(row, prices, strict=True)) for row, amount in pairs]
+    return graph._replace(costs=tuple(costs))
 
 
 # ------------------------------------------------------------------ running
 class SplitProgram(CompiledProgram):
-    """A closed program that runs on two devices, by the division of its optimised form."""
+    """A closed program that runs on several devices, by the division of its optimised form."""
 
     def __init__(self, program: Program, division: Division) -> None:
         self.division = division

@@ -28,7 +28,7 @@ from rlx.version import __version__
 
 __all__ = ["FILES", "forget_rates", "keep_rates", "learn", "private_folder", "rates_of", "read_rates", "write_rates"]
 
-_FORM = 1
+_FORM = 2
 _LARGEST = 1 << 20  # bytes of a file
 _MOST_KEPT = 128  # observations
 _MOST_TERMS = 64  # of an observation

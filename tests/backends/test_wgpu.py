@@ -123,6 +123,159 @@ def test_functions_at_the_edges(name: str, device: WgpuBackend) -> None:
     test_primitives.assert_close(found, expected, tolerance, max(tolerance * 1e-30, 1.2e-38 if tolerance else 0))
 
 
+# ------------------------------------------------------------------ windows
+@pytest.fixture(scope="module")
+def windowed(device: WgpuBackend) -> WgpuBackend:
+    """A backend whose device binds 512 bytes at once, and checks that."""
+    del device
+    found = WgpuBackend()
+    found.engine.window = 512
+    assert found.engine._device.limits["max-storage-buffer-binding-size"] == 512
+    return found
+
+
+def windows_bound(backend: WgpuBackend) -> int:
+    """The most windows that pipelines of a backend have had."""
+    return max(text.count("var<storage, read_write>") for text, _, _ in backend.engine._pipelines)
+
+
+def check_cases(backend: WgpuBackend, chosen: list[Any]) -> None:
+    """Check cases, except those that need more bindings than the adapter has."""
+    for case in chosen:
+        try:
+            test_primitives.check_compiled(backend, [case])
+        except DeviceError as error:
+            assert "max-storage-buffers-per-shader-stage" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_primitive_computes_the_reference_in_windows(name: str, windowed: WgpuBackend) -> None:
+    chosen = [case for case in cases_of(name) if test_primitives.is_claimed(case, windowed)]
+    check_cases(windowed, chosen[:3])
+
+
+WIDE: dict[str, Any] = {
+    "elements": lambda x: jnp.sin(x) * x + 1.0,
+    "rows": lambda x: x - x.max(1, keepdims=True),
+    "columns": lambda x: jnp.transpose(x) * 2.0,
+    "sort": lambda x: jnp.sort(x.ravel()),
+    "product": lambda x: x @ x.T,
+    "bytes": lambda x: (x * 50).astype("int8"),
+    "halves": lambda x: x.astype("float16"),
+    "pairs": lambda x: x.astype("float64") * 2.0,
+    "truths": lambda x: x > 0,
+    "gather": lambda x: x.ravel()[(jnp.abs(x.ravel()) * 200).astype(int) % 800],
+    "sums of floats": lambda x: jnp.zeros(400).at[(jnp.abs(x.ravel()) * 99).astype(int) % 400].add(x.ravel()),
+    "sums of bytes": lambda x: jnp.zeros(800, "int8").at[(jnp.abs(x.ravel()) * 99).astype(int) % 800].add(1),
+    "sums of pairs": lambda x: jnp.zeros(400, "int64").at[(jnp.abs(x.ravel()) * 99).astype(int) % 400].add(1),
+    "parts": lambda x: lax.dynamic_update_slice(x, x[:3, :3], (5, 7)),
+    "loop": lambda x: lax.scan(lambda c, r: (c * 0.5 + r, c), x[0], x),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_arrays_of_many_windows(name: str, windowed: WgpuBackend) -> None:
+    """Elements, parts of words, pairs of words and atomic updates on both sides of a window's end."""
+    x = numbers(30, 29)
+    (found, expected) = (
+        test_primitives.run_lowered(backend, lambda x: rlx.tree.leaves(WIDE[name](x)), [x])
+        for backend in (windowed, backend_named("cpu"))
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.astype("float64"), b.astype("float64"), rtol=2e-5, atol=1e-5)
+    assert windows_bound(windowed) >= 7
+
+
+def test_more_windows_than_bindings_are_refused(windowed: WgpuBackend) -> None:
+    with pytest.raises(DeviceError, match="max-storage-buffers-per-shader-stage"):
+        test_primitives.run_lowered(windowed, lambda x: [x + 1.0], [numbers(5000)])
+
+
+# ------------------------------------------------------------------ users' kernels
+SCALED = """@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<storage, read_write> z: array<u32>;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read> factor: array<f32>;
+@compute @workgroup_size(32, 2)
+fn scaled(@builtin(global_invocation_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = at.x + at.y * 32u * groups.x;
+    if (i < arrayLength(&y)) {
+        y[i] = factor[0] * x[i];
+        z[i] = i + arrayLength(&x);
+    }
+}
+"""
+
+
+def scaled(x: Any, factor: Any) -> Any:
+    """Two results of a kernel."""
+    types = rlx.ShapeDtypeStruct(x.shape, "float32"), rlx.ShapeDtypeStruct(x.shape, "uint32")
+    return rlx.wgpu_call(SCALED, "scaled", types, x, factor, grid=(2, 1))
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("length", [128, 100, 1, 0])
+def test_users_kernels_run_between_rlxs(length: int) -> None:
+    x = numbers(length)
+
+    def f(x: Any, factor: Any) -> Any:
+        y, z = scaled(jnp.sin(x), factor + 1.0)
+        return y * 2.0, z, jnp.cos(x)
+
+    y, z, cosines = rlx.jit(f, device="wgpu")(x, np.float32(2))
+    np.testing.assert_allclose(y, 6 * np.sin(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(z, np.arange(length) + length)
+    np.testing.assert_allclose(cosines, np.cos(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+def test_users_kernels_in_batches_loops_and_derivatives() -> None:
+    x = numbers(3, 5, 100)
+    outer = rlx.vmap(rlx.vmap(lambda x, k: scaled(x, k)[0], in_axes=(0, None)), in_axes=(0, 0))
+    k = np.array([1, 2, 3], np.float32)
+    np.testing.assert_allclose(rlx.jit(outer, device="wgpu")(x, k), x * k[:, None, None], rtol=1e-6)
+
+    @rlx.custom_vjp
+    def halved(x: Any) -> Any:
+        return scaled(x, jnp.float32(0.5))[0]
+
+    halved.defvjp(lambda x: (halved(x), None), lambda _, ct: (scaled(ct, jnp.float32(0.5))[0],))
+    looped = lambda x: lax.fori_loop(0, 3, lambda _, c: halved(c), x)  # noqa: E731
+    np.testing.assert_allclose(rlx.jit(looped, device="wgpu")(x[0, 0]), x[0, 0] / 8, rtol=1e-6)
+    slope = rlx.jit(rlx.grad(lambda x: (halved(x) ** 2).sum()), device="wgpu")(x[0, 0])
+    np.testing.assert_allclose(slope, x[0, 0] / 2, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [("fn broken( {", "broken", "parsing error"), (SCALED, "missing", "missing"), (SCALED, "scaled", "Storage class")],
+)
+def test_mistakes_in_users_kernels(text: str, name: str, said: str) -> None:
+    call = lambda x: rlx.wgpu_call(text, name, x, x, grid=1)  # noqa: E731
+    with pytest.raises(DeviceError, match=f"(?s){said}.*binding"):
+        rlx.jit(call, device="wgpu")(numbers(64))
+    with pytest.raises(DeviceError, match="host"):
+        rlx.jit(call, device="cpu")(numbers(64))
+
+
+def test_grids_that_webgpu_lacks_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="65,535"):
+        rlx.wgpu_call(SCALED, "scaled", numbers(1), numbers(1), numbers(1), grid=(1, 70000))
+
+
+def test_programs_with_equal_kernels_share_pipelines(device: WgpuBackend, monkeypatch: Any) -> None:
+    f = lambda x: jnp.sin(x) * 3.25  # noqa: E731
+    rlx.jit(f, device="wgpu")(numbers(40))
+    held = {**device.engine._pipelines}
+    made = device.compile(rlx.inspect(f)(numbers(40)).plan)
+    assert made is not None and held == device.engine._pipelines
+    monkeypatch.setattr(engine, "_MOST_PIPELINES", 2)
+    rlx.jit(lambda x: jnp.cos(x) * 4.5, device="wgpu")(numbers(41))
+    assert len(device.engine._pipelines) == 2
+    agree(f, numbers(40))
+
+
 # ------------------------------------------------------------------ programs
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.usefixtures("device")
@@ -234,9 +387,9 @@ def test_dtypes_that_the_adapter_lacks_are_refused_by_name(plain: WgpuBackend, m
         rlx.jit(lambda x: x + 1, device="wgpu")(np.ones(3))
 
 
-def test_an_array_that_cannot_be_bound_is_refused(device: WgpuBackend) -> None:
-    cap = device.engine._adapter.limits["max-storage-buffer-binding-size"]
-    with pytest.raises(DeviceError, match="max-storage-buffer-binding-size"):
+def test_a_buffer_that_the_adapter_lacks_is_refused(device: WgpuBackend) -> None:
+    cap = device.engine._adapter.limits["max-buffer-size"]
+    with pytest.raises(DeviceError, match="max-buffer-size"):
         device.engine.allocate(cap + 256)
 
 

@@ -102,7 +102,7 @@ def test_runs_teach_costs() -> None:
     generator = np.random.default_rng(3)
     start = typical_rates("cpu")
     secret = typical_rates("cpu", "")
-    factors = {"product": 4.0, "near": 0.3, "call": 3.0, "function": 3.0}
+    factors = {"product": 4.0, "near": 0.3, "call": 3.0, "sine": 3.0}
     secret = DeviceRates("cpu", {n: c * factors.get(n, 1.0) for n, c in secret.costs.items()})
     seen = []
     for _ in range(50):
@@ -111,7 +111,7 @@ def test_runs_teach_costs() -> None:
         terms = estimate(kind, rlx.ShapeDtypeStruct((n, n), "float32"), devices=["cpu"])[0].terms
         seen.append(Observation(terms, secret.seconds(terms) * float(np.exp(0.1 * generator.standard_normal()))))
     found = fitted(start, seen, prior=0.05, forgetting=0.98)
-    for name in ("product", "function"):
+    for name in ("product", "sine"):
         assert found.costs[name] == pytest.approx(secret.costs[name], rel=0.2), name
     unseen = estimate(lambda x: jnp.exp(x @ x), rlx.ShapeDtypeStruct((200, 200), "float32"), devices=["cpu"])[0].terms
     assert found.seconds(unseen) == pytest.approx(secret.seconds(unseen), rel=0.2)

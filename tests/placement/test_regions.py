@@ -1,4 +1,4 @@
-"""Regions on other devices, and programs divided between two: results, copies, errors, memory."""
+"""Regions on other devices, and programs divided between several: results, copies, errors, memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rlx.errors import DeviceError, JaxRuntimeError, MemoryLimitError, OptionErr
 from rlx.passes.pipeline import executables
 from rlx.placement import Policy, divide
 from rlx.placement.executable import PlacedExecutable
-from rlx.placement.minimum_cut import CutGraph, CutValue, cut_cost, minimum_cut
-from rlx.placement.rates import COSTS
+from rlx.placement.minimum_cut import CutGraph, CutValue, cheapest_division, cut_cost, minimum_cut
+from rlx.placement.rates import COSTS, DeviceRates
 from rlx.placement.split import SplitProgram
 from rlx.placement.stored_rates import forget_rates, keep_rates
 
@@ -207,23 +207,33 @@ def test_many_calls_hold_no_memory() -> None:
 
 
 # ------------------------------------------------------------------ minimum cuts
-def random_graph(generator: np.random.Generator, units: int) -> CutGraph:
+def random_graph(generator: np.random.Generator, units: int, memories: tuple[int, ...] = (0, 1)) -> CutGraph:
+    """Copies have two parts, one for each of their memories, and between two devices two numbers."""
+    devices = range(len(memories))
+
     def seconds(scale: float) -> float:
         return float(generator.random() * scale)
 
+    def copies() -> tuple[tuple[float, ...], ...]:
+        away = [seconds(1.5) for _ in devices]
+        both = [[away[memories[a]] + away[memories[b]] for b in devices] for a in devices]
+        if len(devices) == 2:
+            both = [[seconds(3.0) for _ in devices] for _ in devices]
+        return tuple(tuple(0.0 if memories[a] == memories[b] else both[a][b] for b in devices) for a in devices)
+
     costs = []
     for _ in range(units):
-        pair = [seconds(10.0), seconds(10.0)]
+        row = [seconds(10.0) for _ in devices]
         if generator.random() < 0.15:
-            pair[int(generator.integers(2))] = math.inf
-        costs.append((pair[0], pair[1]))
+            row[int(generator.integers(len(devices)))] = math.inf
+        costs.append(tuple(row))
     values = []
     for maker in (None, *range(units)):
         later = [u for u in range(0 if maker is None else maker + 1, units) if generator.random() < 0.4]
         readers = (*later, *((None,) if generator.random() < 0.3 else ()))
         if readers:
-            values.append(CutValue(maker, readers, seconds(3.0), seconds(3.0)))
-    return CutGraph(tuple(costs), tuple(values))
+            values.append(CutValue(maker, readers, copies()))
+    return CutGraph(tuple(costs), tuple(values), memories)
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.thorough)])
@@ -231,17 +241,36 @@ def test_a_minimum_cut_is_the_best_of_all_divisions(count: int) -> None:
     generator = np.random.default_rng(count)
     for _ in range(count):
         graph = random_graph(generator, int(generator.integers(1, 9 if count < 100 else 13)))
-        every = itertools.product((False, True), repeat=len(graph.costs))
-        best = min(cut_cost(graph, sides) for sides in every)
-        found = cut_cost(graph, minimum_cut(graph))
-        assert found == pytest.approx(best, rel=1e-9, abs=1e-9)
+        assert cut_cost(graph, cheapest_division(graph)) == pytest.approx(least_cost(graph), rel=1e-9, abs=1e-9)
+
+
+def least_cost(graph: CutGraph) -> float:
+    """The cost of the cheapest of all divisions."""
+    every = itertools.product(range(len(graph.memories)), repeat=len(graph.costs))
+    return min(cut_cost(graph, places) for places in every)
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(150, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("memories", [(0, 1, 2), (0, 0, 1), (0, 1, 1), (0, 1, 2, 3)])
+def test_divisions_between_more_devices_are_nearly_the_best(count: int, memories: tuple[int, ...]) -> None:
+    """Cuts of pairs are not exact: nine tenths of the divisions are the best of all, and the others within 5 %."""
+    generator = np.random.default_rng(count)
+    factors = []
+    for _ in range(count):
+        graph = random_graph(generator, int(generator.integers(1, 10 - len(memories))), memories)
+        places = cheapest_division(graph)
+        factors.append((cut_cost(graph, places) + 1e-9) / (least_cost(graph) + 1e-9))
+        for a, b in itertools.combinations(range(len(memories)), 2):
+            assert cut_cost(graph, minimum_cut(graph, places, a, b)) >= cut_cost(graph, places) * (1 - 1e-6)
+    assert min(factors) > 1 - 1e-6
+    assert max(factors) < 1.05 and np.mean(np.array(factors) < 1 + 1e-6) >= 0.9
 
 
 def test_a_graph_of_two_hundred_units_is_cut() -> None:
     graph = random_graph(np.random.default_rng(0), 200)
     graph = graph._replace(costs=tuple((min(a, 99.0), min(b, 99.0)) for a, b in graph.costs))
-    found = cut_cost(graph, minimum_cut(graph))
-    assert found <= min(cut_cost(graph, [side] * 200) for side in (False, True))
+    found = cut_cost(graph, cheapest_division(graph))
+    assert found <= min(cut_cost(graph, [side] * 200) for side in (0, 1))
 
 
 # ------------------------------------------------------------------ divided programs
@@ -268,10 +297,38 @@ def test_routines_go_to_the_device_that_has_them() -> None:
     forget_rates()
 
 
-@pytest.mark.parametrize("devices", [("cpu", "c", "reference"), ("cpu",), ("cpu", "cpu")])
+@pytest.mark.parametrize("devices", [("cpu", "c", "cpu"), ("cpu",), ("cpu", "cpu"), ()])
 def test_plans_have_two_devices(devices: Any) -> None:
-    with pytest.raises(OptionError, match="between two[\\s\\S]*rlx.place"):
+    with pytest.raises(OptionError, match="two or more different devices"):
         divide(jnp.sin, 1.0, devices=devices)
+
+
+def test_a_plan_of_three_devices() -> None:
+    """Each of three devices is quick at one kind of work; memory moves a part to another one."""
+
+    def f(x: Any) -> Any:
+        y = jnp.sort(jnp.concatenate([x] * 8, 0), 0)[:64]
+        z = jnp.sin(jnp.sin(jnp.sin(y @ x @ y)))
+        return z.sum(), jnp.cos(y)
+
+    slow = {"latency": 1.0, "link": 0.1, "launch": 1.0}
+    sorts = {n: 1e-2 if n == "sort" else 30.0 for n in COSTS} | slow
+    products = {n: 1e-2 if n == "product" else 30.0 for n in COSTS} | slow
+    with simulated("sorts", sorts) as first, simulated("products", products) as second:
+        keep_rates(first.secret)
+        keep_rates(second.secret)
+        keep_rates(DeviceRates("cpu", {n: c * (1e3 if n in ("sort", "product") else 1.0) for n, c in COSTS.items()}))
+        found = divide(f, LARGE, devices=("cpu", "sorts", "products"))
+        assert {s.device for s in found.segments} == {"cpu", "sorts", "products"}
+        for pair in (("cpu", "sorts"), ("cpu", "products")):
+            assert divide(f, LARGE, devices=pair).seconds > found.seconds
+        chosen = Policy(only=["cpu", "sorts", "products"], split=True)
+        close(rlx.jit(f, device=chosen)(LARGE), f(LARGE))
+        assert first.runs and second.runs
+        limited = divide(f, LARGE, devices=("cpu", "sorts", "products"), memory={"sorts": 1000})
+        assert {s.device for s in limited.segments} == {"cpu", "products"}
+        close(rlx.jit(rlx.grad(lambda x: f(x)[0]), device=chosen)(LARGE), rlx.grad(lambda x: f(x)[0])(LARGE))
+    forget_rates()
 
 
 def test_a_program_has_regions_on_three_devices() -> None:
@@ -351,9 +408,7 @@ def test_random_programs_are_divided_without_changing_results(count: int) -> Non
             program = rlx.make_program(f)(X, W)
             found = divide(f, X, W, devices=devices)
             if len(found.graph.costs) <= 10:
-                every = itertools.product((False, True), repeat=len(found.graph.costs))
-                best = min(cut_cost(found.graph, sides) for sides in every)
-                assert cut_cost(found.graph, found.second) == pytest.approx(best, rel=1e-9)
+                assert cut_cost(found.graph, found.sides) == pytest.approx(least_cost(found.graph), rel=1e-9)
             results = SplitProgram(program, found).run([jnp.asarray(X), jnp.asarray(W)])
             for a, b in zip(results, rlx.jit(f)(X, W), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

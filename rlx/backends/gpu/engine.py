@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer, Collective, Library
+from rlx.ir.user_functions import KernelCall
 
 __all__ = ["Engine", "View", "is_present"]
 
@@ -99,6 +101,10 @@ class Engine(ABC):
     def exchange(self, kernel: Collective, source: View, target: View) -> bool:
         """Queue a collective; returns False if it has to use the host."""
         return False
+
+    def compile_call(self, call: KernelCall | BatchedCall) -> Any:
+        """A user's kernel. Raises DeviceError with the compiler's message."""
+        return self.compile(call.source, [call.name])[call.name]
 
     @abstractmethod
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
@@ -57,7 +56,7 @@ class LaunchProgram:
         self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {
-            call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
+            call: self.engine.compile_call(batched or call) for call, batched in program.calls.items()
         }
         self._batched_calls = program.calls
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
@@ -72,9 +71,6 @@ class LaunchProgram:
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
-
-    def _compiled_call(self, call: KernelCall | BatchedCall) -> Any:
-        return self.engine.compile(call.source, [call.name])[call.name]
 
     def _constant(self, buffer: Buffer) -> View:
         view = self.pool.take(buffer.nbytes)

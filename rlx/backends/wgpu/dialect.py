@@ -15,7 +15,7 @@ from rlx.backends.loops.dialect import Parameter, bare
 from rlx.backends.loops.printing import Printer
 from rlx.backends.loops.straight_line import WITHOUT_LIBRARY
 from rlx.backends.wgpu.helpers import Features, helpers_of
-from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, memory_text
+from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, Windows, memory_text
 from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, wrapped
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
@@ -97,13 +97,20 @@ class WgslDialect(DeviceDialect):
         """The modules, with their arrays in memory of their own."""
         return "\n".join(self.declared(KernelModule.read(text)) for text in kernels.values())
 
-    def declared(self, module: KernelModule, sharing: Sequence[int] | None = None) -> str:
-        """A module with the declarations that it needs. sharing: for each array, the number of its memory."""
-        memory = memory_text(module, sharing, self._updated_word)
+    def declared(
+        self, module: KernelModule, sharing: Sequence[int] | None = None, windows: Windows | None = None
+    ) -> str:
+        """A module with the declarations that it needs. sharing: for each array, the number of its memory. windows: of
+        memories that are larger than one binding."""
+        memory = memory_text(module, sharing, self._updated_word, windows)
         return module.text("\n".join([*helpers_of(memory + module.code, self.features, Printer(self)), memory]))
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
         return f"{helper_name(operation, *dtypes)}({', '.join(map(bare, arguments))})"
+
+    def calls_by_element(self, source: str) -> bool:
+        """False: kernels take whole bindings."""
+        return False
 
     # ------------------------------------------------------------------ blocks
     def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:

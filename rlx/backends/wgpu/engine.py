@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.drivers import finish_at_exit
+from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.engine import Engine, View, is_present
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.wgpu.dialect import WgslDialect
 from rlx.backends.wgpu.helpers import Features
-from rlx.backends.wgpu.memory_text import KernelModule, modules_of
+from rlx.backends.wgpu.memory_text import KernelModule, Windows, modules_of
 from rlx.errors import DeviceError
 from rlx.forks import cached_property
 from rlx.installation import install_command
 from rlx.interrupts import abandonable
+from rlx.ir.user_functions import KernelCall
 from rlx.storage import AllocationError
 
 __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
@@ -30,7 +32,9 @@ __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
 _MOST_GROUPS = 65535  # along a dimension
 _LLVMPIPE_TURNS = 60000  # Mesa's llvmpipe ends all loops of a launch after 65535 iterations, silently
+_WINDOW_UNIT = 256  # the largest min-storage-buffer-offset-alignment
 _BATCH = 64  # launches that are submitted at once
+_MOST_PIPELINES = 1024  # that are kept for later programs
 _MOST_LAUNCHES = 4096  # whose sizes and bindings are kept
 _LONGS, _DOUBLES, _STAMPS = ("shader-int64", "shader-int64-atomic-all-ops"), "shader-f64", "timestamp-query"
 _SIZES = (
@@ -44,6 +48,10 @@ _PROBE = """@group(0) @binding(1) var<storage, read_write> memory: array<u32>;
 }
 """
 _HELP = "Please report it with the program; the CPU runs it: rlx.default_device('cpu')."
+_YOURS = (
+    "Outputs, then inputs, are the bindings 0, 1, ... of group 0: @group(0) @binding(0) var<storage, read_write> y:"
+    " array<f32>, and var<storage, read> for inputs."
+)
 _COPY = "// kernel copy: to given\n// code\n" + "\n".join([
     "@compute @workgroup_size(64)",
     "fn copy(@builtin(global_invocation_id) place: vec3<u32>) {",
@@ -79,11 +87,25 @@ def grid_of_groups(groups: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _WgpuKernel:
-    """A kernel: its module, and its pipelines by how its arrays share memory."""
+    """A kernel: its module, and its pipelines by how its arrays share memory and by the windows of each memory."""
 
     module: KernelModule
-    pipelines: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    pipelines: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict)
     bound: dict[Any, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _UserKernel:
+    """A user's kernel: its pipeline, the layout of its bindings, and their sizes in bytes."""
+
+    pipeline: Any
+    layout: Any
+    sizes: Sequence[int]
+
+
+def _kinds(memories: int) -> list[str]:
+    """The bindings of rlx's kernels: the sizes of a launch, and as many buffers."""
+    return ["uniform", *["storage"] * memories]
 
 
 class WgpuEngine(Engine):
@@ -101,7 +123,8 @@ class WgpuEngine(Engine):
         self._waiting: threading.Thread | None = None
         self._copied = _WgpuKernel(KernelModule.read(_COPY))
         self._launch_buffers: dict[bytes, Any] = {}
-        self._layouts: dict[int, Any] = {}
+        self._layouts: dict[tuple[str, ...], Any] = {}
+        self._pipelines: dict[tuple[str, str, int], Any] = {}  # by text, name and layout
 
     # ------------------------------------------------------------------ the device
     @cached_property
@@ -125,10 +148,15 @@ class WgpuEngine(Engine):
     @cached_property
     def _device(self) -> Any:
         features = [f for f in (*_LONGS, _DOUBLES, _STAMPS) if f in self._adapter.features]
-        limits = {name: self._adapter.limits[name] for name in _SIZES}
+        limits = {name: self._adapter.limits[name] for name in _SIZES} | {_SIZES[0]: self.window}
         device = self._adapter.request_device_sync(required_features=features, required_limits=limits)
         finish_at_exit(self, WgpuEngine.finish)
         return device
+
+    @cached_property
+    def window(self) -> int:
+        """The bytes that are bound at once: larger buffers are bound as windows, one after another."""
+        return self._adapter.limits[_SIZES[0]] // _WINDOW_UNIT * _WINDOW_UNIT
 
     @property
     def limits(self) -> Limits:
@@ -158,7 +186,7 @@ class WgpuEngine(Engine):
 
     def _is_fused(self) -> bool:
         """Whether (1 + 2^-12)^2 - 1 keeps its last part."""
-        pipeline = self._pipeline(_PROBE, "probe", 1)
+        pipeline = self._pipeline(_PROBE, "probe", self._layout(_kinds(1)))
         x = np.array([1 + 2.0**-12, 0], np.float32)
         view = self.allocate(x.nbytes)
         self.write(view, x.view(np.uint8))
@@ -167,12 +195,12 @@ class WgpuEngine(Engine):
         self.read(view.part(0, x.nbytes), x.view(np.uint8))
         return float(x[1]) == 2.0**-11 + 2.0**-24
 
-    def _checked(self, action: Callable[[], Any], what: str) -> Any:
+    def _checked(self, action: Callable[[], Any], what: str, hint: str = _HELP) -> Any:
         """The result of a call of wgpu, whose errors become DeviceError."""
         try:
             return action()
         except (_module().GPUError, RuntimeError) as error:
-            raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", _HELP) from None
+            raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", hint) from None
 
     # ------------------------------------------------------------------ kernels
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
@@ -181,43 +209,59 @@ class WgpuEngine(Engine):
         most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
         for kernel in found.values():  # mistakes are found now
             count = len(kernel.module.arrays)
-            self._pipeline_of(kernel, tuple(range(count)) if count <= most else (0,) * count)
+            sharing = tuple(range(count)) if count <= most else (0,) * count
+            self._pipeline_of(kernel, sharing, (1,) * len(set(sharing)))
         return {name: found[name] for name in names}
 
-    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...]) -> Any:
-        if sharing not in kernel.pipelines:
-            memories, most = len(set(sharing)), self._adapter.limits["max-storage-buffers-per-shader-stage"]
-            if memories > most:
+    def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...], counts: tuple[int, ...]) -> Any:
+        """A kernel's pipeline. counts: the number of windows of each memory."""
+        key = sharing, counts
+        if key not in kernel.pipelines:
+            bindings, most = sum(counts), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+            if bindings > most:
                 raise DeviceError(
-                    f"The kernel {kernel.module.name!r} uses {memories} blocks of memory; the adapter binds {most}"
-                    " (max-storage-buffers-per-shader-stage).", _HELP,
-                )  # fmt: skip
-            text = WgslDialect(self.features).declared(kernel.module, sharing)
-            kernel.pipelines[sharing] = self._pipeline(text, kernel.module.name, memories)
-        return kernel.pipelines[sharing]
+                    f"The kernel {kernel.module.name!r} needs {bindings} bindings of at most {self.window:,} bytes for"
+                    f" its arrays; the adapter has {most} (max-storage-buffers-per-shader-stage).",
+                    "Compute less at once, or on another device.",
+                )
+            windows = Windows(self.window, counts) if bindings > len(counts) else None
+            text = WgslDialect(self.features).declared(kernel.module, sharing, windows)
+            kernel.pipelines[key] = self._pipeline(text, kernel.module.name, self._layout(_kinds(bindings)))
+        return kernel.pipelines[key]
 
-    def _pipeline(self, text: str, name: str, memories: int) -> Any:
+    def _pipeline(self, text: str, name: str, layout: Any, hint: str = _HELP) -> Any:
+        """The pipeline of an entry point: programs with equal kernels share it."""
+
         def make() -> Any:
             module = self._device.create_shader_module(label=name, code=text)
-            layout = self._device.create_pipeline_layout(bind_group_layouts=[self._layout(memories)])
+            layouts = self._device.create_pipeline_layout(bind_group_layouts=[layout])
             return self._device.create_compute_pipeline(
-                label=name, layout=layout, compute={"module": module, "entry_point": name}
+                label=name, layout=layouts, compute={"module": module, "entry_point": name}
             )
 
-        return self._checked(make, f"the kernel {name!r}")
+        key = text, name, id(layout)
+        found = self._pipelines.pop(key, None) or self._checked(make, f"the kernel {name!r}", hint)
+        self._pipelines[key] = found
+        while len(self._pipelines) > _MOST_PIPELINES:
+            self._pipelines.pop(next(iter(self._pipelines)), None)
+        return found
 
-    def _layout(self, memories: int) -> Any:
-        """The layout of a launch's sizes and of as many buffers."""
-        if memories not in self._layouts:
-            kinds = ["uniform", *["storage"] * memories]
+    def _layout(self, kinds: Sequence[str]) -> Any:
+        """The layout of bindings of these kinds."""
+        if tuple(kinds) not in self._layouts:
             visible = _module().ShaderStage.COMPUTE
             entries = [{"binding": n, "visibility": visible, "buffer": {"type": kind}} for n, kind in enumerate(kinds)]
-            self._layouts[memories] = self._device.create_bind_group_layout(entries=entries)
-        return self._layouts[memories]
+            self._layouts[tuple(kinds)] = self._device.create_bind_group_layout(entries=entries)
+        return self._layouts[tuple(kinds)]
 
     def _group(self, buffers: Sequence[Any], launch: Any) -> Any:
-        entries = [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate([launch, *buffers])]
-        return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
+        """The bindings of a launch: its sizes, then the windows of each buffer."""
+        resources = [{"buffer": launch}]
+        for buffer in buffers:
+            starts = range(0, buffer.size, self.window)
+            resources += [{"buffer": buffer, "offset": at, "size": min(self.window, buffer.size - at)} for at in starts]
+        entries = [{"binding": n, "resource": resource} for n, resource in enumerate(resources)]
+        return self._device.create_bind_group(layout=self._layout(_kinds(len(entries) - 1)), entries=entries)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Encode a dispatch."""
@@ -233,8 +277,8 @@ class WgpuEngine(Engine):
         if key not in kernel.bound:
             if len(kernel.bound) >= _MOST_LAUNCHES:
                 kernel.bound.clear()
-            pipeline = self._pipeline_of(kernel, sharing)
             buffers = list({id(view.memory): view.memory for view in views}.values())
+            pipeline = self._pipeline_of(kernel, sharing, tuple(-(-b.size // self.window) for b in buffers))
             group = self._checked(
                 lambda: self._group(buffers, self._launch_buffer(words)), f"arrays of {kernel.module.name!r}"
             )
@@ -251,7 +295,7 @@ class WgpuEngine(Engine):
             self._launch_buffers[words] = self._device.create_buffer_with_data(data=words, usage=usage)
         return self._launch_buffers[words]
 
-    def _dispatch(self, pipeline: Any, group: Any, grid: tuple[int, int]) -> None:
+    def _dispatch(self, pipeline: Any, group: Any, grid: tuple[int, ...]) -> None:
         if self._pass is None:
             self._pass = self._encoding().begin_compute_pass()
         self._pass.set_pipeline(pipeline)
@@ -282,18 +326,34 @@ class WgpuEngine(Engine):
             self._submitted += 1
             self._checked(lambda: self._device.queue.submit([encoder.finish()]), "a batch of launches")
 
+    def compile_call(self, call: KernelCall | BatchedCall) -> Any:
+        """A user's kernel: its outputs, then its inputs, are bindings."""
+        assert isinstance(call, KernelCall)
+        kinds = [*["storage"] * len(call.outputs), *["read-only-storage"] * len(call.inputs)]
+        sizes = [max(4, -(-t.size * t.dtype.itemsize // 4) * 4) for t in (*call.outputs, *call.inputs)]
+        layout = self._layout(kinds)
+        return _UserKernel(self._pipeline(call.source, call.name, layout, _YOURS), layout, sizes)
+
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Users' kernels in WGSL are not supported."""
-        raise NotImplementedError
+        """Encode a dispatch; each array is a binding of its own."""
+        del block
+        entries = [
+            {"binding": n, "resource": {"buffer": view.memory, "offset": view.start, "size": size}}
+            for n, (view, size) in enumerate(zip(views, kernel.sizes, strict=True))
+        ]
+        group = self._checked(
+            lambda: self._device.create_bind_group(layout=kernel.layout, entries=entries), "a kernel's arrays", _YOURS
+        )
+        self._dispatch(kernel.pipeline, group, grid)
 
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
-        """A new buffer. Raises DeviceError if it is larger than kernels can bind."""
-        cap = min(self._adapter.limits[name] for name in _SIZES[:2])
-        if nbytes > cap:
+        """A new buffer. Raises DeviceError if it is larger than the adapter allows."""
+        most = self._adapter.limits["max-buffer-size"]
+        if nbytes > most:
             raise DeviceError(
-                f"An array or a program's memory of {nbytes:,} bytes is larger than {cap:,}, which the adapter binds"
-                " at once (max-storage-buffer-binding-size).", "Compute less at once, or on another device.",
+                f"An array or a program's memory of {nbytes:,} bytes is larger than {most:,}, the adapter's"
+                " max-buffer-size.", "Compute less at once, or on another device.",
             )  # fmt: skip
         usage = _module().BufferUsage
         try:

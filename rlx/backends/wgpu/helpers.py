@@ -168,7 +168,7 @@ def _cast(features: Features, source: np.dtype, target: np.dtype) -> str:
     given, kind = (type_name(d, features.longs) for d in (source, wide))
     low, high = (literal(float(int(bound)), given) for bound in (info.min, info.max))
     least, largest = (literal(int(bound), kind) for bound in (info.min, info.max))
-    return f"""fn {helper_name('cast', source, target)}(x: {given}) -> {kind} {{
+    return f"""fn {helper_name("cast", source, target)}(x: {given}) -> {kind} {{
     if (!(abs(x) >= {literal(1, given)})) {{ return {literal(0, kind)}; }}
     if (x <= {low}) {{ return {least}; }}
     if (x >= {high}) {{ return {largest}; }}
@@ -205,9 +205,9 @@ def _circular(name: str) -> Helper:
         if dtype.itemsize == 8:
             return _same(name, 1, f"return rlx_small_{name}_D(x);")(features, dtype)
         far = f"f32(rlx_small_{name}_float64(f64(x)))" if features.doubles else f"{name}(x)"
-        return _same(
-            name, 1, f"if (abs(x) > N(1e5)) {{ return {far}; }}", f"return rlx_small_{name}_D(x);"
-        )(features, dtype)
+        return _same(name, 1, f"if (abs(x) > N(1e5)) {{ return {far}; }}", f"return rlx_small_{name}_D(x);")(
+            features, dtype
+        )
 
     return text
 
