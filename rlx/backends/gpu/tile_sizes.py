@@ -29,6 +29,7 @@ MOST_FEATURES = 256  # with more, the sums do not fit in registers
 FRAGMENT_WARPS = 4  # of a group
 FRAGMENT_ONE_EACH = FRAGMENT_WARPS * FRAGMENT_ROWS  # rows of a group whose warps have one fragment each
 FRAGMENT_KEYS = 64  # that a group multiplies at a time
+FRAGMENT_BYTES = 48 << 10  # of a group's memory for tiles of copied columns
 GRADIENT_COLUMNS = 32  # of a group
 FRAGMENT_PADDING = 4  # words between rows, so that the words that a warp reads at once are in different banks
 FRAGMENT_LOADS = 8  # features that a work-item loads at once, if they are contiguous
