@@ -179,7 +179,8 @@ class FragmentTiles(AttentionCode):
         names = self._copied()
         if self._fragments.moves and all(_is_whole(self.given[name], FRAGMENT_LOADS) for name in names):
             nbytes = sum(self._copy_of(name).nbytes for name in names)
-            self._stages = 2 if 2 * nbytes + _NUMBER_BYTES * self.columns <= FRAGMENT_BYTES else 1
+            both = 2 * nbytes + _NUMBER_BYTES * self.columns <= FRAGMENT_BYTES and self.features <= MANY_FEATURES
+            self._stages = 2 if both else 1
             for name in names:
                 self.code.allocate(self._copy_of(name))
             return

@@ -132,10 +132,6 @@ def _load_sums(it: AttentionCode, sums: _Sums, summed: Mapping[str, Operand], li
     """Load the numbers of each query: of rows, or of columns."""
     number = it.first_row + it.row if line == R else it.first_column + it.column
     with it.over(line, sums.first.shape[0]):
-        if line == C and it.copied_numbers:
-            for name in sums._fields:
-                it.code.write(getattr(sums, name)[line], it.copied_number(name))
-            return
         place = it.code.declare("place", number)
         it.code.declare("query_number", minimum(place, it.queries - 1))  # reads are clamped to the last query
         for name in sums._fields:
@@ -186,7 +182,9 @@ def _pull_masked(it: AttentionCode, pulled: _Pulled, rows: Register, columns: Re
 def _pull_one(it: AttentionCode, pulled: _Pulled, line: Register, whole: bool) -> None:
     """The cotangent of a product and the weight of a key."""
     code, apply = it.code, it.apply
-    first, second, inner = (array[line] for array in pulled.sums)
+    copied = line == C and it.copied_numbers
+    names = _Sums._fields
+    first, second, inner = (it.copied_number(n) if copied else getattr(pulled.sums, n)[line] for n in names)
     product, cotangent = it.cell(pulled.scores, C), it.cell(pulled.weights, C)
     weight = code.declare("share", it.weight(product, first, second, whole))
     if it.unscaled:
@@ -270,7 +268,8 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Mapping[s
     with (
         code.loop(it.query_head, it.key_head * shared, it.key_head * shared + shared), it.over_columns(start, stop),
     ):  # fmt: skip
-        _load_sums(it, pulled.sums, summed, C)
+        if not it.copied_numbers:
+            _load_sums(it, pulled.sums, summed, C)
         if "key" in wanted:
             it.multiply(pulled.weights, "value", "cotangent")
         else:
