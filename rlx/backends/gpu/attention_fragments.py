@@ -177,20 +177,15 @@ class FragmentTiles(AttentionCode):
         """Declare a tile of each operand; two, if copies to one overlap with products of the other one."""
         self._multiplied, self._mixed = multiplied, mixed
         names = self._copied()
-        if self._fragments.moves and all(_is_whole(self.given[name], FRAGMENT_LOADS) for name in names):
+        moves = self._fragments.moves and self.tile.slices == 1  # sums of groups that share features take all registers
+        if moves and all(_is_whole(self.given[name], FRAGMENT_LOADS) for name in names):
             nbytes = sum(self._copy_of(name).nbytes for name in names)
-            both = 2 * nbytes + _NUMBER_BYTES * self.columns <= FRAGMENT_BYTES and self.features <= MANY_FEATURES
-            self._stages = 2 if both else 1
+            self._stages = 2 if 2 * nbytes + _NUMBER_BYTES * self.columns <= FRAGMENT_BYTES else 1
             for name in names:
                 self.code.allocate(self._copy_of(name))
             return
         for tile in (*map(self._along, multiplied), *map(self._across, mixed)):
             self.code.allocate(tile)
-
-    @property
-    def _span(self) -> int:
-        """The features of copied tiles: of whole fragments, and of all groups that share them."""
-        return max(self._wide, self._made * self.tile.slices)
 
     def _copied(self) -> list[str]:
         return list(dict.fromkeys((*self._multiplied, *self._mixed)))
@@ -198,7 +193,7 @@ class FragmentTiles(AttentionCode):
     def _copy_of(self, name: str) -> Array:
         """Tiles of an operand as it is in memory; rows of an odd number of 16 bytes have the words that a warp loads at
         once in different banks."""
-        width = (self._span // FRAGMENT_LOADS | 1) * FRAGMENT_LOADS
+        width = (self._wide // FRAGMENT_LOADS | 1) * FRAGMENT_LOADS
         return Array(f"{name}_tile", self._held, "group", (max(self._stages, 1), self.columns, width))
 
     def declare_numbers(self, operands: Mapping[str, Operand]) -> None:
@@ -268,7 +263,7 @@ class FragmentTiles(AttentionCode):
     def _begin_copies(self, stage: Expression, first: Expression) -> None:
         """Begin to copy the tiles of columns from the first one on."""
         code, part = self.code, Register(_INT32, "part")
-        each = self._span // FRAGMENT_LOADS
+        each = self._wide // FRAGMENT_LOADS
         total = self.columns * each
         for name in self._copied():
             with code.loop(part, 0, ceiling(total, self.items), unrolled=True):
@@ -293,7 +288,7 @@ class FragmentTiles(AttentionCode):
         operand = self.given[name]
         place = self.code.declare("place", first + f)
         conditions = self.counted(name, place)
-        if self.features < self._span:
+        if self.features < self._wide:
             conditions.append(d < self.features)
         source = self.at(operand, (self.batch, place, self.head_of(name), d))
         array = self.parameter(name, operand.buffer)
@@ -363,7 +358,7 @@ class FragmentTiles(AttentionCode):
                 with code.otherwise():
                     code.write(codes.code(_PART), zero)
             return codes
-        if self.features < self._span:
+        if self.features < max(self._wide, self._made * self.tile.slices):
             counted.append(feature < self.features)
         vector = Array(f"{name}_vector", self._held, "item", (width,), vector=True)
         with code.when(every(*counted)):
