@@ -6,6 +6,10 @@ from rlx.backends.gpu.fragments import FRAGMENT_ROWS
 
 # ------------------------------------------------------------------ products
 PRODUCT_TILE = 64  # rows and columns of the result that a group computes
+LARGE_PRODUCT_TILE = 128  # of a matrix unit that loads matrices, if there are enough groups
+PRODUCT_WARPS = (2, 4)  # that divide its rows and columns
+COPIED_DEPTH = 32  # of its slices
+COPIED_SLICES = 3  # in a group's memory: one is multiplied while two are copied
 PRODUCT_DEPTH = 16  # the depth of the operands' tiles without fragments
 PRODUCT_EACH = 4  # rows and columns of a work-item
 LEAST_PRODUCT_TILE = 16  # for a thin result: the same number of elements, in fewer rows or columns
