@@ -12,6 +12,7 @@ from rlx.code.tree import (
     Apply,
     Array,
     Assign,
+    AsyncCopy,
     AtomicUpdate,
     Barrier,
     Block,
@@ -26,6 +27,7 @@ from rlx.code.tree import (
     FragmentProduct,
     FreeLoop,
     If,
+    LoadMatrix,
     Number,
     Register,
     Shuffle,
@@ -130,6 +132,17 @@ def _statement(statement: Statement, scope: _Scope) -> None:
             _access(array, position, scope)
         case AtomicUpdate(_, array, position, _):
             _access(array, (position,), scope)
+        case LoadMatrix(target, array, position):
+            _access(array, position, scope)
+            if target.space != "item" or array.space != "group" or array.dtype.itemsize != 2:
+                raise CodeFault(f"matrices of {array.name} are not 16-bit numbers of a group")
+            _whole_group(statement, scope)
+        case AsyncCopy(target, place, array, _, size):
+            _access(target, place, scope)
+            if target.space != "group" or array.space != "device" or target.dtype != array.dtype:
+                raise CodeFault(f"a copy from {array.name} to {target.name} is not one from the device to a group")
+            if size * array.dtype.itemsize not in (4, 8, 16):
+                raise CodeFault(f"a copy of {size} elements of {array.name} has not 4, 8 or 16 bytes")
         case Allocate(array):
             scope.arrays[array.name] = array
         case VectorRead(target):
@@ -152,8 +165,13 @@ def _statement(statement: Statement, scope: _Scope) -> None:
                 _raise(scope.varying, name, known)
         case Barrier("launch") if scope.level > _LAUNCH:
             raise CodeFault("a barrier of the launch in control flow that depends on the group or the work-item")
-        case Barrier() | FragmentProduct() if scope.level > _GROUP:
-            raise CodeFault(f"{type(statement).__name__} in control flow that depends on the work-item")
+        case Barrier() | FragmentProduct():
+            _whole_group(statement, scope)
+
+
+def _whole_group(statement: Statement, scope: _Scope) -> None:
+    if scope.level > _GROUP:
+        raise CodeFault(f"{type(statement).__name__} in control flow that depends on the work-item")
 
 
 def _view(statement: Statement, array: Array, source: Array, scope: _Scope) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rlx.code.tree import (
     Apply,
     Array,
+    AsyncCopy,
     AtomicUpdate,
     Barrier,
     Block,
@@ -206,6 +207,8 @@ class _Count:
                 self.views[array.name] = array.nbytes
             case VectorRead(target, array):
                 self.move(array, target.nbytes * times, written=False)
+            case AsyncCopy(_, _, array, _, size):
+                self.move(array, size * array.dtype.itemsize * times, written=False)
             case VectorWrite(array, _, source):
                 self.move(array, source.nbytes * times, written=True)
             case FragmentProduct(unit, dtype):

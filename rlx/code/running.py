@@ -23,10 +23,13 @@ from rlx.code.tree import (
     Apply,
     Array,
     Assign,
+    AsyncCopy,
     AtomicUpdate,
+    AwaitCopies,
     Barrier,
     Block,
     Both,
+    CloseCopies,
     Coordinate,
     Declare,
     Either,
@@ -39,6 +42,7 @@ from rlx.code.tree import (
     If,
     Leave,
     Linear,
+    LoadMatrix,
     Number,
     PackedPair,
     Product,
@@ -60,6 +64,7 @@ from rlx.ir.types import compute_dtype
 __all__ = ["run_code", "run_function"]
 
 _Places = tuple[np.ndarray, np.ndarray]  # owners, positions
+_WARP = 32  # work-items that load matrices together
 _NOBODY, _SEVERAL, _OF_GROUP = -1, -2, -3  # several work-items of group g are _OF_GROUP - g
 
 
@@ -143,6 +148,17 @@ class _Place:
     nbytes: int
 
 
+@dataclass
+class _UnderWay:
+    """Copies that work-items have begun: the array, the places and values of elements, and the number of the batch."""
+
+    array: Array
+    place: np.ndarray
+    values: np.ndarray
+    items: np.ndarray
+    batch: np.ndarray
+
+
 def _tracked(memory: Mapping[str, np.ndarray]) -> dict[str, _TrackedMemory]:
     """The device arrays. Two that are one piece of memory, since a plan puts a result in place, are watched as one."""
     tracked: dict[str, _TrackedMemory] = {}
@@ -174,6 +190,8 @@ class _Launch:
         self.returned = np.zeros(self.lanes.shape, bool)
         self.result = np.zeros(self.lanes.shape)
         self.leaving: list[np.ndarray] = []  # by open loop: the work-items that have left it
+        self.closed = np.zeros(self.lanes.shape, np.int64)  # batches of copies that work-items have closed
+        self.copies: list[_UnderWay] = []
 
     # ------------------------------------------------------------------ statements
     def run(self, block: Block, mask: np.ndarray) -> None:
@@ -223,6 +241,14 @@ class _Launch:
                 self._copy(source, array, position, mask, reads=False)
             case FragmentProduct():
                 self._multiply(statement, mask)
+            case LoadMatrix():
+                self._load_matrices(statement, mask)
+            case AsyncCopy():
+                self._begin_copy(statement, mask)
+            case CloseCopies():
+                self.closed += mask
+            case AwaitCopies(newer):
+                self._end_copies(self.closed - newer, mask)
             case Barrier("launch"):
                 self._meet_all(statement, mask)
             case Barrier():
@@ -530,7 +556,60 @@ class _Launch:
             else:
                 self._write(array, place, self._read(vector, inside, mask), mask)
 
+    def _begin_copy(self, copy: AsyncCopy, mask: np.ndarray) -> None:
+        """Read the source; until the copy ends, the elements of the target are not written."""
+        holds = mask if copy.condition is None else mask & self.value(copy.condition, mask)
+        first = np.broadcast_to(self.value(copy.position, mask), self.lanes.shape).astype(np.int64)
+        nbytes = copy.size * copy.array.dtype.itemsize
+        begin = self._begin(copy.array) + first * copy.array.dtype.itemsize
+        if np.any(holds & (begin % min(self.vector, nbytes) != 0)):
+            raise CodeFault(f"a copy from {copy.array.name} is not aligned")
+        target = self._place(copy.target, copy.place, mask)
+        if np.any(mask & (target * copy.target.dtype.itemsize % nbytes != 0)):
+            raise CodeFault(f"a copy to {copy.target.name} is not aligned")
+        if np.any(mask & (target % copy.target.shape[-1] + copy.size > copy.target.shape[-1])):
+            raise CodeFault(f"a copy extends beyond a row of {copy.target.name}")
+        part = Register(np.dtype(np.int64), "part of a copy")
+        for number in range(copy.size):
+            self._set(part, np.asarray(number), mask)
+            values = np.zeros(self.lanes.shape, copy.array.dtype)
+            if holds.any():
+                source = self._place(copy.array, (copy.position + part,), holds)
+                values = np.where(holds, self._read(copy.array, source, holds), values)
+            memory, _, _, where, lanes = self._cells(copy.target, target + number, mask)
+            self._check(memory, where, lanes, "writes")
+            memory.defined[where] = False
+            self.copies.append(_UnderWay(copy.target, target + number, values, mask.copy(), self.closed.copy()))
+
+    def _end_copies(self, before: np.ndarray, mask: np.ndarray) -> None:
+        """Write what was copied in batches whose numbers are smaller."""
+        for copy in self.copies:
+            done = copy.items & mask & (copy.batch < before)
+            if done.any():
+                self._write(copy.array, copy.place, copy.values, done)
+                copy.items &= ~done
+        self.copies = [copy for copy in self.copies if copy.items.any()]
+
     # ------------------------------------------------------------------ groups
+    def _load_matrices(self, statement: LoadMatrix, mask: np.ndarray) -> None:
+        """Gather each work-item's numbers from the rows that the warp's work-items point to."""
+        (count,), array, lane = statement.target.shape, statement.array, self.lanes % _WARP
+        if not np.all(mask.reshape(-1, _WARP) == mask.reshape(-1, _WARP)[:, :1]):
+            raise CodeFault("a load of matrices in which some work-items of a warp do not take part")
+        pointing = mask & (lane < 8 * count)
+        first = self._place(array, statement.position, pointing)
+        if np.any(pointing & (first * array.dtype.itemsize % 16 != 0)):
+            raise CodeFault(f"a row of a matrix in {array.name} is not aligned")
+        for number in range(count):
+            codes = []
+            for more in range(2):
+                row, column = lane // 4, lane % 4 * 2 + more
+                if statement.turned:
+                    row, column = column, row
+                place = first[self.lanes - lane + number * 8 + row] + column
+                codes.append(self._read(array, place, mask).view(np.uint16).astype(np.uint32))
+            self._write(statement.target, np.full(self.lanes.shape, number), codes[0] | codes[1] << 16, mask)
+
     def _meet(self, mask: np.ndarray) -> None:
         by_group = mask.reshape(self.groups, self.items)
         if np.any(by_group.any(1) & ~by_group.all(1)):

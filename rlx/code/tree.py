@@ -16,17 +16,20 @@ import numpy as np
 from rlx.ir.types import compute_dtype
 
 __all__ = [
-    "Aligned", "Allocate", "Apply", "Array", "Assign", "AtomicUpdate", "Barrier", "Block", "Both", "Call",
-    "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange", "Expression", "ForLoop",
-    "FragmentProduct", "FreeLoop", "If", "Leave", "LibraryCall", "Linear", "Number", "PackedPair", "Part",
-    "Place", "Product", "Quotient", "Register", "Remainder", "Return", "Shuffle", "Space", "Statement",
-    "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of", "children", "expressions_of", "index",
-    "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "Aligned", "Allocate", "Apply", "Array", "Assign", "AsyncCopy", "AtomicUpdate", "AwaitCopies", "Barrier", "Block",
+    "Both", "Call", "CloseCopies", "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange",
+    "Expression", "ForLoop", "FragmentProduct", "FreeLoop", "If", "LOOSE", "Leave", "LibraryCall", "Linear",
+    "LoadMatrix", "Number", "PackedPair", "Part", "Place", "Product", "Quotient", "Register", "Remainder", "Return",
+    "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
+    "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
 Place = Literal["item", "group", "groups"]
 BOOL, INT32 = np.dtype(bool), np.dtype(np.int32)
+# the attribute of an `Apply` whose result may be a number although an operand of `max` is NaN, or may have the error of
+# a device's instruction for `exp2`, which may flush denormal results
+LOOSE = "loose"
 
 
 # ------------------------------------------------------------------ expressions
@@ -467,6 +470,49 @@ class FragmentProduct(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadMatrix(Statement):
+    """The work-items of a warp load square matrices of 8 x 8 16-bit numbers from a group's memory.
+
+    target: the work-item's array, of a word for each of one, two or four matrices. position: the beginning of row
+    `lane % 8` of matrix `lane // 8`, aligned to 16 bytes. A work-item gets the numbers 2 * (lane % 4) and the next one
+    of row `lane // 4` of each matrix; `turned`: of its column.
+    """
+
+    target: Array
+    array: Array
+    position: tuple[Expression, ...]
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopy(Statement):
+    """Begin to copy neighbouring elements of the device's memory to a group's array, at once; zeros if a condition does
+    not hold.
+
+    The copy is done when its work-item has waited (`AwaitCopies`) for the batch that the next `CloseCopies` ends.
+    """
+
+    target: Array
+    place: tuple[Expression, ...]
+    array: Array
+    position: Expression
+    size: int
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseCopies(Statement):
+    """End a batch of a work-item's copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCopies(Statement):
+    """Wait for the copies that the work-item began, without those of its last `newer` batches."""
+
+    newer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Barrier(Statement):
     """All work-items of a group, or of the launch, arrive here before any continues; they see each other's writes.
 
@@ -542,7 +588,7 @@ def _expressions_by_field(statement: Statement) -> Iterator[tuple[str, Any]]:
         if isinstance(value, Expression):
             if not (isinstance(value, Register) and item.name in ("register", "index")):
                 yield item.name, value
-        elif item.name in ("position", "words"):
+        elif item.name in ("position", "words", "place"):
             yield item.name, value
 
 
@@ -587,6 +633,9 @@ def arrays_in(block: Block) -> Iterator[tuple[Array, bool]]:
         match statement:
             case VectorRead(_, array) | View(_, array) | EndIfSet(array):
                 yield array, False
+            case LoadMatrix(target, array) | AsyncCopy(target, _, array):
+                yield array, False
+                yield target, True
             case Write(array) | AtomicUpdate(_, array) | VectorWrite(array):
                 yield array, True
             case FragmentProduct():

@@ -40,6 +40,7 @@ from rlx.backends.gpu.steps import LaunchStep  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
 from rlx.backends.rocm.dialect import HipDialect  # noqa: E402
+from rlx.code.tree import Array  # noqa: E402
 from rlx.installation import install_command  # noqa: E402
 from rlx.ir.kernels import Contract, members  # noqa: E402
 from rlx.ir.options import LoweringOptions, ProductType  # noqa: E402
@@ -919,6 +920,24 @@ static __attribute__((noinline)) void fragment_product_wmma_UNITS(
     }
 }
 """
+MOVES = """
+static void load_matrix(uint *words, const __local void *row, int count, int turned) {
+    const int lane = (int)get_sub_group_local_id();
+    for (int number = 0; number < count; ++number) {
+        words[number] = 0;
+        for (int more = 0; more < 2; ++more) {
+            const int near = lane % 4 * 2 + more, far = lane / 4;
+            const ulong from = sub_group_shuffle((ulong)row, number * 8 + (turned ? near : far));
+            words[number] |= (uint)((const __local ushort *)from)[turned ? far : near] << 16 * more;
+        }
+    }
+}
+
+static void async_copy(__local void *place, const __global void *source, int size, bool holds) {
+    for (int word = 0; word < size; ++word)
+        ((__local uint *)place)[word] = holds ? ((const __global uint *)source)[word] : 0;
+}
+"""
 # by the name of a unit: the type of sums where they are no floats, and the numbers of a word where they are not two
 SUMS = {"s8": "int", "i8": "int", "u8": "uint"}
 PARTS = {"tf32": "1", "f16": "2", "bf16": "2"}
@@ -949,10 +968,22 @@ class FragmentDialect(OpenCLDialect):
             self.helper(f"rlx_decode_{dtype}")
         return f"fragment_product_{fragments.name}"
 
+    def load_matrix(self, target: Array, row: str, turned: bool) -> str:
+        return f"load_matrix({target.name}, {row}, {target.shape[0]}, {int(turned)});"
+
+    def async_copy(self, array: Array, place: str, source: str, size: int, condition: str | None) -> str:
+        return f"async_copy({place}, {source}, {size * array.dtype.itemsize // 4}, {condition or 'true'});"
+
+    def close_copies(self) -> tuple[str, ...]:
+        return ()
+
+    def await_copies(self, newer: int) -> tuple[str, ...]:
+        return ()
+
     def helper_text(self) -> str:
         kind = SUMS.get(self.units, "float")
         text = self.text.replace("UNITS", self.units).replace("PARTS", PARTS.get(self.units, "4")).replace("KIND", kind)
-        return super().helper_text() + (NUMBERS + text if self.units else "")
+        return super().helper_text() + (NUMBERS + MOVES + text if self.units else "")
 
 
 class MixedBackend(OpenCLBackend):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -15,8 +16,9 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
 from rlx.backends.gpu.fragments import LANE, NUMBER, Chain, Fragments
 from rlx.backends.gpu.words import DeviceWords
+from rlx.code.tree import LOOSE, Array
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Collective, Library
+from rlx.ir.kernels import Collective, Instruction, Library
 
 __all__ = ["CUDA_WORDS", "CudaDialect"]
 
@@ -89,6 +91,7 @@ _TENSOR_CORES = {
         name, 32, 8, (*_LEFT, *((row, word + 4) for row, word in _LEFT)),
         ((LANE // 4, LANE % 4), (LANE // 4, LANE % 4 + 4)), 4, LANE // 4 + NUMBER // 2 * 8, LANE % 4 * 2 + NUMBER % 2,
         chain=Chain(2, 1, turned=False) if name in ("f16", "bf16") else None, summed_in=summed_in,
+        moves=name in ("f16", "bf16"),
     )
     for dtype, (name, summed_in) in _HELD.items()
 }  # fmt: skip
@@ -123,6 +126,37 @@ static __device__ uint32_t packed_{name}(float low, float high) {{
 }}"""
 
 
+def _load_matrix(count: str, turned: str = "") -> str:
+    """The function that loads a work-item's words of matrices of 8 x 8 numbers."""
+    words = ", ".join(f"%{number}" for number in range(int(count)))
+    results = ", ".join(f'"=r"(words[{number}])' for number in range(int(count)))
+    return f"""\
+static __device__ void load{"_turned" if turned else ""}_matrix_{count}(uint32_t *words, const void *row) {{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{words}}}, [%{count}];"
+                 : {results} : "r"((uint32_t)__cvta_generic_to_shared(row)) : "memory");
+}}"""
+
+
+def _async_copy(nbytes: str) -> str:
+    """The function that begins a copy of bytes, or of zeros."""
+    cached = "cg" if nbytes == "16" else "ca"
+    return f"""\
+static __device__ void async_copy_{nbytes}(void *place, const void *source, bool holds) {{
+    asm volatile("cp.async.{cached}.shared.global [%0], [%1], {nbytes}, %2;"
+                 : : "r"((uint32_t)__cvta_generic_to_shared(place)), "l"(source), "r"(holds ? {nbytes} : 0) : "memory");
+}}"""
+
+
+def _loose(name: str) -> str:
+    """The function that is one instruction and flushes denormal numbers."""
+    return f"""\
+static __device__ float loose_{name}(float x) {{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}}"""
+
+
 class CudaDialect(DeviceDialect):
     """CUDA C++. Functions without a qualifier are device functions: a compiler option says so.
 
@@ -135,7 +169,8 @@ class CudaDialect(DeviceDialect):
     words = CUDA_WORDS
     # functions that only this language has, by the prefix of their names; the rest of the name is a unit's
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
-        "fragment_product": _fragment_product, "packed": _packed,
+        "fragment_product": _fragment_product, "packed": _packed, "load_matrix": _load_matrix,
+        "load_turned_matrix": partial(_load_matrix, turned=".trans"), "async_copy": _async_copy, "loose": _loose,
     }  # fmt: skip
 
     def __init__(
@@ -167,6 +202,32 @@ class CudaDialect(DeviceDialect):
         if not self.tensor_cores:
             return super().packed(dtype, low, high)
         return f"{self.helper(f'packed_{_TENSOR_CORES[dtype.name].name}')}({low}, {high})"
+
+    def load_matrix(self, target: Array, row: str, turned: bool) -> str:
+        """ldmatrix."""
+        function = self.helper(f"load{'_turned' if turned else ''}_matrix_{target.shape[0]}")
+        return f"{function}({target.name}, {row});"
+
+    def async_copy(self, array: Array, place: str, source: str, size: int, condition: str | None) -> str:
+        """cp.async."""
+        function = self.helper(f"async_copy_{size * array.dtype.itemsize}")
+        return f"{function}({place}, {source}, {condition or 'true'});"
+
+    def close_copies(self) -> tuple[str, ...]:
+        """cp.async.commit_group."""
+        return ('asm volatile("cp.async.commit_group;" : : : "memory");',)
+
+    def await_copies(self, newer: int) -> tuple[str, ...]:
+        """cp.async.wait_group."""
+        return (f'asm volatile("cp.async.wait_group {newer};" : : : "memory");',)
+
+    def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
+        """Single instructions for operations of float32 that may have them."""
+        if instruction.attribute is LOOSE and dtypes[0] == np.float32:
+            if instruction.op == "max":
+                return f"fmaxf({', '.join(arguments)})"
+            return f"{self.helper(f'loose_{instruction.op}')}({arguments[0]})"
+        return super().operation(instruction, arguments, dtypes)
 
     def helper_text(self) -> str:
         """Add the functions that only this language has."""

@@ -34,7 +34,7 @@ from rlx.backends.gpu.tile_sizes import (
     LEAST_QUERIES,
     MANY_FEATURES,
 )
-from rlx.code.tree import Array, Expression
+from rlx.code.tree import Apply, Array, Element, Expression, Register
 from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType, compute_dtype
 
@@ -94,6 +94,8 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     if fragments is None:
         return [_forward(ItemTiles(kernel, dialect, wide, _tile(features, query.buffer.dtype)))]
     fewer = 1 if features <= MANY_FEATURES else 4 if is_crowded(fragments) else 2
+    if fragments.moves and features > FEW_FEATURES:  # two tiles of keys and of values fit
+        fewer = max(fewer, 2)
     twice = features <= FEW_FEATURES and query.shape[-3] > FRAGMENT_ONE_EACH
     sizes = FragmentSizes(FRAGMENT_KEYS // fewer, 2 if twice else 1)
     return [_forward(FragmentTiles(kernel, dialect, wide, fragments, sizes))]
@@ -111,8 +113,7 @@ def _forward(it: AttentionCode) -> LaunchStep:
     state = _Softmax(it.numbers("highest", rows), it.numbers("total", rows), largest, total)
     _start(it, state)
     scores, mixed = it.registers("scores", it.tile.columns), it.zeros("mixed", it.parts)
-    with code.loop(it.first_column, *it.seen_keys(), it.columns):
-        it.load_columns()
+    with it.over_columns(*it.seen_keys()):
         it.multiply(scores, "query", "key")
         _adjust(it, scores)
         _weigh(it, state, scores, mixed)
@@ -140,11 +141,25 @@ def _start(it: AttentionCode, state: _Softmax) -> None:
 
 
 def _adjust(it: AttentionCode, scores: Array) -> None:
-    """The scores of a tile from its products."""
-    score = it.cell(scores, C)
+    """The scores of a tile from its products; a tile without masked keys has less work."""
+    code, score, whole = it.code, it.cell(scores, C), it.is_whole(it.query_number)
+    if whole is None:
+        _mask(it, score)
+    elif it.unscaled:
+        with code.when(Apply(whole.dtype, "not", (whole,))):
+            _mask(it, score)
+    else:
+        with code.when(whole), it.at_scores(it.query_number, it.key_number):
+            code.write(score, it.adjusted(score, whole=True))
+        with code.otherwise():
+            _mask(it, score)
+
+
+def _mask(it: AttentionCode, score: Element) -> None:
+    """Scores of a tile in which some keys are masked, or there are none."""
     with it.over_scores():
         with it.numbered(it.query_number, it.key_number):
-            it.code.write(score, it.adjusted(it.apply("mul", score, it.factor)))
+            it.code.write(score, it.adjusted(score))
         with it.code.otherwise():
             it.code.write(score, it.number(-np.inf))
 
@@ -156,14 +171,14 @@ def _weigh(it: AttentionCode, state: _Softmax, scores: Array, mixed: Array) -> N
     with it.over(R, it.tile.rows):
         largest = code.declare("largest", low, changes=True)
         with it.over(C, it.tile.columns):
-            code.assign(largest, apply("max", largest, score))
+            code.assign(largest, it.larger(largest, score))
         it.reduce_row(largest, "max", state.largest_memory)
-        code.assign(largest, apply("max", largest, highest))
+        code.assign(largest, it.larger(largest, highest))
         base = code.declare("base", apply("select", largest.equals(low), it.number(0), largest))
-        before = code.declare("before", apply("exp", apply("sub", highest, base)))
+        before = code.declare("before", it.exponential(apply("sub", highest, base)))
         added = code.declare("sum", it.number(0), changes=True)
         with it.over(C, it.tile.columns):
-            code.write(score, apply("exp", apply("sub", score, base)))
+            code.write(score, it.exponential(apply("sub", score, base)))
             code.assign(added, apply("add", added, score))
         it.reduce_row(added, "add", state.sum_memory)
         code.write(total, apply("add", apply("mul", total, before), added))
@@ -174,16 +189,18 @@ def _weigh(it: AttentionCode, state: _Softmax, scores: Array, mixed: Array) -> N
 def _store(it: AttentionCode, state: _Softmax, mixed: Array) -> None:
     """The mixture; on request, the logarithm of its divisor, or the maximum and sum the divisor is built from."""
     result, *more = it.kernel.outputs
-    highest, total = state.highest[R], state.total[R]
+    highest, total = it.scaled(state.highest[R]), state.total[R]
     values = [highest, total] if len(more) > 1 else [it.apply("add", highest, it.apply("log", total))]
+    inverse = Register(it.dtype, "inverse")
 
     def value(summed: Expression) -> Expression:
-        quotient = it.apply("div", summed, total)
+        quotient = it.apply("mul", summed, inverse)
         if "query_seq_lengths" not in it.given:
             return quotient
         return it.apply("select", it.query_number < it.length("query_seq_lengths"), quotient, it.number(0))
 
     with it.over(R, it.tile.rows), it.numbered(it.query_number):
+        it.code.declare(inverse.name, it.apply("div", it.number(1), total))
         it.store_row("mixed_values", result, mixed, value, it.query_number, it.query_head)
         for name, operand, number in zip(("largest_score", "sum_of_all"), more, values, strict=False):
             with it.code.when(it.is_first()):

@@ -8,8 +8,8 @@ read nothing from other warps except the tiles that the group loads. If only the
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +19,31 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, LANE, NUMBER, Fragments
 from rlx.backends.gpu.grid import ITEM
 from rlx.backends.gpu.steps import ceiling
-from rlx.backends.gpu.tile_sizes import FRAGMENT_LOADS, FRAGMENT_PADDING, FRAGMENT_WARPS, MANY_FEATURES, MOST_FEATURES
+from rlx.backends.gpu.tile_sizes import (
+    FRAGMENT_BYTES,
+    FRAGMENT_LOADS,
+    FRAGMENT_PADDING,
+    FRAGMENT_WARPS,
+    MANY_FEATURES,
+    MOST_FEATURES,
+)
 from rlx.code.tree import (
     Apply,
     Array,
+    AsyncCopy,
+    AwaitCopies,
     Barrier,
+    CloseCopies,
     Element,
     Expression,
     FragmentProduct,
+    LoadMatrix,
     Number,
     PackedPair,
     Register,
     Shuffle,
     VectorRead,
+    index,
     substituted,
 )
 from rlx.ir.kernels import Library, Operand
@@ -43,6 +55,8 @@ _WIDE = 64  # work-items of a warp in which each work-item has half the numbers
 _MULTIPLIED = ("query", "key", "value", "cotangent")
 _INT32, _UINT32 = np.dtype(np.int32), np.dtype(np.uint32)
 _HALF = Number(_UINT32, 16)  # bits
+_ROWS = 8  # rows of a matrix that a warp loads
+_NUMBER_BYTES = 24  # of a column's numbers in two tiles
 # a work-item's warp; a fragment of its rows, of columns and of the depth; one of its words; one of the codes that it
 # loads
 _WARP, _B, _P, _K, _N, _PART = (Register(_INT32, name) for name in ("warp", "b", "p", "k", "n", "part"))
@@ -121,6 +135,9 @@ class FragmentTiles(AttentionCode):
         self.feature = self._ahead + feature
         self._multiplied: Sequence[str] = ()
         self._mixed: Sequence[str] = ()
+        self._numbers: Mapping[str, Operand] = {}
+        self._stages = 0  # tiles of each operand; 0: they are not copied, but loaded through registers
+        self._stage: Expression = Number(_INT32, 0)
 
     # ------------------------------------------------------------------ places
     def number_items(self) -> None:
@@ -157,10 +174,46 @@ class FragmentTiles(AttentionCode):
         return Array(f"{name}_rows", _UINT32, "item", (self._blocks, self._wide // _DEEP, len(self._kept)))
 
     def declare_columns(self, multiplied: Sequence[str], mixed: Sequence[str] = ()) -> None:
-        """Declare a tile of each operand."""
+        """Declare a tile of each operand; two, if copies to one overlap with products of the other one."""
         self._multiplied, self._mixed = multiplied, mixed
+        names = self._copied()
+        moves = self._fragments.moves and self.tile.slices == 1  # sums of groups that share features take all registers
+        if moves and all(_is_whole(self.given[name], FRAGMENT_LOADS) for name in names):
+            nbytes = sum(self._copy_of(name).nbytes for name in names)
+            self._stages = 2 if 2 * nbytes + _NUMBER_BYTES * self.columns <= FRAGMENT_BYTES else 1
+            for name in names:
+                self.code.allocate(self._copy_of(name))
+            return
         for tile in (*map(self._along, multiplied), *map(self._across, mixed)):
             self.code.allocate(tile)
+
+    def _copied(self) -> list[str]:
+        return list(dict.fromkeys((*self._multiplied, *self._mixed)))
+
+    def _copy_of(self, name: str) -> Array:
+        """Tiles of an operand as it is in memory; rows of an odd number of 16 bytes have the words that a warp loads at
+        once in different banks."""
+        width = (self._wide // FRAGMENT_LOADS | 1) * FRAGMENT_LOADS
+        return Array(f"{name}_tile", self._held, "group", (max(self._stages, 1), self.columns, width))
+
+    def declare_numbers(self, operands: Mapping[str, Operand]) -> None:
+        """Declare tiles of numbers."""
+        if self._stages:
+            self._numbers = operands
+            for name in operands:
+                self.code.allocate(self._number_tile(name))
+
+    def _number_tile(self, name: str) -> Array:
+        return Array(f"{name}_numbers", self.dtype, "group", (self._stages, self.columns))
+
+    @property
+    def copied_numbers(self) -> bool:
+        """Whether numbers are copied."""
+        return bool(self._numbers)
+
+    def copied_number(self, name: str) -> Expression:
+        """A number in its tile."""
+        return self._number_tile(name)[self._stage, self.column]
 
     def declare_rows(self, *names: str) -> None:
         """Declare the rows."""
@@ -176,11 +229,71 @@ class FragmentTiles(AttentionCode):
         """Load all tiles."""
         self.code.add(Barrier())
         self.load_rows(*rows)
+        if self._stages:
+            self._begin_copies(self._stage, self.first_column)
+            self.code.add(AwaitCopies(), Barrier())
+            return
         for name in self._multiplied:
             self._load_along(self._along(name), name, self.first_column)
         for name in self._mixed:
             self._load_across(self._across(name), name)
         self.code.add(Barrier())
+
+    @contextmanager
+    def over_columns(self, start: Expression | int, stop: Expression) -> Generator[None]:
+        """A loop over tiles of columns; if there are two tiles of each operand, the next one is copied meanwhile."""
+        if self._stages < 2:
+            with super().over_columns(start, stop):
+                yield
+            return
+        code = self.code
+        code.add(Barrier())  # before it, the tiles may still be read
+        self._begin_copies(Number(_INT32, 0), index(start, self.position))
+        stage = code.declare("stage", Number(_INT32, 0), changes=True)
+        with code.loop(self.first_column, start, stop, self.columns):
+            following = code.declare("following_column", self.first_column + self.columns)
+            code.add(AwaitCopies(), Barrier())
+            with code.when(following < stop):
+                self._begin_copies(1 - stage, following)
+            self._stage = stage
+            yield
+            self._stage = Number(_INT32, 0)
+            code.assign(stage, 1 - stage)
+
+    def _begin_copies(self, stage: Expression, first: Expression) -> None:
+        """Begin to copy the tiles of columns from the first one on."""
+        code, part = self.code, Register(_INT32, "part")
+        each = self._wide // FRAGMENT_LOADS
+        total = self.columns * each
+        for name in self._copied():
+            with code.loop(part, 0, ceiling(total, self.items), unrolled=True):
+                at = code.declare("at", ITEM + part * self.items)
+                row, d = at // each, at % each * FRAGMENT_LOADS
+                if self.items % each == 0:
+                    row, d = ITEM // each + part * (self.items // each), ITEM % each * FRAGMENT_LOADS
+                with code.when(at < total) if total % self.items else nullcontext():
+                    self._copy(name, stage, first, code.declare("f", row), code.declare("d", d))
+        if self._numbers:
+            with code.when(ITEM < self.columns):
+                place = code.declare("place", first + ITEM)
+                for name, operand in self._numbers.items():
+                    array = self.parameter(f"{name}_of_rows", operand.buffer)
+                    source = self.at(operand, (self.batch, place, self.query_head))
+                    target = (stage, ITEM)
+                    code.add(AsyncCopy(self._number_tile(name), target, array, source, 1, place < self.queries))
+        code.add(CloseCopies())
+
+    def _copy(self, name: str, stage: Expression, first: Expression, f: Register, d: Register) -> None:
+        """Begin to copy features of a row of a tile."""
+        operand = self.given[name]
+        place = self.code.declare("place", first + f)
+        conditions = self.counted(name, place)
+        if self.features < self._wide:
+            conditions.append(d < self.features)
+        source = self.at(operand, (self.batch, place, self.head_of(name), d))
+        array = self.parameter(name, operand.buffer)
+        tile = self._copy_of(name)
+        self.code.add(AsyncCopy(tile, (stage, f, d), array, source, FRAGMENT_LOADS, every(*conditions)))
 
     def _load_held(self, name: str) -> None:
         """Load rows into registers."""
@@ -263,7 +376,12 @@ class FragmentTiles(AttentionCode):
         held, tile, count = self._rows_of(rows), self._along(columns), len(self._kept)
         with self.over(_K, self._wide // _DEEP):
             words = [held[_B, _K, n] for n in range(count)] if not self._repeated else self._reread(held)
-            self._multiply(products, words, tile)
+            if self._stages:
+                row = _P * _ROWS + LANE // 16 * _ROWS + LANE % _ROWS
+                feature = _K * _DEEP + LANE // _ROWS % 2 * FRAGMENT_LOADS
+                self._multiply_copied(products, words, self._copy_of(columns), (row, feature), turned=False)
+            else:
+                self._multiply(products, words, tile)
 
     def _reread(self, rows: Array) -> list[Element]:
         """Read the words of a fragment of rows from the group's memory."""
@@ -280,7 +398,27 @@ class FragmentTiles(AttentionCode):
             self.code.allocate(left)
             with self.over(_B, self._blocks):
                 self._pack(left, weights)
-            self._multiply(sums, [left[_B, n] for n in range(len(self._kept))], self._across(columns))
+            words = [left[_B, n] for n in range(len(self._kept))]
+            if self._stages:
+                row = _K * _DEEP + LANE // _ROWS % 2 * _ROWS + LANE % _ROWS
+                feature = self._ahead + _P * FRAGMENT_LOADS + LANE // 16 * FRAGMENT_LOADS
+                self._multiply_copied(sums, words, self._copy_of(columns), (row, feature), turned=True)
+            else:
+                self._multiply(sums, words, self._across(columns))
+
+    def _multiply_copied(
+        self, sums: Array, held: Sequence[Expression], tile: Array, position: tuple[Expression, Expression],
+        turned: bool,
+    ) -> None:  # fmt: skip
+        """Multiply two column fragments of a tile at a time, whose matrices begin at a position of each work-item."""
+        code, width = self.code, sums.shape[0] // self._blocks
+        moved = Array("moved", _UINT32, "item", (4,))
+        with code.loop(_P, 0, width, 2, unrolled=True):
+            code.allocate(moved)
+            code.add(LoadMatrix(moved, tile, (self._stage, *position), turned))
+            with self.over(_B, self._blocks), self.over(_N, 2):
+                words = (*held, moved[_N * 2], moved[_N * 2 + 1])
+                code.add(FragmentProduct(self._fragments, self._held, sums, _B * width + _P + _N, words))
 
     def _pack(self, left: Array, weights: Array) -> None:
         """The sums of column fragments k as the words of an operand."""

@@ -63,14 +63,16 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect, wide: bool) -> list[
     """The gradient of the queries; then, if wanted, the gradients of keys and values: in one launch if their sums fit
     in registers.
 
-    The first launch also sums the products of each row of the result and its cotangent, which the other launches need.
+    The first launch also computes the numbers of each query that the other launches need.
     """
     wanted = dict(zip(kernel.attributes["wanted"], kernel.outputs, strict=True))
     given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
     largest, query = given["largest"], given["query"]
     features, fragments = query.shape[-1], fragments_of(kernel, dialect)
-    scratch = Buffer(largest.buffer.dtype, largest.buffer.size, name="row_products")
-    summed = replace(largest, buffer=scratch)
+    summed = {
+        name: replace(largest, buffer=Buffer(largest.buffer.dtype, largest.buffer.size, name=f"{name}_of_rows"))
+        for name in _Sums._fields
+    }
 
     def start(launch: str) -> AttentionCode:
         if fragments is None:
@@ -99,10 +101,11 @@ def _fragment_sizes(launch: str, features: int, crowded: bool) -> FragmentSizes:
 
 
 class _Sums(NamedTuple):
-    """Registers of queries: softmax maximum and sum, and the products of the result's row and its cotangent."""
+    """Registers of queries: the numbers from which weights are computed (`AttentionCode.row_numbers`), and the products
+    of the result's row and its cotangent, with the factor of unscaled scores."""
 
-    highest: Array
-    total: Array
+    first: Array
+    second: Array
     inner: Array
 
 
@@ -125,49 +128,85 @@ def _pulled(it: AttentionCode, queries: int, of_products: bool = True) -> _Pulle
     return _Pulled(scores, weights, _Sums(*(it.numbers(name, queries) for name in _Sums._fields)), of_products)
 
 
-def _load_sums(it: AttentionCode, sums: _Sums, summed: Operand, line: Register, names: Sequence[str]) -> None:
-    """Load numbers of each query: of rows, or of columns."""
-    sources = {"highest": it.given["largest"], "total": it.given["total"], "inner": summed}
+def _load_sums(it: AttentionCode, sums: _Sums, summed: Mapping[str, Operand], line: Register) -> None:
+    """Load the numbers of each query: of rows, or of columns."""
     number = it.first_row + it.row if line == R else it.first_column + it.column
-    with it.over(line, sums.highest.shape[0]):
+    with it.over(line, sums.first.shape[0]):
         place = it.code.declare("place", number)
         it.code.declare("query_number", minimum(place, it.queries - 1))  # reads are clamped to the last query
-        for name in names:
+        for name in sums._fields:
             array: Array = getattr(sums, name)
-            read = it.parameter(f"{name}_of_rows", sources[name].buffer)[it.at(sources[name], it.query_axes)]
-            it.code.write(array[line], read)
+            it.code.write(array[line], _of_query(it, name, summed[name]))
+
+
+def _of_query(it: AttentionCode, name: str, operand: Operand) -> Expression:
+    """A number of a query."""
+    return it.parameter(f"{name}_of_rows", operand.buffer)[it.at(operand, it.query_axes)]
+
+
+def _start_sums(it: AttentionCode, sums: _Sums, summed: Mapping[str, Operand]) -> None:
+    """Compute the numbers of rows, and store them for the launches that follow."""
+    with it.over(R, it.tile.rows):
+        place = it.code.declare("place", it.first_row + it.row)
+        it.code.declare("query_number", minimum(place, it.queries - 1))
+        largest, total = (_of_query(it, name, it.given[name]) for name in ("largest", "total"))
+        for name, number in zip(("first", "second"), it.row_numbers(largest, total), strict=True):
+            array: Array = getattr(sums, name)
+            it.code.write(array[R], number)
+            with it.code.when(every(it.is_first(), place < it.queries)):
+                it.write_to(f"{name}_of_rows", summed[name], array[R], *it.query_axes)
 
 
 def _pull(it: AttentionCode, pulled: _Pulled, rows: Register, columns: Register) -> None:
     """Replace products by their cotangents, and cotangents of attention weights by the weights."""
-    code, apply, line = it.code, it.apply, R if rows == it.query_number else C
-    highest, total, inner = (array[line] for array in pulled.sums)
-    product, cotangent = it.cell(pulled.scores, C), it.cell(pulled.weights, C)
+    code, whole = it.code, it.is_whole(rows)
+    if whole is not None:
+        with code.when(whole), it.at_scores(rows, columns):
+            _pull_one(it, pulled, R if rows == it.query_number else C, whole=True)
+        with code.otherwise():
+            _pull_masked(it, pulled, rows, columns)
+    else:
+        _pull_masked(it, pulled, rows, columns)
+
+
+def _pull_masked(it: AttentionCode, pulled: _Pulled, rows: Register, columns: Register) -> None:
+    """The same for a tile in which some keys are masked, or there are none."""
     with it.over_scores():
         with it.numbered(rows, columns):
-            score = code.declare("score", apply("mul", product, it.factor))
-            share = apply("div", apply("exp", apply("sub", it.adjusted(score), highest)), total)
-            weight = code.declare("share", share)
-            moved = apply("mul", weight, apply("sub", cotangent, inner))
-            if pulled.of_products:
-                moved = apply("mul", moved, _slope(it, score))
-            code.write(product, it.if_seen(moved, 0))
-            code.write(cotangent, weight)
-        with code.otherwise():
-            code.write(product, it.number(0))
-            code.write(cotangent, it.number(0))
+            _pull_one(it, pulled, R if rows == it.query_number else C, whole=False)
+        with it.code.otherwise():
+            it.code.write(it.cell(pulled.scores, C), it.number(0))
+            it.code.write(it.cell(pulled.weights, C), it.number(0))
 
 
-def _slope(it: AttentionCode, score: Expression) -> Expression:
+def _pull_one(it: AttentionCode, pulled: _Pulled, line: Register, whole: bool) -> None:
+    """The cotangent of a product and the weight of a key."""
+    code, apply = it.code, it.apply
+    copied = line == C and it.copied_numbers
+    names = _Sums._fields
+    first, second, inner = (it.copied_number(n) if copied else getattr(pulled.sums, n)[line] for n in names)
+    product, cotangent = it.cell(pulled.scores, C), it.cell(pulled.weights, C)
+    weight = code.declare("share", it.weight(product, first, second, whole))
+    if it.unscaled:
+        moved = apply("mul", weight, apply("fma", cotangent, it.factor, apply("neg", inner)))
+    else:
+        moved = apply("mul", weight, apply("sub", cotangent, inner))
+        if pulled.of_products:
+            moved = apply("mul", moved, _slope(it, product))
+    code.write(product, moved if whole else it.if_seen(moved, 0))
+    code.write(cotangent, weight)
+
+
+def _slope(it: AttentionCode, product: Expression) -> Expression:
     """The derivative of a capped score by its product."""
     if it.attributes["softcap"] is None:
         return it.factor
-    bent = it.code.declare("bent", it.bent(score))
+    bent = it.code.declare("bent", it.bent(it.apply("mul", product, it.factor)))
     return it.apply("mul", it.factor, it.apply("sub", it.number(1), it.apply("mul", bent, bent)))
 
 
-def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> LaunchStep:
-    """The gradient of the queries, and the sums of products of rows, which the other launches need."""
+def _of_queries(it: AttentionCode, result: Operand | None, summed: Mapping[str, Operand]) -> LaunchStep:
+    """The gradient of the queries, and the numbers of rows, which the other launches need."""
     code, memory = it.code, it.exchange("sum")
     if result is not None:
         it.declare_columns(multiplied=("key", "value"), mixed=("key",))
@@ -175,13 +214,12 @@ def _of_queries(it: AttentionCode, result: Operand | None, summed: Operand) -> L
     groups = it.place(it.query_head, it.shape[2], it.queries)
     code.declare("key_head", it.query_head // it.shared_by, it.position)
     pulled = _pulled(it, it.tile.rows)
-    _sum_rows(it, pulled.sums.inner, summed, memory)
+    _sum_rows(it, pulled.sums.inner, summed["inner"], memory)
+    _start_sums(it, pulled.sums, summed)
     if result is not None:
         it.load_rows("query", "cotangent")
-        _load_sums(it, pulled.sums, summed, R, ("highest", "total"))
         sums = it.zeros("near_sum", it.parts)
-        with code.loop(it.first_column, *it.seen_keys(), it.columns):
-            it.load_columns()
+        with it.over_columns(*it.seen_keys()):
             _pull_keys(it, pulled)
             it.mix(sums, pulled.scores, "key")
         with it.over(R, it.tile.rows), it.numbered(it.query_number):
@@ -210,16 +248,17 @@ def _sum_rows(it: AttentionCode, inner: Array, summed: Operand, memory: Array) -
             cotangent, value = (it.element(name, *it.query_axes, d) for name in ("cotangent", "output"))
             code.assign(total, it.apply("add", total, it.apply("mul", cotangent, value)))
         it.reduce_row(total, "add", memory)
-        code.write(inner[R], total)
+        code.write(inner[R], it.scaled(total))
         with code.when(every(it.is_first(), query < it.queries)):
-            it.write_to("row_products", summed, total, *it.query_axes)
+            it.write_to("inner_of_rows", summed, inner[R], *it.query_axes)
 
 
-def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) -> LaunchStep:
+def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Mapping[str, Operand]) -> LaunchStep:
     """The gradients of keys and values: rows are keys, together with their values if cotangents of scores are used."""
     code, shared = it.code, it.shared_by
     rows, multiplied = (("key", "value"), ("query", "cotangent")) if "key" in wanted else (("key",), ("query",))
     it.declare_columns(multiplied, [_MIXED[name] for name in wanted])
+    it.declare_numbers(summed)
     it.declare_rows(*rows)
     groups = it.place(it.key_head, it.shape[2] // shared, it.count)
     it.load_rows(*rows)
@@ -227,11 +266,10 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) 
     sums = {name: it.zeros(f"{name}_sum", it.parts) for name in _MIXED if name in wanted}
     start, stop = it.seeing_queries()
     with (
-        code.loop(it.query_head, it.key_head * shared, it.key_head * shared + shared),
-        code.loop(it.first_column, start, stop, it.columns),
-    ):
-        it.load_columns()
-        _load_sums(it, pulled.sums, summed, C, _Sums._fields)
+        code.loop(it.query_head, it.key_head * shared, it.key_head * shared + shared), it.over_columns(start, stop),
+    ):  # fmt: skip
+        if not it.copied_numbers:
+            _load_sums(it, pulled.sums, summed, C)
         if "key" in wanted:
             it.multiply(pulled.weights, "value", "cotangent")
         else:
@@ -246,7 +284,7 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Operand) 
     return it.step("gradient of keys and values", groups)
 
 
-def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> LaunchStep:
+def _of_bias(it: AttentionCode, result: Operand, summed: Mapping[str, Operand]) -> LaunchStep:
     """A group has a tile of the bias (rows: queries, columns: keys) and adds in the order of batches and heads."""
     code, (batches, heads) = it.code, (1, 1, *result.shape[:-2])[-2:]
     it.declare_columns(multiplied=("key", "value"))
@@ -265,7 +303,7 @@ def _of_bias(it: AttentionCode, result: Operand, summed: Operand) -> LaunchStep:
     ):
         code.declare("key_head", it.query_head // it.shared_by, it.position)
         it.load_columns("query", "cotangent")
-        _load_sums(it, pulled.sums, summed, R, _Sums._fields)
+        _load_sums(it, pulled.sums, summed, R)
         _pull_keys(it, pulled)
         with it.over_scores():
             code.write(total, it.apply("add", total, it.cell(pulled.scores, C)))

@@ -22,6 +22,7 @@ from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, parameter_arr
 from rlx.backends.gpu.tile_sizes import ACROSS
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import (
+    LOOSE,
     Apply,
     Array,
     Both,
@@ -37,9 +38,10 @@ from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import compute_dtype
 
-__all__ = ["AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
+__all__ = ["HIDDEN", "LOG2_E", "AttentionCode", "C", "E", "R", "Tile", "every", "window_of"]
 
-_HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
+LOG2_E = math.log2(math.e)
+HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a masked key
 _OF_KEYS = frozenset({"key", "value"})
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 # a row, a column and a feature of a work-item, and the work-item's place among those that share a row
@@ -144,6 +146,26 @@ class AttentionCode(ABC):
     @abstractmethod
     def load_columns(self, *rows: str) -> None:
         """The beginning of an iteration: the next tiles of columns are used; and other rows, of these operands."""
+
+    def declare_numbers(self, operands: Mapping[str, Operand]) -> None:
+        """Declare tiles of numbers of each column, if such tiles are loaded with those of columns."""
+        del operands
+
+    @property
+    def copied_numbers(self) -> bool:
+        """Whether there are such tiles."""
+        return False
+
+    def copied_number(self, name: str) -> Expression:
+        """A number of column C in such a tile."""
+        raise NotImplementedError
+
+    @contextmanager
+    def over_columns(self, start: Expression | int, stop: Expression) -> Generator[None]:
+        """A loop over tiles of columns, which are loaded."""
+        with self.code.loop(self.first_column, start, stop, self.columns):
+            self.load_columns()
+            yield
 
     @abstractmethod
     def multiply(self, products: Array, rows: str, columns: str) -> None:
@@ -282,22 +304,121 @@ class AttentionCode(ABC):
         scale = self.attributes["scale"]
         return self.number(1.0 / math.sqrt(self.features) if scale is None else scale)
 
+    @property
+    def unscaled(self) -> bool:
+        """Whether scores stay products, and their factor is a part of the exponentials' base: of 16-bit operands, if
+        nothing else changes the scores, and the factor keeps their order and the finite score of masked keys."""
+        changed = self.attributes["softcap"] is not None or bool({"bias", "sinks"} & self.given.keys())
+        return bool(self.unit) and not changed and 0 < self.factor.value <= 1
+
+    def scaled(self, score: Expression) -> Expression:
+        """A score from registers with its factor."""
+        return self.apply("mul", score, self.factor) if self.unscaled else score
+
+    @property
+    def _rate(self) -> Number:
+        """The factor of scores in registers in exponents of 2."""
+        return self.number(LOG2_E * (self.factor.value if self.unscaled else 1.0))
+
+    def exponential(self, difference: Expression) -> Expression:
+        """The exponential of a difference of scores; of 16-bit operands with the error of a device's instruction."""
+        if not self.unit:
+            return self.apply("exp", difference)
+        return self._power(self.apply("mul", difference, self._rate))
+
+    def _power(self, exponent: Expression) -> Expression:
+        return Apply(self.dtype, "exp2", (exponent,), LOOSE)
+
+    def larger(self, left: Expression, right: Expression) -> Expression:
+        """The larger one of two numbers; if one of them is NaN, so is a sum of exponentials."""
+        return Apply(self.dtype, "max", (left, right), LOOSE)
+
+    def row_numbers(self, largest: Expression, total: Expression) -> tuple[Expression, Expression]:
+        """Two numbers with which `weight` computes a row's weights, from its largest score and sum of exponentials.
+
+        Without a matrix unit these are the score and the reciprocal of the sum. Else they are the score and the
+        logarithm of the sum; of unscaled scores the logarithm of the sum of all exponentials, and the weight of masked
+        keys, which is not 0 if the query sees no key.
+        """
+        inverse = self.apply("div", self.number(1), total)
+        if not self.unit:
+            return largest, inverse
+        logarithm = self.apply("log2", total)
+        if not self.unscaled:
+            return largest, logarithm
+        hidden = largest <= self.apply("mul", self.number(HIDDEN), self.factor)
+        shift = self.apply("fma", largest, self.number(LOG2_E), logarithm)
+        return shift, self.apply("select", hidden, inverse, self.number(0))
+
+    def weight(self, product: Expression, first: Expression, second: Expression, whole: bool) -> Expression:
+        """The weight of a key, from its product and a row's numbers. whole: all queries of the tile see all keys."""
+        if self.unscaled:
+            weight = self._power(self.apply("fma", product, self._rate, self.apply("neg", first)))
+            seen = None if whole else self.seen()
+            return weight if seen is None else self.apply("select", seen, weight, second)
+        difference = self.apply("sub", self.adjusted(product, whole), first)
+        if not self.unit:
+            return self.apply("mul", self.apply("exp", difference), second)
+        return self._power(self.apply("fma", difference, self._rate, self.apply("neg", second)))
+
     def bent(self, score: Expression) -> Expression:
-        """The hyperbolic tangent of a score divided by the cap."""
+        """The hyperbolic tangent of a scaled score divided by the cap."""
         return self.apply("tanh", self.apply("div", score, self.number(self.attributes["softcap"])))
 
-    def adjusted(self, score: Expression) -> Expression:
-        """A scaled score, capped if there is a cap, with its bias; of a key that the query does not see, _HIDDEN."""
+    def adjusted(self, product: Expression, whole: bool = False) -> Expression:
+        """A score from its product: with its factor, capped if there is a cap, and with its bias, or only the product
+        if it stays unscaled; of a key that the query does not see, HIDDEN. whole: see `weight`."""
+        score = product if self.unscaled else self.apply("mul", product, self.factor)
         if self.attributes["softcap"] is not None:
             score = self.apply("mul", self.bent(score), self.number(self.attributes["softcap"]))
         if "bias" in self.given:
             score = self.apply("add", score, self._at_score("bias"))
-        return self.if_seen(score, _HIDDEN)
+        return score if whole else self.if_seen(score, HIDDEN)
+
+    def seen(self) -> Expression | None:
+        """Whether the query sees the key; None: always."""
+        conditions = [*self._conditions()]
+        return every(*conditions) if conditions else None
 
     def if_seen(self, value: Expression, hidden: float) -> Expression:
         """The value if the query sees the key."""
-        conditions = [*self._conditions()]
-        return self.apply("select", every(*conditions), value, self.number(hidden)) if conditions else value
+        seen = self.seen()
+        return value if seen is None else self.apply("select", seen, value, self.number(hidden))
+
+    def is_whole(self, rows: Register) -> Expression | None:
+        """Whether all queries of the tile see all its keys, and its columns are within bounds; None: not known.
+
+        rows: the number of a row, of a query or of a key.
+        """
+        if "mask" in self.given:
+            return None
+        ends = self.first_row + self.rows, self.first_column + self.columns
+        by_query = rows == self.query_number
+        (query, key), (last_query, last_key) = (
+            (first, second) if by_query else (second, first)
+            for first, second in ((self.first_row, self.first_column), ends)
+        )
+        conditions: list[Expression] = [ends[1] <= (self.count if by_query else self.queries)]
+        if "bias" in self.given:  # which rows beyond the last one do not have
+            conditions.append(ends[0] <= (self.queries if by_query else self.count))
+        window = window_of(self.attributes)
+        after = 0 if self.attributes["is_causal"] else None if window is None else window[1]
+        if after is not None:
+            conditions.append(query + (after + 1) >= last_key)
+        if window is not None:
+            conditions.append(last_query <= key + (window[0] + 1))
+        for name, end in (("query_seq_lengths", last_query), ("key_value_seq_lengths", last_key)):
+            if name in self.given:
+                conditions.append(end <= self.length(name))
+        return every(*conditions)
+
+    @contextmanager
+    def at_scores(self, rows: Register, columns: Register) -> Generator[None]:
+        """A loop over the scores of a tile that are all seen, with the numbers of queries and keys."""
+        with self.over_scores():
+            self.code.declare(rows.name, self.first_row + self.row)
+            self.code.declare(columns.name, self.first_column + self.column)
+            yield
 
     def head_of(self, name: str) -> Register:
         """The head of an operand that belongs to queries or keys."""

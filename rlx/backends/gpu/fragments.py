@@ -44,7 +44,8 @@ class Fragments:
     a warp. columns: of the sums. left, right: for each word that a work-item has, its row (in the right matrix its
     column) and the index of the word in it. sums: the number of a work-item's sums, of the dtype `summed_in`; row,
     column: the position of its sum `NUMBER`. These are expressions in `LANE`. chain: how sums become operands of
-    another product, if they can.
+    another product, if they can. moves: whether a warp loads words as matrices (`LoadMatrix`), and copies to a group's
+    memory overlap with products (`AsyncCopy`).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Fragments:
     column: Expression
     chain: Chain | None = None
     summed_in: str = "float32"
+    moves: bool = False
 
 
 def numbered(expression: Expression, number: str = "") -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, is_wide, parameter_array, position_dtype
 from rlx.backends.gpu.tile_sizes import (
+    COPIED_DEPTH,
+    COPIED_SLICES,
+    FRAGMENT_LOADS,
+    LARGE_PRODUCT_TILE,
     LEAST_PART,
     LEAST_PRODUCT,
     LEAST_PRODUCT_TILE,
@@ -22,6 +27,7 @@ from rlx.backends.gpu.tile_sizes import (
     PRODUCT_DEPTH,
     PRODUCT_EACH,
     PRODUCT_TILE,
+    PRODUCT_WARPS,
 )
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
@@ -29,15 +35,20 @@ from rlx.backends.loops.walk import Mapping, Walk
 from rlx.code.tree import (
     Apply,
     Array,
+    AsyncCopy,
+    AwaitCopies,
     Barrier,
     Both,
+    CloseCopies,
     Coordinate,
     Element,
     Expression,
     FragmentProduct,
     Linear,
+    LoadMatrix,
     Number,
     Register,
+    index,
     minimum,
     substituted,
 )
@@ -136,16 +147,17 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     largest = max(partial.size, *(o.buffer.size for o in operands)) + PRODUCT_TILE * PRODUCT_TILE
     wide = limits.wide or largest >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     position = position_dtype(wide)
-    code = _ProductCode(fused, dialect, tile, parts, partial, position)
+    made = MatrixProductCode if _moves(product, dialect) else ProductCode
+    code = made(fused, dialect, tile, parts, partial, position)
     code.make()
-    last = _ProductCode(fused, dialect, tile, parts, partial, position)
+    last = made(fused, dialect, tile, parts, partial, position)
     if parts > 1:
         last.add_parts(limits.group)
     strategy = "tiled product" + (" of computed operands" if fused.lhs or fused.rhs else "")
     end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
 
-    def step(made: _ProductCode, how: str, groups: int, items: int) -> LaunchStep:
+    def step(made: ProductCode, how: str, groups: int, items: int) -> LaunchStep:
         parameters, buffers = [*made.parameters], [*made.parameters.values()]
         unit = made.units.name if made.units else ""
         return code_step(name, how, dialect, parameters, buffers, made.code.block, groups, items, unit)
@@ -159,6 +171,9 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
 def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[int, int]:
     """Rows and columns that a group computes: for a thin result fewer of one and more of the other, if there are
     enough groups then; if units are idle, square tiles take no longer."""
+    if _moves(product, dialect):
+        large = LARGE_PRODUCT_TILE, LARGE_PRODUCT_TILE
+        return large if 2 * _groups(product, large) >= limits.units else (PRODUCT_TILE, PRODUCT_TILE)
     side, least = LEAST_PRODUCT_TILE, min(product.rows, product.columns)
     while side < min(least, PRODUCT_TILE):
         side *= 2
@@ -175,6 +190,12 @@ def _fragments(product: Contract, dialect: DeviceDialect) -> Fragments | None:
     return units if units is not None and product.summed_in.name == units.summed_in else None
 
 
+def _moves(product: Contract, dialect: DeviceDialect) -> bool:
+    """Whether a warp loads matrices of the operands."""
+    units = _fragments(product, dialect)
+    return units is not None and units.moves
+
+
 def _groups(product: Contract, tile: tuple[int, int]) -> int:
     return math.prod(_tiles(product, tile)) * product.batches
 
@@ -183,7 +204,7 @@ def _tiles(product: Contract, tile: tuple[int, int]) -> tuple[int, int]:
     return ceiling(product.rows, tile[0]), ceiling(product.columns, tile[1])
 
 
-class _ProductCode:
+class ProductCode:
     """The code of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
 
     parts: the number of groups that share a tile; their sums are stored in `partial`, one after the other.
@@ -209,19 +230,19 @@ class _ProductCode:
         self.slice = max(PRODUCT_DEPTH, _FRAGMENT_BYTES // self.held.itemsize) if self.units else PRODUCT_DEPTH
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
-        self.held_sums = self._of_warps() if self.units else (PRODUCT_EACH, PRODUCT_EACH)
+        self.held_sums = self.of_warps() if self.units else (PRODUCT_EACH, PRODUCT_EACH)
         self.down, self.across = self.rows // PRODUCT_EACH, self.columns // PRODUCT_EACH  # work-items along each axis
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [Register(position, f"batch{n}") for n in range(len(self.product.out.shape) - 2)]
         self.row, self.column = Register(position, "row"), Register(position, "column")
         self.sums = Array("sums", self.dtype, "item", self.held_sums)
         self.sum: Expression = self.sums[_R, _C]
+        self.first_depth: Register = Register(position, "depth")
 
     def make(self) -> None:
         """All statements of the kernel."""
-        code, product = self.code, self.product
-        for name in ("lhs", "rhs"):
-            code.allocate(self.words(name) if self.units else self.tile(name))
+        code = self.code
+        self.allocate_tiles()
         point = code.declare("point", Coordinate(unsigned(self.position), "group"))
         self._declare_tile(point)
         start, stop = self._part_of_depth(point)
@@ -234,13 +255,23 @@ class _ProductCode:
         code.allocate(self.sums)
         with code.loop(_R, 0, self.held_sums[0]), code.loop(_C, 0, self.held_sums[1]):
             code.write(self.sums[_R, _C], self.zero)
-        with code.loop(Register(self.position, "depth"), start, stop, self.slice):
+        self.add_slices(start, stop)
+        self.store()
+
+    def allocate_tiles(self) -> None:
+        """Declare the group's memory."""
+        for name in ("lhs", "rhs"):
+            self.code.allocate(self.words(name) if self.units else self.tile(name))
+
+    def add_slices(self, start: Expression | int, stop: Expression | int) -> None:
+        """Add the products of a range of the depth, slice by slice."""
+        code, product = self.code, self.product
+        with code.loop(self.first_depth, start, stop, self.slice):
             self.load("lhs", product.lhs, self.fused.lhs, self.row, product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, self.column, product.columns)
             code.add(Barrier())
             self.multiply_fragments() if self.units else self.multiply()
             code.add(Barrier())
-        self.store()
 
     @property
     def zero(self) -> Number:
@@ -270,36 +301,39 @@ class _ProductCode:
 
     def load(self, name: str, operand: Operand, maker: Loops | None, free: Register, size: int) -> None:
         """Load a slice of an operand; accesses are coalesced along either axis."""
-        code, walk, digits = self.code, None, []
+        code = self.code
         deep = 1 if name == "lhs" else 0  # which of the operand's two axes
         side = self.rows if deep else self.columns
-        if maker is None:
-            array = self.parameter(name, operand.buffer, False)
-            near = operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
-        else:
-            walk = self.walk(name, maker, _Slice(self, name))
-            digits = operand_digits(maker, operand) or []
-            batches = len(self.axes)
-            near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
+        near = self.is_near(name, operand, maker)
+        walk = None if maker is None else self.walk(name, maker, _Slice(self, name))
+        digits = [] if maker is None else operand_digits(maker, operand) or []
         at, depth = Register(_INT32, "at"), Register(self.position, "deep")
         with code.loop(at, ITEM, side * self.slice, _ITEMS):
             code.declare(_D.name, at % self.slice if near else at // side)
             code.declare(_F.name, at // self.slice if near else at % side)
             code.declare(free.name, Register(self.position, f"first_{free.name}") + _F)
-            code.declare(depth.name, Register(self.position, "depth") + _D)
+            code.declare(depth.name, self.first_depth + _D)
             with code.when(Both(_BOOL, free < size, depth < self.product.depth)):
                 axes = [*self.axes, *((free, depth) if deep else (depth, free))]
                 if walk is None:
-                    element = array[self._place(operand, axes)]
+                    element = self.parameter(name, operand.buffer, False)[self.place(operand, axes)]
                     whole = self.units is not None and self.held == operand.buffer.dtype
                     self.fill(name, replace(element, dtype=self.held) if whole else element)
                 else:
                     self.indices(walk, digits, axes)
                     walk.row()
             with code.otherwise():
-                self._into(name, Number(self.held if self.units else self.dtype, 0))
+                self.put(name, Number(self.held if self.units else self.dtype, 0))
 
-    def _place(self, operand: Operand, axes: Sequence[Expression]) -> Linear:
+    def is_near(self, name: str, operand: Operand, maker: Loops | None) -> bool:
+        """Whether an operand is contiguous along the depth, not along its other axis."""
+        deep = 1 if name == "lhs" else 0
+        if maker is None:
+            return operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
+        digits, batches = operand_digits(maker, operand) or [], len(self.axes)
+        return _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
+
+    def place(self, operand: Operand, axes: Sequence[Expression]) -> Linear:
         """The position of an element of an operand."""
         terms = tuple((s, axis) for s, axis in zip(operand.strides, axes, strict=True) if s)
         return Linear(self.position, terms, operand.offset)
@@ -320,7 +354,7 @@ class _ProductCode:
         """The number of words of a row of a tile from which fragments are read."""
         return self.slice * self.held.itemsize // 4
 
-    def _into(self, name: str, value: Expression) -> None:
+    def put(self, name: str, value: Expression) -> None:
         """Store an element in a tile: a number, or its code for fragments."""
         if self.units:
             words = self.words(name)
@@ -342,19 +376,20 @@ class _ProductCode:
         if self.product.tf32:
             code = _rounded_to_tf32(self.code, value)
             value = code if self.units else Apply(np.dtype(np.float32), "bitcast", (code,))
-        self._into(name, value)
+        self.put(name, value)
 
-    def _of_warps(self) -> tuple[int, int]:
+    def of_warps(self) -> tuple[int, int]:
         """The number of a warp's adjacent fragments of sums, and of a work-item's sums in each."""
         assert self.units is not None
         warps = _ITEMS // self.units.items
         return self.rows * self.columns // (warps * FRAGMENT_ROWS * self.units.columns), self.units.sums
 
-    def _row_of_warp(self, row: Expression) -> Expression:
-        """The row in the tile of a row of a warp's fragments."""
+    def row_of_warp(self, row: Expression, part: Expression) -> Expression:
+        """The row in the tile of a row of a warp's fragment."""
+        del part
         return _WARP % (self.rows // FRAGMENT_ROWS) * FRAGMENT_ROWS + row
 
-    def _column_of_warp(self, column: Expression, part: Expression) -> Expression:
+    def column_of_warp(self, column: Expression, part: Expression) -> Expression:
         """The column in the tile of a column of a warp's fragment: warps of other rows have the same columns."""
         assert self.units is not None
         width = self.units.columns
@@ -366,8 +401,8 @@ class _ProductCode:
         assert units is not None
         lhs, rhs = self.words("lhs"), self.words("rhs")
         for first in range(0, self._words, FRAGMENT_WORDS):
-            left = [lhs[self._row_of_warp(row), word + first] for row, word in units.left]
-            right = [rhs[self._column_of_warp(column, part), word + first] for column, word in units.right]
+            left = [lhs[self.row_of_warp(row, part), word + first] for row, word in units.left]
+            right = [rhs[self.column_of_warp(column, part), word + first] for column, word in units.right]
             with self.code.loop(part, 0, self.held_sums[0], unrolled=True):
                 self.code.add(FragmentProduct(units, self.held, self.sums, part, (*left, *right)))
 
@@ -391,13 +426,15 @@ class _ProductCode:
 
     def store(self) -> None:
         """Store the tile's part of the result, or the values that its reader computes from it."""
-        code, product = self.code, self.product
-        with code.loop(_R, 0, self.held_sums[0]), code.loop(_C, 0, self.held_sums[1]):
+        code, product, unrolled = self.code, self.product, self.units is not None
+        with (
+            code.loop(_R, 0, self.held_sums[0], unrolled=unrolled), code.loop(_C, 0, self.held_sums[1], unrolled=unrolled),
+        ):  # fmt: skip
             row: Expression = _DOWN + self.down * _R
             column: Expression = _ACROSS + self.across * _C
             if self.units:
-                row = self._row_of_warp(substituted(self.units.row, {NUMBER: _C}))
-                column = self._column_of_warp(substituted(self.units.column, {NUMBER: _C}), _R)
+                row = self.row_of_warp(substituted(self.units.row, {NUMBER: _C}), _R)
+                column = self.column_of_warp(substituted(self.units.column, {NUMBER: _C}), _R)
             code.declare("row", Register(self.position, "first_row") + row)
             code.declare("column", Register(self.position, "first_column") + column)
             with code.when(Both(_BOOL, self.row < product.rows, self.column < product.columns)):
@@ -435,7 +472,7 @@ class _ProductCode:
         code, product, reader = self.code, self.product, self.fused.reader
         axes, kept = [*self.axes, self.row, self.column], product.out.buffer.dtype
         if self.fused.stored:
-            element = self.parameter("out", product.out.buffer, True)[self._place(product.out, axes)]
+            element = self.parameter("out", product.out.buffer, True)[self.place(product.out, axes)]
             total = Apply(self.dtype, "add", (element, self.sum)) if product.accumulate else self.sum
             code.write(element, total)
         if reader is None:
@@ -476,6 +513,173 @@ class _ProductCode:
         return number if digit.modulus is None else number % digit.modulus
 
 
+class MatrixProductCode(ProductCode):
+    """A product on a matrix unit that loads matrices from the group's memory: the next slices are copied meanwhile.
+
+    Tiles are as in memory, contiguous along the depth or along the other axis. The places of 16 bytes in a row are
+    exchanged, so that 8 rows of a matrix are in different banks. An operand that is computed, or not aligned, is stored
+    element by element.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        operands = {"lhs": (self.product.lhs, self.fused.lhs), "rhs": (self.product.rhs, self.fused.rhs)}
+        self.slice, self._stages = COPIED_DEPTH, COPIED_SLICES
+        self._near = {name: self.is_near(name, *operand) for name, operand in operands.items()}
+        self._copied = {name: self._is_copied(name, *operand) for name, operand in operands.items()}
+        self._stage: Expression = Number(_INT32, 0)
+
+    def _is_copied(self, name: str, operand: Operand, maker: Loops | None) -> bool:
+        """Whether all pieces of 16 bytes are aligned, and inside or outside of the operand as a whole."""
+        if maker is not None or operand.buffer.dtype != self.held:
+            return False
+        deep = self._near[name]
+        long = self.product.depth if deep else self.product.rows if name == "lhs" else self.product.columns
+        along = -1 if (name == "lhs") == deep else -2
+        others = [stride for n, stride in enumerate(operand.strides) if n != along % len(operand.strides)]
+        pieces = (long, operand.offset, *others)
+        return operand.strides[along] == 1 and all(number % FRAGMENT_LOADS == 0 for number in pieces)
+
+    def of_warps(self) -> tuple[int, int]:
+        """The fragments of a warp, by rows, and a work-item's sums of each."""
+        assert self.units is not None
+        self._down = self.rows // (PRODUCT_WARPS[0] * FRAGMENT_ROWS)  # a warp's fragments along each axis
+        self._across = self.columns // (PRODUCT_WARPS[1] * self.units.columns)
+        return self._down * self._across, self.units.sums
+
+    def row_of_warp(self, row: Expression, part: Expression) -> Expression:
+        """The row in the tile of a row of one of a warp's fragments."""
+        warp = _WARP // PRODUCT_WARPS[1] * (self._down * FRAGMENT_ROWS)
+        return warp + part // self._across * FRAGMENT_ROWS + row
+
+    def column_of_warp(self, column: Expression, part: Expression) -> Expression:
+        """The column in the tile of a column of one of a warp's fragments."""
+        assert self.units is not None
+        width = self.units.columns
+        return _WARP % PRODUCT_WARPS[1] * (self._across * width) + part % self._across * width + column
+
+    # ------------------------------------------------------------------ tiles
+    def _matrix(self, name: str) -> Array:
+        side = self.rows if name == "lhs" else self.columns
+        shape = (side, self.slice) if self._near[name] else (self.slice, side)
+        return Array(f"{name}_tile", self.held, "group", (self._stages, *shape))
+
+    def allocate_tiles(self) -> None:
+        """Declare the slices of both operands."""
+        for name in self._near:
+            self.code.allocate(self._matrix(name))
+
+    def _exchanged(self, name: str, row: Expression, piece: Expression) -> Expression:
+        """The place of a row's piece of 16 bytes."""
+        mask = row // 2 % 4 if self._near[name] else row % 8
+        return Apply(_INT32, "xor", (piece, mask)) * FRAGMENT_LOADS
+
+    def put(self, name: str, value: Expression) -> None:
+        """Store an element of the slice that is loaded."""
+        row, along = (_F, _D) if self._near[name] else (_D, _F)
+        place = self._exchanged(name, row, along // FRAGMENT_LOADS) + along % FRAGMENT_LOADS
+        self.code.write(self._matrix(name)[self._stage, row, place], value)
+
+    # ------------------------------------------------------------------ slices
+    def add_slices(self, start: Expression | int, stop: Expression | int) -> None:
+        """Copy slices ahead of the one that is multiplied."""
+        code, stages, ahead = self.code, self._stages, self._stages - 1
+        for number in range(ahead):
+            first = code.declare(f"depth{number}", index(start, self.position) + number * self.slice)
+            with code.when(first < stop):
+                self._load_slice(Number(_INT32, number), first)
+            code.add(CloseCopies())
+        stage = code.declare("stage", Number(_INT32, 0), changes=True)
+        with code.loop(Register(self.position, "depth"), start, stop, self.slice):
+            code.add(AwaitCopies(ahead - 1), Barrier())
+            following = code.declare("following_depth", Register(self.position, "depth") + ahead * self.slice)
+            with code.when(following < stop):
+                free = code.declare("free_stage", _wrapped(stage + ahead, stages))
+                self._load_slice(free, following)
+            code.add(CloseCopies())
+            self._multiply_slice(stage)
+            code.assign(stage, _wrapped(stage + 1, stages))
+
+    def _load_slice(self, stage: Expression, first: Register) -> None:
+        """Begin to copy a slice, or store it."""
+        product = self.product
+        self._stage, self.first_depth = stage, first
+        for name, operand, maker, free, size in (
+            ("lhs", product.lhs, self.fused.lhs, self.row, product.rows),
+            ("rhs", product.rhs, self.fused.rhs, self.column, product.columns),
+        ):
+            if self._copied[name]:
+                self._copy(name, operand, free, size)
+            else:
+                self.load(name, operand, maker, free, size)
+
+    def _copy(self, name: str, operand: Operand, free: Register, size: int) -> None:
+        """Begin to copy a slice of an operand."""
+        code, tile, near = self.code, self._matrix(name), self._near[name]
+        (_, rows, width), part = tile.shape, Register(_INT32, "part")
+        each = width // FRAGMENT_LOADS
+        with code.loop(part, 0, rows * each // _ITEMS, unrolled=True):
+            # rows of a part have the same places of pieces
+            place = self._exchanged(name, ITEM // each, ITEM % each)
+            row = ITEM // each + part * (_ITEMS // each)
+            along = ITEM % each * FRAGMENT_LOADS
+            f, d = (row, along) if near else (along, row)
+            code.declare(free.name, Register(self.position, f"first_{free.name}") + f)
+            depth = code.declare("deep", self.first_depth + d)
+            conditions: list[Expression] = []
+            if size % (self.rows if name == "lhs" else self.columns):
+                conditions.append(free < size)
+            if self.product.depth % self.slice:
+                conditions.append(depth < self.product.depth)
+            condition = Both(_BOOL, *conditions) if conditions[1:] else conditions[0] if conditions else None
+            axes = [*self.axes, *((free, depth) if name == "lhs" else (depth, free))]
+            source = self.place(operand, axes)
+            array = self.parameter(name, operand.buffer, False)
+            code.add(AsyncCopy(tile, (self._stage, row, place), array, source, FRAGMENT_LOADS, condition))
+
+    # ------------------------------------------------------------------ products
+    def _multiply_slice(self, stage: Expression) -> None:
+        """Multiply a slice: all fragments of a warp's rows and columns at a depth are in registers."""
+        code, units, words = self.code, self.units, np.dtype(np.uint32)
+        assert units is not None
+        step, p, q = Register(_INT32, "step"), Register(_INT32, "p"), Register(_INT32, "q")
+        left, right = Array("left", words, "item", (4,)), Array("right", words, "item", (4,))
+        near, far = LANE // 8 % 2, LANE // 16
+        lefts = [replace(left, name=f"left{n}") for n in range(self._down)]
+        with code.loop(step, 0, self.slice // (2 * FRAGMENT_WORDS), unrolled=True):
+            for n, array in enumerate(lefts):
+                code.allocate(array)
+                row = self.row_of_warp(Number(_INT32, 0), Number(_INT32, n * self._across))
+                self._load_matrix(array, "lhs", stage, row, near, step, far)
+            with code.loop(q, 0, self._across // 2, unrolled=True):
+                code.allocate(right)
+                column = self.column_of_warp(Number(_INT32, 0), q * 2)
+                self._load_matrix(right, "rhs", stage, column, far, step, near)
+                for n, array in enumerate(lefts):
+                    with code.loop(p, 0, 2, unrolled=True):
+                        operands = (*(array[k] for k in range(4)), right[p * 2], right[p * 2 + 1])
+                        part = q * 2 + p + n * self._across
+                        code.add(FragmentProduct(units, self.held, self.sums, part, operands))
+
+    def _load_matrix(
+        self, target: Array, name: str, stage: Expression, free: Expression, half: Expression, step: Register,
+        deep: Expression,
+    ) -> None:  # fmt: skip
+        """Load four matrices: of two halves of 16 rows or columns from `free` on, and of a depth of 16."""
+        inner = LANE % 8
+        if self._near[name]:
+            row, piece = free + half * 8 + inner, step * 2 + deep
+        else:
+            row, piece = step * 16 + deep * 8 + inner, free // FRAGMENT_LOADS + half
+        position = (stage, row, self._exchanged(name, inner, piece))
+        self.code.add(LoadMatrix(target, self._matrix(name), position, turned=not self._near[name]))
+
+
+def _wrapped(stage: Expression, count: int) -> Expression:
+    """The number of a slice, from one that is less than twice the count."""
+    return Apply(stage.dtype, "select", (stage < count, stage, stage - count))
+
+
 def _rounded_to_tf32(code: CodeWriter, value: Expression) -> Expression:
     """The bits of a float32 with ten bits of mantissa, rounded to nearest, ties to even; infinities and NaN stay."""
     kind = np.dtype(np.uint32)
@@ -514,7 +718,7 @@ class _Inside(Mapping):
 class _Slice(_Inside):
     """A nest that computes an operand: its stores write to the tile."""
 
-    def __init__(self, product: _ProductCode, name: str) -> None:
+    def __init__(self, product: ProductCode, name: str) -> None:
         self.product, self.name = product, name
 
     def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:

@@ -6,6 +6,10 @@ from rlx.backends.gpu.fragments import FRAGMENT_ROWS
 
 # ------------------------------------------------------------------ products
 PRODUCT_TILE = 64  # rows and columns of the result that a group computes
+LARGE_PRODUCT_TILE = 128  # of a matrix unit that loads matrices, if there are enough groups
+PRODUCT_WARPS = (2, 4)  # that divide its rows and columns
+COPIED_DEPTH = 32  # of its slices
+COPIED_SLICES = 3  # in a group's memory: one is multiplied while two are copied
 PRODUCT_DEPTH = 16  # the depth of the operands' tiles without fragments
 PRODUCT_EACH = 4  # rows and columns of a work-item
 LEAST_PRODUCT_TILE = 16  # for a thin result: the same number of elements, in fewer rows or columns
@@ -29,6 +33,7 @@ MOST_FEATURES = 256  # with more, the sums do not fit in registers
 FRAGMENT_WARPS = 4  # of a group
 FRAGMENT_ONE_EACH = FRAGMENT_WARPS * FRAGMENT_ROWS  # rows of a group whose warps have one fragment each
 FRAGMENT_KEYS = 64  # that a group multiplies at a time
+FRAGMENT_BYTES = 48 << 10  # of a group's memory for tiles of copied columns
 GRADIENT_COLUMNS = 32  # of a group
 FRAGMENT_PADDING = 4  # words between rows, so that the words that a warp reads at once are in different banks
 FRAGMENT_LOADS = 8  # features that a work-item loads at once, if they are contiguous

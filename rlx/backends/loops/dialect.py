@@ -223,6 +223,22 @@ class Dialect(ABC):
         """A word of two float32 registers that are rounded to a 16-bit dtype."""
         raise NotImplementedError(f"{self.language} has no matrix units")
 
+    def load_matrix(self, target: Array, row: str, turned: bool) -> str:
+        """The statement that loads words of matrices of 8 x 8 numbers from a group's memory."""
+        raise NotImplementedError(f"{self.language} has no loads of matrices")
+
+    def async_copy(self, array: Array, place: str, source: str, size: int, condition: str | None) -> str:
+        """The statement that begins a copy of elements of an array, or of zeros, to a group's memory."""
+        raise NotImplementedError(f"{self.language} has no copies that overlap with other statements")
+
+    def close_copies(self) -> tuple[str, ...]:
+        """The end of a batch of copies."""
+        raise NotImplementedError(f"{self.language} has no copies that overlap with other statements")
+
+    def await_copies(self, newer: int) -> tuple[str, ...]:
+        """A wait for copies, except for those of the last batches."""
+        raise NotImplementedError(f"{self.language} has no copies that overlap with other statements")
+
     def barrier(self) -> str:
         """The barrier of a group: its work-items wait for one another, and see each other's writes."""
         raise NotImplementedError(f"{self.language} has no barriers")

@@ -14,11 +14,14 @@ from rlx.code.tree import (
     Apply,
     Array,
     Assign,
+    AsyncCopy,
     AtomicUpdate,
+    AwaitCopies,
     Barrier,
     Block,
     Both,
     Call,
+    CloseCopies,
     Coordinate,
     Copy,
     Declare,
@@ -34,6 +37,7 @@ from rlx.code.tree import (
     Leave,
     LibraryCall,
     Linear,
+    LoadMatrix,
     Number,
     PackedPair,
     Part,
@@ -141,6 +145,15 @@ class Printer:
             case FragmentProduct(unit, _, sums, row, words):
                 operands = [f"{sums.name}[{self.plain(row)}]", *map(self.plain, words)]
                 return [f"{dialect.fragment_product(unit)}({', '.join(operands)});"]
+            case LoadMatrix(target, array, position, turned):
+                return [dialect.load_matrix(target, self._pointed(array, position), turned)]
+            case AsyncCopy(target, place, array, position, size, condition):
+                source, holds = f"{array.name} + {self._factor(position)}", text(condition) if condition else None
+                return [dialect.async_copy(array, self._pointed(target, place), source, size, holds)]
+            case CloseCopies():
+                return [*dialect.close_copies()]
+            case AwaitCopies(newer):
+                return [*dialect.await_copies(newer)]
             case Barrier("launch", Array() as arrivals, Expression() as awaited):
                 return [*dialect.launch_barrier(arrivals.name, self.expression(awaited))]
             case Barrier("group"):
@@ -151,6 +164,11 @@ class Printer:
         if isinstance(argument, Array):
             return argument.name
         return self.dialect.part(argument.array, self.plain(argument.start), argument.size)
+
+    def _pointed(self, array: Array, position: tuple[Expression, ...]) -> str:
+        """The address of an element."""
+        name, last = self._place(array, position)
+        return f"&{name}[{last}]"
 
     def _condition(self, statement: If) -> list[str]:
         dialect = self.dialect

@@ -146,6 +146,11 @@ def _wmma(name: str) -> str:
     return _function(f"wmma_{name}", sums, 8, FRAGMENT_WORDS, types, steps, _FENCE)
 
 
+def _loose(name: str) -> str:
+    """The function that is one instruction and flushes denormal numbers."""
+    return f"static __device__ inline float loose_{name}(float x) {{ return __builtin_amdgcn_{name}f(x); }}"
+
+
 def _packed(name: str) -> str:
     """The function that rounds two numbers to a word of two numbers of the device's type."""
     assert name == "f16"
@@ -168,6 +173,7 @@ class HipDialect(CudaDialect):
     words = HIP_WORDS
     own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
         "fragment_product_mfma": _mfma, "fragment_product_wmma": _wmma, "packed": _packed,
+        "loose": _loose,
     }  # fmt: skip
 
     def __init__(
