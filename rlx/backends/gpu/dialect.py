@@ -16,15 +16,21 @@ from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
-from rlx.code.tree import Array, ForLoop
+from rlx.code.tree import Argument, Array, Divisor, ForLoop
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
-__all__ = ["DeviceDialect"]
+__all__ = ["DeviceDialect", "passed_names"]
 
 _CALLED = "__attribute__((noinline))"
 _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomically, by bytes
+
+
+def passed_names(argument: Argument) -> tuple[str, ...]:
+    """The names of the numbers that stand for an argument."""
+    name = argument.name
+    return (name, f"{name}_multiplier", f"{name}_shift") if isinstance(argument, Divisor) else (name,)
 
 
 class DeviceDialect(CDialect):
@@ -36,6 +42,7 @@ class DeviceDialect(CDialect):
 
     device: ClassVar[str]  # the device that compiles it
     has_pointers: ClassVar[bool] = True  # whether two arrays can exchange their places in memory
+    takes_numbers: ClassVar[bool] = True  # whether launches pass sizes to kernels
     words: DeviceWords
     launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
@@ -105,12 +112,20 @@ class DeviceDialect(CDialect):
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        items: int,
+        body: Sequence[str],
+        roomy: int = 0,
+        numbers: Sequence[Argument] = (),
     ) -> str:
-        """A kernel whose arrays have the names of the parameters."""
+        """A kernel whose arrays have the names of the parameters. numbers: those that the launch passes."""
         space = self.words.global_space
         kinds = [f"{space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
-        arrays = ", ".join(f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters)
+        taken = [f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters]
+        taken += [f"const {register_type(a.dtype)} {name}" for a in numbers for name in passed_names(a)]
+        arrays = ", ".join(taken)
         pointers = [
             f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()
             for kind, p in zip(kinds, parameters, strict=True)
@@ -176,6 +191,15 @@ class DeviceDialect(CDialect):
             yield
         finally:
             self.shared_launch = before
+
+    def divided_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """A multiplication and a shift: see `Divisor`."""
+        product = f"(uint64_t)(uint32_t){dividend} * {divisor}_multiplier"
+        return f"({register_type(dtype)})((uint32_t)({product} >> 32) >> {divisor}_shift)"
+
+    def remainder_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """What the quotient leaves."""
+        return f"({dividend} - {self.divided_by(dividend, dtype, divisor)} * {divisor})"
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""

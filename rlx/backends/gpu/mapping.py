@@ -11,6 +11,7 @@ from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
+from rlx.backends.gpu.sizes import sized
 from rlx.backends.gpu.small_matrices import SMALL, small_matrix_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.splats import splat_steps
@@ -25,6 +26,8 @@ __all__ = ["routine_steps", "steps_of"]
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a kernel, in order; None if a library or the host runs it, or if it has inner plans."""
+    if dialect.takes_numbers and not dialect.shared_launch:
+        kernel = sized(kernel)
     match kernel:
         case Loops() if dialect.spells(kernel):
             return _nest(kernel, limits, dialect)
