@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from rlx.backends.gpu.grid import ordered
 from rlx.backends.loops.constants import argument_constants
+from rlx.backends.loops.row_schedule import row_schedule
 from rlx.code.passed import PassedBytes, PassedInteger
 from rlx.ir.kernels import Access, Contract, Kernel, Library, Loops, Operand, RowTiles, Store
 
@@ -44,8 +45,9 @@ def _passed(value: int, name: str, least: int = 2) -> int:
 
 
 def _loops(kernel: Loops, name: str) -> Loops:
-    """Dimensions of rows keep their lengths; all numbers of maps are passed."""
-    free = kernel.outer if ordered(kernel) else len(kernel.sizes)
+    """Rows that are read several times keep their lengths, and so do the innermost dimensions of other rows; all
+    numbers of maps and of sums of everything are passed."""
+    passed = _passed_dimensions(kernel)
     constants = {*argument_constants(kernel)}
     strides: dict[tuple[int, ...], str] = {}
 
@@ -54,7 +56,7 @@ def _loops(kernel: Loops, name: str) -> Loops:
         moved = tuple(_passed(s, f"{steps}{d}", _STATIC_STRIDE + 1) for d, s in enumerate(given.strides))
         offset = given.offset
         if not gathers and _reads_part(given, kernel):
-            offset = PassedInteger(offset, f"{name}_offset{given.operand}_{steps}{offset if free else ''}")
+            offset = PassedInteger(offset, f"{name}_offset{given.operand}")
         return replace(given, strides=moved, offset=offset, chunk_stride=_passed(given.chunk_stride, f"{steps}chunk"))
 
     instructions = [
@@ -66,11 +68,20 @@ def _loops(kernel: Loops, name: str) -> Loops:
     stores: list[Store] = [replace(s, access=access(s.access, s.address is not None)) for s in kernel.stores]
     return replace(
         kernel,
-        sizes=tuple(_passed(s, f"{name}_size{d}") if d < free else s for d, s in enumerate(kernel.sizes)),
+        sizes=tuple(_passed(s, f"{name}_size{d}") if d in passed else s for d, s in enumerate(kernel.sizes)),
         chunks=_passed(kernel.chunks, f"{name}_chunks"),
         instructions=tuple(instructions),
         stores=tuple(stores),
     )
+
+
+def _passed_dimensions(kernel: Loops) -> range:
+    rank = len(kernel.sizes)
+    if not ordered(kernel):
+        return range(rank)
+    if sum(not sweep.empty for sweep in row_schedule(kernel).passes) > 1:
+        return range(kernel.outer)
+    return range(rank - 1 if kernel.outer else rank)
 
 
 def _reads_part(access: Access, kernel: Loops) -> bool:
