@@ -213,6 +213,8 @@ def clear_caches() -> None:
     """
     forget_signatures()
     executables.clear()
+    for backend in loaded_backends():
+        backend.clear_code()
     forget_operations()
     forget_traces()
     clear_transform_cache()

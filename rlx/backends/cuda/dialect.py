@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -168,12 +168,12 @@ class CudaDialect(DeviceDialect):
             return super().packed(dtype, low, high)
         return f"{self.helper(f'packed_{_TENSOR_CORES[dtype.name].name}')}({low}, {high})"
 
-    def helper_text(self) -> str:
+    def helper_text(self, helpers: Iterable[str]) -> str:
         """Add the functions that only this language has."""
-        parts = {name: name.rpartition("_") for name in self.helpers}
+        parts = {name: name.rpartition("_") for name in helpers}
         known = self.own_functions
         own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
-        return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
+        return "\n\n".join([*own.values(), self.spelled(name for name in parts if name not in own)])
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
         """cuBLASLt takes the product if `products` does, but not inside a launch."""

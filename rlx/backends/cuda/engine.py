@@ -164,12 +164,15 @@ class CupyEngine(Engine):
             function(*arguments)
 
     # ------------------------------------------------------------------ kernels
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """A module whose code rlx compiles and keeps on disk: CuPy would append further options."""
-        code = self._code_of(self.architecture).of(source)
+    def compile(self, source: str) -> bytes:
+        """The code, which rlx compiles and keeps on disk: CuPy would append further options."""
+        return self._code_of(self.architecture).of(source)
+
+    def load(self, code: bytes, name: str) -> Any:
+        """A function of a module of its own, which is unloaded with it."""
         module = self._cupy.cuda.function.Module()
         self._checked(module.load, code)
-        return {name: self._checked(module.get_function, name) for name in names}
+        return self._checked(module.get_function, name)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Launch on the stream."""

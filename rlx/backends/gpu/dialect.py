@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -24,7 +24,13 @@ from rlx.ir.types import compute_dtype, is_complex, is_narrow
 __all__ = ["DeviceDialect", "passed_names"]
 
 _CALLED = "__attribute__((noinline))"
+_WORD = re.compile(r"\w+")
 _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomically, by bytes
+
+
+def _used(names: Container[str], text: str) -> list[str]:
+    """The names that a text has as words, in its order."""
+    return [word for word in dict.fromkeys(_WORD.findall(text)) if word in names]
 
 
 def passed_names(argument: Argument) -> tuple[str, ...]:
@@ -93,19 +99,23 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ programs
     def program(self, kernels: Mapping[str, str]) -> str:
-        """Types, helper functions, kernels."""
-        atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
+        """The types and helper functions that kernels use, then the kernels: a program depends on nothing else."""
+        body = "\n\n".join(kernels.values())
+        atomics = [self._atomic_text(name, *self._atomics[name]) for name in _used(self._atomics, body)]
+        body = "\n\n".join([*atomics, body])  # atomics may call helpers
         vectors = [
             # NVRTC ignores an alignment that follows the type
             f"typedef struct __attribute__((aligned({size}))) {{ {kind} of[{name.rpartition('_by_')[2]}]; }} {name};"
-            for name, (kind, size) in self._vectors.items()
+            for name in _used(self._vectors, body)
+            for kind, size in (self._vectors[name],)
         ]
-        text = "\n\n".join(part for part in (*vectors, self.helper_text(), *atomics, *kernels.values(), "") if part)
+        helpers = self.helper_text(_used(self.helpers, body))
+        text = "\n\n".join(part for part in (*vectors, helpers, body) if part)
         return f"{self.program_head(text)}\n{text}\n"
 
-    def helper_text(self) -> str:
-        """The helper functions that were used."""
-        return self.spelled(self.helpers)
+    def helper_text(self, helpers: Iterable[str]) -> str:
+        """The source of helper functions."""
+        return self.spelled(helpers)
 
     def spelled(self, helpers: Iterable[str]) -> str:
         """The source of helper functions; long ones are not inlined: device compilers inline all that they can."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.backends.gpu.kernel_cache import KernelCache
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer, Collective, Library
@@ -53,6 +54,7 @@ class Engine(ABC):
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.code = KernelCache()
 
     @property
     def present(self) -> bool:
@@ -73,8 +75,16 @@ class Engine(ABC):
         """The number of devices of this kind."""
 
     @abstractmethod
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels of a program by name. Raises DeviceError with the compiler's message."""
+    def compile(self, source: str) -> Any:
+        """The code of a program, compiled in any thread. Raises DeviceError with the compiler's message."""
+
+    @abstractmethod
+    def load(self, code: Any, name: str) -> Any:
+        """The kernel of this name in the code of a program."""
+
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """The kernels of programs by name; those of equal programs are loaded once."""
+        return self.code.kernels(sources, self.compile, self.load)
 
     @abstractmethod
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:

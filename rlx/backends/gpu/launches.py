@@ -55,7 +55,7 @@ class LaunchProgram:
         self.pool = pool
         self.engine = pool.engine
         self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
-        self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
+        self._compiled = self.engine.kernels(program.sources)
         self._user_kernels = {
             call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
         }
@@ -72,9 +72,11 @@ class LaunchProgram:
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
+        for kernels in (getattr(self, "_compiled", {}), getattr(self, "_user_kernels", {})):
+            self.pool.release(kernels.clear)  # code is unloaded after the work that runs it
 
     def _compiled_call(self, call: KernelCall | BatchedCall) -> Any:
-        return self.engine.compile(call.source, [call.name])[call.name]
+        return self.engine.kernels({call.name: call.source})[call.name]
 
     def _constant(self, buffer: Buffer) -> View:
         view = self.pool.take(buffer.nbytes)

@@ -35,7 +35,7 @@ class Parts:
 class DeviceProgram:
     """The compiled form of a plan, as data: building it needs no device.
 
-    steps: the launches of each kernel that has some, under their names in `source`. parts: products that a library
+    steps: the launches of each kernel that has some, under their names in `sources`. parts: products that a library
     computes, and kernels that are queued one by one. calls: users' kernels, which have separate sources, and the kernel
     that launches each for a whole batch, if there is one. routines: routines that a library computes.
 
@@ -55,7 +55,17 @@ class DeviceProgram:
         self.calls: dict[KernelCall, BatchedCall | None] = {}
         self.routines: set[Library] = set()
         self._plan(plan, dialect, limits)
-        self.source = dialect.program(self.texts)
+        self._program = dialect.program
+
+    @property
+    def source(self) -> str:
+        """All kernels in one text, as they are shown."""
+        return self._program(self.texts)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each kernel by name, with the functions that it calls."""
+        return {name: self._program({name: text}) for name, text in self.texts.items()}
 
     def _plan(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         """The launches of a plan, and of its inner plans that the host drives."""

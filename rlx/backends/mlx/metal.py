@@ -136,7 +136,7 @@ def metal_kernel(kernel: Loops) -> MetalKernel:
     dialect = MetalDialect()
     grid = grid_of(kernel, _LIMITS, dialect)
     step = grid_step(grid, _LIMITS, dialect)
-    source, helpers = step.text(""), dialect.helper_text()
+    source, helpers = step.text(""), dialect.helper_text(dialect.helpers)
     named = list(zip(kernel_parameters(grid.kernel), step.arrays, strict=True))
     return MetalKernel(
         f"rlx_{identifier(kernel.label, 'nest')}",

@@ -111,19 +111,22 @@ class OpenCLEngine(Engine):
         """The number of devices of all platforms."""
         return len(devices())
 
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels, built by the device's compiler."""
+    def compile(self, source: str) -> Any:
+        """A program, built by the device's compiler."""
         program = self._cl.Program(self._context, source)
         try:
             with warnings.catch_warnings():  # compilers print messages on success
                 warnings.simplefilter("ignore", self._cl.CompilerWarning)
-                built = program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
+                return program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise DeviceError(
                 f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
                 "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
             ) from None
-        return {name: self._cl.Kernel(built, name) for name in names}
+
+    def load(self, code: Any, name: str) -> Any:
+        """A kernel of a program."""
+        return self._cl.Kernel(code, name)
 
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Each array is passed as a buffer and an offset."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,14 +175,20 @@ class WgpuEngine(Engine):
             raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", _HELP) from None
 
     # ------------------------------------------------------------------ kernels
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
-        found = {module.name: _WgpuKernel(module) for module in modules_of(source)}
-        most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
-        for kernel in found.values():  # mistakes are found now
-            count = len(kernel.module.arrays)
-            self._pipeline_of(kernel, tuple(range(count)) if count <= most else (0,) * count)
-        return {name: found[name] for name in names}
+    def compile(self, source: str) -> _WgpuKernel:
+        """The kernel; its pipelines are made for the memory that its arrays turn out to share."""
+        (module,) = modules_of(source)
+        return _WgpuKernel(module)
+
+    def load(self, code: _WgpuKernel, name: str) -> _WgpuKernel:
+        """The kernel, with its first pipeline: mistakes are found now."""
+        count, most = len(code.module.arrays), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+        self._pipeline_of(code, tuple(range(count)) if count <= most else (0,) * count)
+        return code
+
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """The kernels of a program alone: they keep groups of its buffers."""
+        return {name: self.load(self.compile(source), name) for name, source in sources.items()}
 
     def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...]) -> Any:
         if sharing not in kernel.pipelines:
