@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
+from rlx.backends import loaded_backends
 from rlx.call.cache import CacheInfo, forget_signatures
 from rlx.call.descriptions import ShapeDtypeStruct
 from rlx.call.divisions import sharding_hooks

@@ -30,6 +30,7 @@ cuda.runtime.eventSynchronize(intptr_t event)
 cuda.runtime.eventElapsedTime(intptr_t start, intptr_t end) -> float
 cuda.runtime.streamWaitEvent(intptr_t stream, intptr_t event, unsigned int flags=0)
 cuda.runtime.pointerGetAttributes(intptr_t ptr) -> PointerAttributes
+cuda.driver.launchKernel(intptr_t f, unsigned int grid_dim_x, unsigned int grid_dim_y, unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y, unsigned int block_dim_z, unsigned int shared_mem_bytes, intptr_t stream, intptr_t kernel_params, intptr_t extra)
 cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(intptr_t func, int blockSize, size_t dynamicSMemSize) -> int
 cuda.function.Module()
 cuda.function.Module.load(self, bytes cubin)

@@ -21,7 +21,7 @@ from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
-__all__ = ["DeviceDialect", "passed_names"]
+__all__ = ["DeviceDialect"]
 
 _CALLED = "__attribute__((noinline))"
 _WORD = re.compile(r"\w+")
@@ -33,10 +33,10 @@ def _used(names: Container[str], text: str) -> list[str]:
     return [word for word in dict.fromkeys(_WORD.findall(text)) if word in names]
 
 
-def passed_names(argument: Argument) -> tuple[str, ...]:
-    """The names of the numbers that stand for an argument."""
-    name = argument.name
-    return (name, f"{name}_multiplier", f"{name}_shift") if isinstance(argument, Divisor) else (name,)
+def _declared_numbers(argument: Argument) -> list[tuple[str, str]]:
+    """The types and names of the numbers that stand for an argument."""
+    parts = ("multiplier", "shift") if isinstance(argument, Divisor) else ()
+    return [(register_type(argument.dtype), argument.name), *(("uint32_t", f"{argument.name}_{p}") for p in parts)]
 
 
 class DeviceDialect(CDialect):
@@ -134,7 +134,7 @@ class DeviceDialect(CDialect):
         space = self.words.global_space
         kinds = [f"{space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
         taken = [f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters]
-        taken += [f"const {register_type(a.dtype)} {name}" for a in numbers for name in passed_names(a)]
+        taken += [f"const {kind} {name}" for a in numbers for kind, name in _declared_numbers(a)]
         arrays = ", ".join(taken)
         pointers = [
             f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()

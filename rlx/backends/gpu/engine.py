@@ -86,15 +86,24 @@ class Engine(ABC):
         """The kernels of programs by name; those of equal programs are loaded once."""
         return self.code.kernels(sources, self.compile, self.load)
 
+    def current(self) -> AbstractContextManager[Any]:
+        """The context in which a thread calls `launch`: this device is the thread's current one."""
+        return nullcontext()
+
+    def prepared(self, kernel: Any, arrays: int, numbers: Sequence[np.generic] = ()) -> Any:
+        """What `launch` takes for a kernel of as many arrays, and of numbers that follow them."""
+        del arrays
+        return kernel, tuple(numbers)
+
     @abstractmethod
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
     def resident(self, kernel: Any, items: int) -> int:
         """The number of groups of `items` work-items that are guaranteed to run at the same time in a joint launch."""
         raise NotImplementedError
 
-    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch_together(self, prepared: Any, views: Sequence[View], groups: int, items: int) -> None:
         """Queue a kernel whose groups wait for one another: at most as many as `resident` returns."""
         raise NotImplementedError
 

@@ -56,8 +56,16 @@ class LaunchProgram:
         self.engine = pool.engine
         self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
         self._compiled = self.engine.kernels(program.sources)
+        self._prepared = {
+            step: self._prepare(step) for steps in self._steps.values() for step in steps
+        }
         self._user_kernels = {
             call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
+        }
+        self._batched = {
+            call: self.engine.prepared(self._user_kernels[call], len(call.inputs) + len(call.outputs))
+            for call, batched in program.calls.items()
+            if batched is not None
         }
         self._batched_calls = program.calls
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
@@ -72,8 +80,8 @@ class LaunchProgram:
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
-        for kernels in (getattr(self, "_compiled", {}), getattr(self, "_user_kernels", {})):
-            self.pool.release(kernels.clear)  # code is unloaded after the work that runs it
+        for name in ("_prepared", "_batched", "_compiled", "_user_kernels"):
+            self.pool.release(getattr(self, name, {}).clear)  # code is unloaded after the work that runs it
 
     def _compiled_call(self, call: KernelCall | BatchedCall) -> Any:
         return self.engine.kernels({call.name: call.source})[call.name]
@@ -253,19 +261,26 @@ class LaunchProgram:
             case _:
                 self._on_host(kernel, memory)
 
+    def _prepare(self, step: LaunchStep) -> Any:
+        return self.engine.prepared(self._compiled[step.label], len(step.arrays), step.passed)
+
     def _launch(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
-        scratch = list(dict.fromkeys(b for step in steps for b in step.arrays if b not in memory))
+        scratch = {b: None for step in steps for b in step.arrays if b not in memory}
+        if not scratch:
+            self._launch_all(steps, memory)
+            return
         starts = [0, *accumulate(rounded(b.nbytes) for b in scratch)]  # in one block: devices bind few of them
-        with self._taken(starts[-1:] if scratch else ()) as blocks:
-            views = (block.part(at, b.nbytes) for block in blocks for b, at in zip(scratch, starts, strict=False))
-            known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
-            for step in steps:
-                arrays = [known[buffer] for buffer in step.arrays]
-                kernel = self._compiled[step.label]
-                if step.together:
-                    self.engine.launch_together(kernel, arrays, self._groups_together(step), step.items)
-                else:
-                    self.engine.launch(kernel, arrays, (step.groups,), (step.items,))
+        with self._taken(starts[-1:]) as (block,):
+            views = (block.part(at, b.nbytes) for b, at in zip(scratch, starts, strict=False))
+            self._launch_all(steps, {**memory, **dict(zip(scratch, views, strict=True))})
+
+    def _launch_all(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
+        for step in steps:
+            arrays = [memory[buffer] for buffer in step.arrays]
+            if step.together:
+                self.engine.launch_together(self._prepared[step], arrays, self._groups_together(step), step.items)
+            else:
+                self.engine.launch(self._prepared[step], arrays, (step.groups, 1, 1), (step.items, 1, 1))
 
     def _groups_together(self, step: LaunchStep) -> int:
         """The number of groups to launch: as many as are useful and run at the same time."""
@@ -284,7 +299,7 @@ class LaunchProgram:
         batched = self._batched_calls[call]
         if batched is not None:
             views = [_view(operand, memory) for operand in (*kernel.outputs, *kernel.inputs)]
-            self.engine.launch(self._user_kernels[call], views, batched.grid, batched.block)
+            self.engine.launch(self._batched[call], views, batched.grid, batched.block)
             return
         operands, types = (*kernel.outputs, *kernel.inputs), (*call.outputs, *call.inputs)
         every = [True] * len(kernel.outputs)

@@ -64,7 +64,7 @@ class LaunchStep:
 def _passed(argument: Argument) -> tuple[np.generic, ...]:
     number = argument.dtype.type(argument.value)
     if isinstance(argument, Divisor):
-        return number, argument.dtype.type(argument.multiplier), argument.dtype.type(argument.shift)
+        return number, np.uint32(argument.multiplier), np.uint32(argument.shift)
     return (number,)
 
 

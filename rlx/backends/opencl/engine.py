@@ -128,20 +128,21 @@ class OpenCLEngine(Engine):
         """A kernel of a program."""
         return self._cl.Kernel(code, name)
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Each array is passed as a buffer and an offset."""
+        kernel, numbers = prepared
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
-        kernel(self._queue, *_items(grid, block), *arguments)
+        kernel(self._queue, *_items(grid, block), *arguments, *numbers)
 
     def resident(self, kernel: Any, items: int) -> int:
         """`limits.together`: OpenCL guarantees none, so that this is 0 unless a test sets it."""
         return self.limits.together
 
-    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch_together(self, prepared: Any, views: Sequence[View], groups: int, items: int) -> None:
         """An ordinary launch."""
-        self.launch(kernel, views, (groups,), (items,))
+        self.launch(prepared, views, (groups,), (items,))
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         """CLBlast."""

@@ -225,10 +225,11 @@ class WgpuEngine(Engine):
         entries = [{"binding": n, "resource": {"buffer": buffer}} for n, buffer in enumerate([launch, *buffers])]
         return self._device.create_bind_group(layout=self._layout(len(buffers)), entries=entries)
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Encode a dispatch."""
+        kernel, _ = prepared
         del block
-        (groups,) = grid
+        groups = grid[0]
         self._launch(kernel, views, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
     def _launch(self, kernel: _WgpuKernel, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
