@@ -111,13 +111,18 @@ class OpenCLEngine(Engine):
         """The number of devices of all platforms."""
         return len(devices())
 
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """As other devices; compilers print messages on success. Filters of warnings are the process's: threads that
+        compile do not change them."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self._cl.CompilerWarning)
+            return super().kernels(sources)
+
     def compile(self, source: str) -> Any:
         """A program, built by the device's compiler."""
         program = self._cl.Program(self._context, source)
         try:
-            with warnings.catch_warnings():  # compilers print messages on success
-                warnings.simplefilter("ignore", self._cl.CompilerWarning)
-                return program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
+            return program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise DeviceError(
                 f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
