@@ -17,6 +17,10 @@ TOLD = """
 cuda.runtime.getDeviceCount() -> int
 cuda.runtime.getDeviceProperties(int device)
 cuda.runtime.deviceGetPCIBusId(int device) -> str
+cuda.runtime.hostAlloc(size_t size, unsigned int flags) -> intptr_t
+cuda.runtime.freeHost(intptr_t ptr)
+cuda.runtime.deviceCanAccessPeer(int device, int peerDevice) -> int
+cuda.runtime.deviceEnablePeerAccess(int peerDevice)
 cuda.runtime.malloc(size_t size) -> intptr_t
 cuda.runtime.free(intptr_t ptr)
 cuda.runtime.memcpyAsync(intptr_t dst, intptr_t src, size_t size, int kind, intptr_t stream)

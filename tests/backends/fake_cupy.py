@@ -74,6 +74,7 @@ class FakeCupy:
         self.compiler = FakeCompiler("hiprtc" if is_hip else "nvrtc")
         self.capacity, self.used, self.next = capacity, 0, 1 << 20
         self.blocks: dict[int, np.ndarray] = {}
+        self.pinned: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
         self.lost = 0  # the error that every call answers with
         self.calls, self.lose_at = 0, -1  # how many there were, and the one that loses the device
@@ -124,7 +125,7 @@ class FakeCupy:
         return {
             "getDeviceCount": lambda: self.count(devices), "getDeviceProperties": lambda device: dict(self.properties),
             "deviceGetPCIBusId": lambda device: f"0000:{device:02x}:00.0", "malloc": self.malloc, "free": self.free,
-            "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
+            "hostAlloc": self.host_alloc, "freeHost": self.free_host, "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
             "eventCreateWithFlags": self.event, "eventDestroy": self.destroy, "eventRecord": self.record,
             "eventQuery": self.query, "eventSynchronize": self.synchronize_event, "eventElapsedTime": self.elapsed,
             "streamWaitEvent": self.wait_for, "pointerGetAttributes": self.attributes_of,
@@ -275,6 +276,16 @@ class FakeCupy:
         self.used -= len(self.blocks.pop(ptr))
         del self.owners[ptr]
 
+    def host_alloc(self, size: int, flags: int) -> int:
+        """Page-locked memory."""
+        assert flags == 0 and self.captured is None
+        block = np.full(size, 0x5A, np.uint8)
+        self.pinned[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def free_host(self, ptr: int) -> None:
+        del self.pinned[ptr]
+
     @property
     def own_stream(self) -> int:
         """The number of rlx's stream on the current device."""
@@ -384,7 +395,8 @@ class FakeCupy:
         if self.captured is not None:
             self.captured.append((self.launch, function, grid, block, args, together))
             return
-        self.log.append(("launch together" if together else "launch", function.name, grid[0], block[0], args))
+        kind = "launch together" if together else "launch"
+        self.log.append((kind, function.name, grid[0], block[0], args, tuple(places)))
 
     def places(self, function: Any, args: tuple[Any, ...]) -> list[int]:
         """The addresses among the arguments, which have to be of the parameters' types: with offsets, in rlx's kernels."""
@@ -393,10 +405,16 @@ class FakeCupy:
             return [int(a) for a in args]
         kinds = [np.uint64 if kind is ctypes.c_void_p else np.dtype(kind).type for kind in function.parameters]
         assert [type(a) for a in args] == kinds, f"{function.name} takes {kinds}, and is given {args}"
-        starts = [
-            int(args[n + 1]) if kinds[n + 1 : n + 2] == [np.int64] else 0 for n, k in enumerate(kinds) if k is np.uint64
-        ]
-        return [int(p) + s for p, s in zip((a for a, k in zip(args, kinds) if k is np.uint64), starts, strict=True)]
+        numbers = [n for n, kind in enumerate(function.parameters) if kind is ctypes.c_void_p]
+        starts = [int(args[n + 1]) if kinds[n + 1 : n + 2] == [np.int64] else 0 for n in numbers]
+        return [self.place(int(args[n]), start) for n, start in zip(numbers, starts, strict=True)]
+
+    def place(self, address: int, start: int) -> int:
+        """Where an array begins: a negative offset says that the address is in memory, which a graph reads when it runs."""
+        if start >= 0:
+            return address + start
+        held = self.at(address, 8)
+        return address if self.captured is not None else int(held.view(np.uint64)[0]) + ~start
 
     def check_limits(self, text: KernelText, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Those of devices, and of the kernel."""

@@ -56,6 +56,8 @@ CUDA_WORDS = DeviceWords(
     exchange=dict.fromkeys(("uint32_t", "uint64_t"), "atomicCAS({place}, {before}, {after})"),
     atomics=_ATOMICS,
     group_space="__shared__",
+    # recordings pass memory that holds the address, and the inverted bits of the offset
+    place="({start} < 0 ? *(uint8_t *const *){memory} + ~{start} : {memory} + {start})",
 )
 
 # dimensions beyond the second, and words that depend on the whole grid

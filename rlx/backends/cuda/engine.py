@@ -18,8 +18,9 @@ from rlx.backends.cuda.handles import Handle
 from rlx.backends.cuda.library import run_routine
 from rlx.backends.cuda.nccl import NcclGroups
 from rlx.backends.cuda.packed_launch import PackedLaunch
+from rlx.backends.cuda.staging import StagingMemory
 from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
-from rlx.backends.gpu.engine import Engine, View, is_present
+from rlx.backends.gpu.engine import Engine, FollowedView, View, is_present
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.runtime_compiler import DeviceCode
@@ -259,6 +260,18 @@ class CupyEngine(Engine):
         """CUDA has graphs; CuPy has none for HIP."""
         return self.name == "cuda"
 
+    def followed(self, table: View, nbytes: int) -> FollowedView:
+        """Kernels load the address from the table."""
+        return FollowedView(SimpleNamespace(ptr=self.address(table)), -1, nbytes)
+
+    def stage(self, view: View, array: np.ndarray) -> None:
+        """Copy through page-locked memory, on the stream."""
+        self._staging.write(self.address(view), array, self._stream.ptr)
+
+    @cached_property
+    def _staging(self) -> StagingMemory:
+        return StagingMemory(self._cupy.cuda.runtime, self._checked)
+
     def begin_graph(self) -> None:
         """Capture the stream; CuPy's default lets other threads allocate meanwhile."""
         self._checked(self._stream.begin_capture)
@@ -291,6 +304,7 @@ class CupyEngine(Engine):
 
     def address(self, view: View) -> int:
         """A pointer."""
+        assert view.start >= 0, "only kernels follow addresses in memory"
         return view.memory.ptr + view.start
 
     def _move(self, target: int, source: int, nbytes: int, kind: int) -> None:

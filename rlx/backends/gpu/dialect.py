@@ -137,7 +137,7 @@ class DeviceDialect(CDialect):
         taken += [f"const {kind} {name}" for a in numbers for kind, name in _declared_numbers(a)]
         arrays = ", ".join(taken)
         pointers = [
-            f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()
+            f"{kind}{p.name} = ({kind}){self.words.place.format(memory=f'{p.name}_memory', start=f'{p.name}_start')};".strip()
             for kind, p in zip(kinds, parameters, strict=True)
         ]
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))

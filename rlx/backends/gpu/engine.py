@@ -18,7 +18,7 @@ from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer, Collective, Library
 
-__all__ = ["Engine", "View", "is_present"]
+__all__ = ["Engine", "FollowedView", "View", "is_present"]
 
 
 def is_present(part: Callable[[], object]) -> bool:
@@ -42,6 +42,19 @@ class View:
         """A part of the view."""
         assert 0 <= start and start + nbytes <= self.nbytes
         return View(self.memory, self.start + start, nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedView(View):
+    """Bytes of an array whose address is in the device's memory, at `memory`: only kernels follow it.
+
+    start: the inverted bits of an offset, which are negative; kernels tell followed arrays from others by this.
+    """
+
+    def part(self, start: int, nbytes: int) -> FollowedView:
+        """A part of the view."""
+        assert 0 <= start and start + nbytes <= self.nbytes
+        return FollowedView(self.memory, self.start - start, nbytes)
 
 
 class Engine(ABC):
@@ -185,6 +198,14 @@ class Engine(ABC):
         """The time between two stamps, once the device has reached both."""
 
     # ------------------------------------------------------------------ graphs
+    def followed(self, table: View, nbytes: int) -> FollowedView:
+        """An array of this many bytes whose address is in the first 8 bytes of `table`, also when that changes."""
+        raise NotImplementedError
+
+    def stage(self, view: View, array: np.ndarray) -> None:
+        """Queue a copy of a small host array, which may be changed afterwards."""
+        raise NotImplementedError
+
     def begin_graph(self) -> None:
         """Start recording launches and copies into a graph: nothing runs, and allocating or waiting is not allowed."""
         raise NotImplementedError

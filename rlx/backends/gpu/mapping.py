@@ -18,10 +18,21 @@ from rlx.backends.gpu.splats import splat_steps
 from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.transforms import transform_steps
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
+from rlx.ir.kernels import (
+    Access,
+    Buffer,
+    Contract,
+    Instruction,
+    Kernel,
+    Library,
+    Loops,
+    RowTiles,
+    Sort,
+    Store,
+)
 from rlx.ir.splats import SPLAT_BLOCKS
 
-__all__ = ["routine_steps", "steps_of"]
+__all__ = ["copy_steps", "routine_steps", "steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
@@ -49,6 +60,14 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Lau
         case Library() if dialect.why_not_routine(kernel) is not None:
             return routine_steps(kernel, limits, dialect)
     return None
+
+
+def copy_steps(source: Buffer, target: Buffer, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
+    """The launches that copy an array of integers to another one."""
+    instructions = (Instruction("load", (), source.dtype, Access(0, (1,))),)
+    stores = (Store(0, Access(1, (1,))),)
+    nest = Loops((source.size,), 1, (source, target), instructions, stores, 1, label="copy")
+    return steps_of(nest, limits, dialect) or []
 
 
 def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
