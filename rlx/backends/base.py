@@ -145,6 +145,9 @@ class Backend(ABC):
         del kernel
         return ""
 
+    def clear_code(self) -> None:  # noqa: B027  a backend need not have loaded code
+        """Unload compiled code that no program uses."""
+
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
+from rlx.backends import loaded_backends
 from rlx.call.cache import CacheInfo, forget_signatures
 from rlx.call.descriptions import ShapeDtypeStruct
 from rlx.call.divisions import sharding_hooks
@@ -213,6 +214,8 @@ def clear_caches() -> None:
     """
     forget_signatures()
     executables.clear()
+    for backend in loaded_backends():
+        backend.clear_code()
     forget_operations()
     forget_traces()
     clear_transform_cache()

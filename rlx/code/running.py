@@ -322,7 +322,7 @@ class _Launch:
                 parts = (factor * self.value(term, mask).astype(np.int64) for factor, term in terms)
                 return sum(parts, np.asarray(offset, np.int64))
             case Product(_, left, right):
-                return self._index(left, mask) * self._index(right, mask)
+                return self.value(left, mask).astype(np.int64) * self.value(right, mask).astype(np.int64)
             case Quotient(_, dividend, divisor):
                 return self._index(dividend, mask) // self._index(index_of(divisor), mask)
             case Remainder(_, dividend, divisor):

@@ -16,12 +16,13 @@ import numpy as np
 from rlx.ir.types import compute_dtype
 
 __all__ = [
-    "Aligned", "Allocate", "Apply", "Array", "Assign", "AsyncCopy", "AtomicUpdate", "AwaitCopies", "Barrier", "Block",
-    "Both", "Call", "CloseCopies", "Coordinate", "Copy", "Declare", "Either", "Element", "EndIfSet", "Exchange",
-    "Expression", "ForLoop", "FragmentProduct", "FreeLoop", "If", "LOOSE", "Leave", "LibraryCall", "Linear",
-    "LoadMatrix", "Number", "PackedPair", "Part", "Place", "Product", "Quotient", "Register", "Remainder", "Return",
-    "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in", "blocks_of",
-    "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in", "substituted",
+    "Aligned", "Allocate", "Apply", "Argument", "Array", "Assign", "AsyncCopy", "AtomicUpdate", "AwaitCopies",
+    "Barrier", "Block", "Both", "Call", "CloseCopies", "Coordinate", "Copy", "Declare", "Divisor", "Either", "Element",
+    "EndIfSet", "Exchange", "Expression", "ForLoop", "FragmentProduct", "FreeLoop", "If", "LOOSE", "Leave",
+    "LibraryCall", "Linear", "LoadMatrix", "Number", "PackedPair", "Part", "Place", "Product", "Quotient", "Register",
+    "Remainder", "Return", "Shuffle", "Space", "Statement", "VectorRead", "VectorWrite", "View", "Write", "arrays_in",
+    "blocks_of", "children", "expressions_of", "index", "mapped", "minimum", "postorder", "rebuilt", "statements_in",
+    "substituted",
 ]  # fmt: skip
 
 Space = Literal["device", "group", "item"]
@@ -95,6 +96,36 @@ class Number(Expression):
 
     def __hash__(self) -> int:
         return hash((self.dtype, repr(self.value)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument(Number):
+    """A number that the launch passes by name; `value`: the value of this launch."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Divisor(Argument):
+    """A positive 32-bit argument by which non-negative numbers below 2**31 are divided: n // value is
+    (n * multiplier >> 32) >> shift (Granlund and Montgomery, "Division by invariant integers using multiplication",
+    1994).
+
+    >>> import numpy as np
+    >>> by = Divisor(np.dtype(np.uint32), 7, "size0")
+    >>> [(n * by.multiplier >> 32) >> by.shift for n in (6, 7, 2**31 - 1)]
+    [0, 1, 306783378]
+    """
+
+    @property
+    def shift(self) -> int:
+        """One less than the bits of the next power of two."""
+        return (int(self.value) - 1).bit_length() - 1
+
+    @property
+    def multiplier(self) -> int:
+        """2**(32 + shift) / value, rounded up."""
+        return -(-(1 << 32 + self.shift) // int(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +291,8 @@ def minimum(left: Expression, right: Expression | int) -> Apply:
 def _parts(expression: Expression, factor: int) -> tuple[tuple[tuple[int, Expression], ...], int]:
     match expression:
         case Number():
-            return (), factor * int(expression.value)
+            number = expression.value  # an integer may know more than its value: see code/passed.py
+            return (), factor * number if isinstance(number, int) else int(factor * number)
         case Linear():
             return tuple((factor * f, term) for f, term in expression.terms), factor * expression.offset
     return ((factor, expression),), 0

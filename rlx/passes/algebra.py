@@ -48,9 +48,12 @@ def splat(m: Match, atom: Atom) -> Literal | None:
 
 # ------------------------------------------------------------------ numbers
 def _times_inverse(m: Match) -> Atom | None:
-    """1 / c if that is exact: c is a power of two and 1 / c neither overflows nor is subnormal."""
+    """1 / c if that is exact: c is a power of two and 1 / c neither overflows nor is subnormal.
+
+    Means are divided by their counts: of other counts they have the same code.
+    """
     divisor = m.inputs[1]
-    if not isinstance(divisor, Literal):
+    if not isinstance(divisor, Literal) or m.producer(m.inputs[0], "reduce_sum") is not None:
         return None
     value = float(divisor.value)
     info = ml_dtypes.finfo(divisor.type.dtype)

@@ -17,6 +17,10 @@ TOLD = """
 cuda.runtime.getDeviceCount() -> int
 cuda.runtime.getDeviceProperties(int device)
 cuda.runtime.deviceGetPCIBusId(int device) -> str
+cuda.runtime.hostAlloc(size_t size, unsigned int flags) -> intptr_t
+cuda.runtime.freeHost(intptr_t ptr)
+cuda.runtime.deviceCanAccessPeer(int device, int peerDevice) -> int
+cuda.runtime.deviceEnablePeerAccess(int peerDevice)
 cuda.runtime.malloc(size_t size) -> intptr_t
 cuda.runtime.free(intptr_t ptr)
 cuda.runtime.memcpyAsync(intptr_t dst, intptr_t src, size_t size, int kind, intptr_t stream)
@@ -30,6 +34,7 @@ cuda.runtime.eventSynchronize(intptr_t event)
 cuda.runtime.eventElapsedTime(intptr_t start, intptr_t end) -> float
 cuda.runtime.streamWaitEvent(intptr_t stream, intptr_t event, unsigned int flags=0)
 cuda.runtime.pointerGetAttributes(intptr_t ptr) -> PointerAttributes
+cuda.driver.launchKernel(intptr_t f, unsigned int grid_dim_x, unsigned int grid_dim_y, unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y, unsigned int block_dim_z, unsigned int shared_mem_bytes, intptr_t stream, intptr_t kernel_params, intptr_t extra)
 cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(intptr_t func, int blockSize, size_t dynamicSMemSize) -> int
 cuda.function.Module()
 cuda.function.Module.load(self, bytes cubin)

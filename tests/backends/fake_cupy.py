@@ -16,8 +16,10 @@ import ctypes
 import gc
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from cupy_signatures import NUMBERS, strict
 from fake_compiler import MARK, FakeCompiler
 from fake_cublas_lt import FakeCublasLt
 from fake_libraries import add_libraries
-from kernel_texts import KernelText, kernel_texts
+from kernel_texts import KernelText, kernel_texts, parameters_of
 
 import rlx
 from rlx import backends
@@ -72,6 +74,7 @@ class FakeCupy:
         self.compiler = FakeCompiler("hiprtc" if is_hip else "nvrtc")
         self.capacity, self.used, self.next = capacity, 0, 1 << 20
         self.blocks: dict[int, np.ndarray] = {}
+        self.pinned: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
         self.lost = 0  # the error that every call answers with
         self.calls, self.lose_at = 0, -1  # how many there were, and the one that loses the device
@@ -82,14 +85,18 @@ class FakeCupy:
         self.devices: list[int] = [0]  # that are current, innermost last
         self.owners: dict[int, int] = {}  # address of a block -> number of its device
         self.cublas_lt = FakeCublasLt(self)
-        self.functions: dict[int, Any] = {}
+        self.functions: WeakValueDictionary[int, Any] = WeakValueDictionary()  # of modules that are loaded
+        self.handles = count(1000)
+        self.modules_loaded = 0
         self.resident = 3  # groups of a kernel that run at the same time on a multiprocessor
         self.current: list[Any] = []
         self.properties = {
             "gcnArchName": b"gfx90a:sramecc+:xnack-", "cooperativeLaunch": 1, "multiProcessorCount": 132, "major": 9,
             "minor": 0,
         }  # fmt: skip
-        driver = {"occupancyMaxActiveBlocksPerMultiprocessor": self.occupancy}
+        driver = {
+            "occupancyMaxActiveBlocksPerMultiprocessor": self.occupancy, "launchKernel": self.launch_packed,
+        }  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=SimpleNamespace(is_hip=is_hip, **NUMBERS, **self._all("cuda.runtime", self._runtime(devices))),
             driver=SimpleNamespace(**self._all("cuda.driver", driver)),
@@ -118,7 +125,7 @@ class FakeCupy:
         return {
             "getDeviceCount": lambda: self.count(devices), "getDeviceProperties": lambda device: dict(self.properties),
             "deviceGetPCIBusId": lambda device: f"0000:{device:02x}:00.0", "malloc": self.malloc, "free": self.free,
-            "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
+            "hostAlloc": self.host_alloc, "freeHost": self.free_host, "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
             "eventCreateWithFlags": self.event, "eventDestroy": self.destroy, "eventRecord": self.record,
             "eventQuery": self.query, "eventSynchronize": self.synchronize_event, "eventElapsedTime": self.elapsed,
             "streamWaitEvent": self.wait_for, "pointerGetAttributes": self.attributes_of,
@@ -206,9 +213,10 @@ class FakeCupy:
         class Function:
             """What the driver launches; together, if groups of the kernel wait for one another."""
 
-            def __init__(self, name: str, text: KernelText) -> None:
-                self.name, self.text, self.ptr = name, text, 1000 + len(fake.functions)
-                self.waits = text.waits
+            def __init__(self, module: Any, name: str, text: KernelText) -> None:
+                self.name, self.text, self.ptr = name, text, next(fake.handles)
+                self.module, self.waits = module, text.waits
+                self.parameters = parameters_of(module.source, name)
                 fake.functions[self.ptr] = self
 
             def called(self, grid: Any, block: Any, args: Any, enable_cooperative_groups: bool = False) -> None:
@@ -224,13 +232,19 @@ class FakeCupy:
                     words = "no kernel image is available for execution on the device"
                     raise CUDADriverError(209, f"CUDA_ERROR_NO_BINARY_FOR_GPU: {words}")
                 self.source = text.decode()
+                fake.modules_loaded += 1
                 if self.source not in fake.sources:
                     fake.sources.append(self.source)
+
+            def __del__(self) -> None:
+                if hasattr(self, "source"):
+                    fake.modules_loaded -= 1
+                    assert not fake.captured, "a module is unloaded while a graph is captured"
 
             def function(self, name: str) -> Function:
                 if f" {name}(" not in self.source:
                     raise CUDADriverError(500, "CUDA_ERROR_NOT_FOUND: named symbol not found")
-                return Function(name, kernel_texts(self.source).get(name, KernelText()))
+                return Function(self, name, kernel_texts(self.source).get(name, KernelText()))
 
             load = self.method("cuda.function.Module.load", loaded)
             get_function = self.method("cuda.function.Module.get_function", function)
@@ -261,6 +275,16 @@ class FakeCupy:
         """A block's end."""
         self.used -= len(self.blocks.pop(ptr))
         del self.owners[ptr]
+
+    def host_alloc(self, size: int, flags: int) -> int:
+        """Page-locked memory."""
+        assert flags == 0 and self.captured is None
+        block = np.full(size, 0x5A, np.uint8)
+        self.pinned[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def free_host(self, ptr: int) -> None:
+        del self.pinned[ptr]
 
     @property
     def own_stream(self) -> int:
@@ -337,19 +361,33 @@ class FakeCupy:
         assert self.captured is None
         return self.resident
 
+    def launch_packed(
+        self, f: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, params: int,
+        extra: int,
+    ) -> None:
+        """As the driver does: the types of a kernel's parameters say how many bytes are read at each pointer."""
+        function = self.functions.get(f)
+        assert function is not None, "a kernel whose module is unloaded, or none"
+        assert shared == extra == 0 and stream == self.own_stream, "a stream of another device"
+        assert not function.waits, "groups that wait have to be launched together"
+        assert function.parameters is not None, f"{function.name} has no parameters to read"
+        pointers = (ctypes.c_void_p * len(function.parameters)).from_address(params)
+        args = tuple(
+            (np.uint64 if kind is ctypes.c_void_p else np.dtype(kind).type)(kind.from_address(at).value or 0)
+            for kind, at in zip(function.parameters, pointers, strict=True)
+        )
+        self.launch(function, (gx, gy, gz), (bx, by, bz), args, checked=True)
+
     def launch(
-        self, function: Any, grid: tuple[int], block: tuple[int], args: tuple[Any, ...], together: bool = False
+        self, function: Any, grid: tuple[int], block: tuple[int], args: tuple[Any, ...], together: bool = False,
+        checked: bool = False,
     ) -> None:
         if "launch" in self.broken:
             raise CUDADriverError(ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access")
-        assert self.current and self.current[-1].ptr == self.own_stream, "a stream of another device"
+        assert checked or (self.current and self.current[-1].ptr == self.own_stream), "a stream of another device"
         self.check_limits(function.text, grid, block)
         assert not together or grid[0] <= self.resident * 132, "groups that are not there would be waited for"
-        kinds = [type(a) for a in args]
-        by_view = kinds == [np.uint64, np.int64] * (len(args) // 2)
-        assert by_view or kinds == [np.uint64] * len(args), kinds
-        starts = args[1::2] if by_view else [0] * len(args)
-        places = [int(p) + int(s) for p, s in zip(args[::2] if by_view else args, starts, strict=True)]
+        places = self.places(function, args)
         for place in places:
             self.at(place, 1)
         for number, nbytes in function.text.aligned:
@@ -357,7 +395,26 @@ class FakeCupy:
         if self.captured is not None:
             self.captured.append((self.launch, function, grid, block, args, together))
             return
-        self.log.append(("launch together" if together else "launch", function.name, grid[0], block[0], args))
+        kind = "launch together" if together else "launch"
+        self.log.append((kind, function.name, grid[0], block[0], args, tuple(places)))
+
+    def places(self, function: Any, args: tuple[Any, ...]) -> list[int]:
+        """The addresses among the arguments, which have to be of the parameters' types: with offsets, in rlx's kernels."""
+        if function.parameters is None:  # a user's kernel, whose parameters this test does not read
+            assert all(type(a) is np.uint64 for a in args), args
+            return [int(a) for a in args]
+        kinds = [np.uint64 if kind is ctypes.c_void_p else np.dtype(kind).type for kind in function.parameters]
+        assert [type(a) for a in args] == kinds, f"{function.name} takes {kinds}, and is given {args}"
+        numbers = [n for n, kind in enumerate(function.parameters) if kind is ctypes.c_void_p]
+        starts = [int(args[n + 1]) if kinds[n + 1 : n + 2] == [np.int64] else 0 for n in numbers]
+        return [self.place(int(args[n]), start) for n, start in zip(numbers, starts, strict=True)]
+
+    def place(self, address: int, start: int) -> int:
+        """Where an array begins: a negative offset says that the address is in memory, which a graph reads when it runs."""
+        if start >= 0:
+            return address + start
+        held = self.at(address, 8)
+        return address if self.captured is not None else int(held.view(np.uint64)[0]) + ~start
 
     def check_limits(self, text: KernelText, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Those of devices, and of the kernel."""

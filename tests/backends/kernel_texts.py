@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import dataclass
 
@@ -10,6 +11,13 @@ _KERNEL = re.compile(
     r"\((?P<parameters>[^)]*)\) \{(?P<body>.*?)\n\}",
     re.DOTALL,
 )
+_BOUNDS = r"(?:__launch_bounds__\([^)]*\)\s*|__attribute__\(\(launch_bounds\([^)]*\)\)\)\s*)?"
+_PARAMETERS = rf"(?:__global__|__attribute__\(\(global\)\))\s+void\s+{_BOUNDS}{{name}}\s*\((?P<parameters>[^)]*)\)"
+_NUMBERS = {
+    "int8_t": ctypes.c_int8, "uint8_t": ctypes.c_uint8, "int32_t": ctypes.c_int32, "int": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float,
+    "double": ctypes.c_double, "long long": ctypes.c_int64,
+}  # fmt: skip
 _SHARED = re.compile(r"__shared__ (?P<kind>\w+) \w+(?P<sizes>(?:\[\d+\])+)")
 _VECTOR = re.compile(r"aligned\((?P<bytes>\d+)\)\)\) \{[^}]*\} (?P<name>\w+);")
 _AT_ONCE = re.compile(r"\*\((?:const )?(?P<kind>\w+_by_\d+) \*\)[&(]*(?P<array>\w+)")
@@ -26,6 +34,15 @@ class KernelText:
     shared: int = 0
     aligned: tuple[tuple[int, int], ...] = ()
     waits: bool = False
+
+
+def parameters_of(source: str, name: str) -> list[type] | None:
+    """The C types of a kernel's parameters, by which the driver reads its arguments; None for another kind of text."""
+    match = re.search(_PARAMETERS.format(name=name), source)
+    if match is None:
+        return None
+    given = [" ".join(re.sub(r"\bconst\b|__restrict__", "", p).split()) for p in match["parameters"].split(",")]
+    return [ctypes.c_void_p if "*" in p else _NUMBERS[p.rpartition(" ")[0]] for p in given if p]
 
 
 def kernel_texts(source: str) -> dict[str, KernelText]:

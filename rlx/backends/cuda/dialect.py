@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import ClassVar
@@ -58,6 +58,8 @@ CUDA_WORDS = DeviceWords(
     exchange=dict.fromkeys(("uint32_t", "uint64_t"), "atomicCAS({place}, {before}, {after})"),
     atomics=_ATOMICS,
     group_space="__shared__",
+    # recordings pass memory that holds the address, and the inverted bits of the offset
+    place="({start} < 0 ? *(uint8_t *const *){memory} + ~{start} : {memory} + {start})",
 )
 
 # dimensions beyond the second, and words that depend on the whole grid
@@ -229,12 +231,12 @@ class CudaDialect(DeviceDialect):
             return f"{self.helper(f'loose_{instruction.op}')}({arguments[0]})"
         return super().operation(instruction, arguments, dtypes)
 
-    def helper_text(self) -> str:
+    def helper_text(self, helpers: Iterable[str]) -> str:
         """Add the functions that only this language has."""
-        parts = {name: name.rpartition("_") for name in self.helpers}
+        parts = {name: name.rpartition("_") for name in helpers}
         known = self.own_functions
         own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
-        return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
+        return "\n\n".join([*own.values(), self.spelled(name for name in parts if name not in own)])
 
     def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
         """cuBLASLt takes the product if `products` does, but not inside a launch."""

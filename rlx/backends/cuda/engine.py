@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +17,10 @@ from rlx.backends.cuda.failures import FAILURES, device_error, is_out_of_memory
 from rlx.backends.cuda.handles import Handle
 from rlx.backends.cuda.library import run_routine
 from rlx.backends.cuda.nccl import NcclGroups
+from rlx.backends.cuda.packed_launch import PackedLaunch
+from rlx.backends.cuda.staging import StagingMemory
 from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
-from rlx.backends.gpu.engine import Engine, View, is_present
+from rlx.backends.gpu.engine import Engine, FollowedView, View, is_present
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.runtime_compiler import DeviceCode
@@ -164,20 +166,35 @@ class CupyEngine(Engine):
             function(*arguments)
 
     # ------------------------------------------------------------------ kernels
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """A module whose code rlx compiles and keeps on disk: CuPy would append further options."""
-        code = self._code_of(self.architecture).of(source)
+    def compile(self, source: str) -> bytes:
+        """The code, which rlx compiles and keeps on disk: CuPy would append further options."""
+        return self._code_of(self.architecture).of(source)
+
+    def load(self, code: bytes, name: str) -> Any:
+        """A function of a module of its own, which is unloaded with it."""
         module = self._cupy.cuda.function.Module()
         self._checked(module.load, code)
-        return {name: self._checked(module.get_function, name) for name in names}
+        return self._checked(module.get_function, name)
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Launch on the stream."""
-        self._checked(self._on_stream, kernel, grid, block, self._arguments(views))
+    def current(self) -> AbstractContextManager[Any]:
+        """CuPy's device."""
+        return self._device
 
-    def _arguments(self, views: Sequence[View]) -> tuple[Any, ...]:
-        """Each array is passed as an address and an offset."""
-        return tuple(part for view in views for part in (np.uint64(view.memory.ptr), np.int64(view.start)))
+    def prepared(self, kernel: Any, arrays: int, numbers: Sequence[np.generic] = ()) -> PackedLaunch:
+        """The kernel with its arguments in memory."""
+        return PackedLaunch(kernel, arrays, numbers)
+
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Launch on the stream: the driver copies the arguments."""
+        prepared.places[:] = [part for view in views for part in (view.memory.ptr, view.start)]
+        try:
+            self._driver.launchKernel(prepared.function, *grid, *block, 0, self._stream.ptr, prepared.address, 0)
+        except FAILURES as error:
+            raise device_error(error, self.name, self.platform) from None
+
+    @cached_property
+    def _driver(self) -> Any:
+        return self._cupy.cuda.driver
 
     def resident(self, kernel: Any, items: int) -> int:
         """The number that the driver reports per multiprocessor: it knows the kernel's registers and shared memory."""
@@ -186,9 +203,10 @@ class CupyEngine(Engine):
     def _resident_of_one(self, function: int, items: int) -> int:
         return self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, items, 0)
 
-    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch_together(self, prepared: Any, views: Sequence[View], groups: int, items: int) -> None:
         """A cooperative launch; streams that are being captured also accept it."""
-        self._checked(self._cooperate, kernel, groups, items, self._arguments(views))
+        arrays = (part for view in views for part in (np.uint64(view.memory.ptr), np.int64(view.start)))
+        self._checked(self._cooperate, prepared.kernel, groups, items, (*arrays, *prepared.numbers))
 
     def _cooperate(self, function: Any, groups: int, items: int, arguments: tuple[Any, ...]) -> None:
         with self._stream:
@@ -242,6 +260,18 @@ class CupyEngine(Engine):
         """CUDA has graphs; CuPy has none for HIP."""
         return self.name == "cuda"
 
+    def followed(self, table: View, nbytes: int) -> FollowedView:
+        """Kernels load the address from the table."""
+        return FollowedView(SimpleNamespace(ptr=self.address(table)), -1, nbytes)
+
+    def stage(self, view: View, array: np.ndarray) -> None:
+        """Copy through page-locked memory, on the stream."""
+        self._staging.write(self.address(view), array, self._stream.ptr)
+
+    @cached_property
+    def _staging(self) -> StagingMemory:
+        return StagingMemory(self._cupy.cuda.runtime, self._checked)
+
     def begin_graph(self) -> None:
         """Capture the stream; CuPy's default lets other threads allocate meanwhile."""
         self._checked(self._stream.begin_capture)
@@ -274,6 +304,7 @@ class CupyEngine(Engine):
 
     def address(self, view: View) -> int:
         """A pointer."""
+        assert view.start >= 0, "only kernels follow addresses in memory"
         return view.memory.ptr + view.start
 
     def _move(self, target: int, source: int, nbytes: int, kind: int) -> None:

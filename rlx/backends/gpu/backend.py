@@ -102,6 +102,10 @@ class DeviceBackend(Backend):
             return ""
         return self.dialect().library_of(kernel) or "rlx's own kernel"
 
+    def clear_code(self) -> None:
+        """Unload kernels that no program uses."""
+        self.engine.code.clear()
+
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""
         return DeviceExecutable(plan, self._memory, self.dialect(), self.compiled_texts, self.card)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -16,7 +16,7 @@ from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
-from rlx.code.tree import Array, ForLoop
+from rlx.code.tree import Argument, Array, Divisor, ForLoop
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
@@ -24,7 +24,19 @@ from rlx.ir.types import compute_dtype, is_complex, is_narrow
 __all__ = ["DeviceDialect"]
 
 _CALLED = "__attribute__((noinline))"
+_WORD = re.compile(r"\w+")
 _WORDS = {4: "uint32_t", 8: "uint64_t"}  # the types that memory exchanges atomically, by bytes
+
+
+def _used(names: Container[str], text: str) -> list[str]:
+    """The names that a text has as words, in its order."""
+    return [word for word in dict.fromkeys(_WORD.findall(text)) if word in names]
+
+
+def _declared_numbers(argument: Argument) -> list[tuple[str, str]]:
+    """The types and names of the numbers that stand for an argument."""
+    parts = ("multiplier", "shift") if isinstance(argument, Divisor) else ()
+    return [(register_type(argument.dtype), argument.name), *(("uint32_t", f"{argument.name}_{p}") for p in parts)]
 
 
 class DeviceDialect(CDialect):
@@ -36,6 +48,7 @@ class DeviceDialect(CDialect):
 
     device: ClassVar[str]  # the device that compiles it
     has_pointers: ClassVar[bool] = True  # whether two arrays can exchange their places in memory
+    takes_numbers: ClassVar[bool] = True  # whether launches pass sizes to kernels
     words: DeviceWords
     launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
@@ -86,33 +99,45 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ programs
     def program(self, kernels: Mapping[str, str]) -> str:
-        """Types, helper functions, kernels."""
-        atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
+        """The types and helper functions that kernels use, then the kernels: a program depends on nothing else."""
+        body = "\n\n".join(kernels.values())
+        atomics = [self._atomic_text(name, *self._atomics[name]) for name in _used(self._atomics, body)]
+        body = "\n\n".join([*atomics, body])  # atomics may call helpers
         vectors = [
             # NVRTC ignores an alignment that follows the type
             f"typedef struct __attribute__((aligned({size}))) {{ {kind} of[{name.rpartition('_by_')[2]}]; }} {name};"
-            for name, (kind, size) in self._vectors.items()
+            for name in _used(self._vectors, body)
+            for kind, size in (self._vectors[name],)
         ]
-        text = "\n\n".join(part for part in (*vectors, self.helper_text(), *atomics, *kernels.values(), "") if part)
+        helpers = self.helper_text(_used(self.helpers, body))
+        text = "\n\n".join(part for part in (*vectors, helpers, body) if part)
         return f"{self.program_head(text)}\n{text}\n"
 
-    def helper_text(self) -> str:
-        """The helper functions that were used."""
-        return self.spelled(self.helpers)
+    def helper_text(self, helpers: Iterable[str]) -> str:
+        """The source of helper functions."""
+        return self.spelled(helpers)
 
     def spelled(self, helpers: Iterable[str]) -> str:
         """The source of helper functions; long ones are not inlined: device compilers inline all that they can."""
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        items: int,
+        body: Sequence[str],
+        roomy: int = 0,
+        numbers: Sequence[Argument] = (),
     ) -> str:
-        """A kernel whose arrays have the names of the parameters."""
+        """A kernel whose arrays have the names of the parameters. numbers: those that the launch passes."""
         space = self.words.global_space
         kinds = [f"{space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
-        arrays = ", ".join(f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters)
+        taken = [f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters]
+        taken += [f"const {kind} {name}" for a in numbers for kind, name in _declared_numbers(a)]
+        arrays = ", ".join(taken)
         pointers = [
-            f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()
+            f"{kind}{p.name} = ({kind}){self.words.place.format(memory=f'{p.name}_memory', start=f'{p.name}_start')};".strip()
             for kind, p in zip(kinds, parameters, strict=True)
         ]
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))
@@ -176,6 +201,15 @@ class DeviceDialect(CDialect):
             yield
         finally:
             self.shared_launch = before
+
+    def divided_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """A multiplication and a shift: see `Divisor`."""
+        product = f"(uint64_t)(uint32_t){dividend} * {divisor}_multiplier"
+        return f"({register_type(dtype)})((uint32_t)({product} >> 32) >> {divisor}_shift)"
+
+    def remainder_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """What the quotient leaves."""
+        return f"({dividend} - {self.divided_by(dividend, dtype, divisor)} * {divisor})"
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""

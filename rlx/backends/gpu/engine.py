@@ -14,12 +14,13 @@ import numpy as np
 from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.backends.gpu.kernel_cache import KernelCache
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Buffer, Collective, Library
 from rlx.ir.user_functions import KernelCall
 
-__all__ = ["Engine", "View", "is_present"]
+__all__ = ["Engine", "FollowedView", "View", "is_present"]
 
 
 def is_present(part: Callable[[], object]) -> bool:
@@ -45,6 +46,19 @@ class View:
         return View(self.memory, self.start + start, nbytes)
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedView(View):
+    """Bytes of an array whose address is in the device's memory, at `memory`: only kernels follow it.
+
+    start: the inverted bits of an offset, which are negative; kernels tell followed arrays from others by this.
+    """
+
+    def part(self, start: int, nbytes: int) -> FollowedView:
+        """A part of the view."""
+        assert 0 <= start and start + nbytes <= self.nbytes
+        return FollowedView(self.memory, self.start - start, nbytes)
+
+
 class Engine(ABC):
     """One device. Work is queued in order by the holder of `lock`; `read` and `write` wait for the work they need."""
 
@@ -55,6 +69,7 @@ class Engine(ABC):
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.code = KernelCache()
 
     @property
     def present(self) -> bool:
@@ -75,18 +90,35 @@ class Engine(ABC):
         """The number of devices of this kind."""
 
     @abstractmethod
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels of a program by name. Raises DeviceError with the compiler's message."""
+    def compile(self, source: str) -> Any:
+        """The code of a program, compiled in any thread. Raises DeviceError with the compiler's message."""
 
     @abstractmethod
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def load(self, code: Any, name: str) -> Any:
+        """The kernel of this name in the code of a program."""
+
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """The kernels of programs by name; those of equal programs are loaded once."""
+        return self.code.kernels(sources, self.compile, self.load)
+
+    def current(self) -> AbstractContextManager[Any]:
+        """The context in which a thread calls `launch`: this device is the thread's current one."""
+        return nullcontext()
+
+    def prepared(self, kernel: Any, arrays: int, numbers: Sequence[np.generic] = ()) -> Any:
+        """What `launch` takes for a kernel of as many arrays, and of numbers that follow them."""
+        del arrays
+        return kernel, tuple(numbers)
+
+    @abstractmethod
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
     def resident(self, kernel: Any, items: int) -> int:
         """The number of groups of `items` work-items that are guaranteed to run at the same time in a joint launch."""
         raise NotImplementedError
 
-    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch_together(self, prepared: Any, views: Sequence[View], groups: int, items: int) -> None:
         """Queue a kernel whose groups wait for one another: at most as many as `resident` returns."""
         raise NotImplementedError
 
@@ -104,7 +136,7 @@ class Engine(ABC):
 
     def compile_call(self, call: KernelCall | BatchedCall) -> Any:
         """A user's kernel. Raises DeviceError with the compiler's message."""
-        return self.compile(call.source, [call.name])[call.name]
+        return self.kernels({call.name: call.source})[call.name]
 
     @abstractmethod
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
@@ -172,6 +204,14 @@ class Engine(ABC):
         """The time between two stamps, once the device has reached both."""
 
     # ------------------------------------------------------------------ graphs
+    def followed(self, table: View, nbytes: int) -> FollowedView:
+        """An array of this many bytes whose address is in the first 8 bytes of `table`, also when that changes."""
+        raise NotImplementedError
+
+    def stage(self, view: View, array: np.ndarray) -> None:
+        """Queue a copy of a small host array, which may be changed afterwards."""
+        raise NotImplementedError
+
     def begin_graph(self) -> None:
         """Start recording launches and copies into a graph: nothing runs, and allocating or waiting is not allowed."""
         raise NotImplementedError

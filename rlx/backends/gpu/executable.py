@@ -63,7 +63,7 @@ class DeviceExecutable(PlannedExecutable):
         engine = self._memory.engine
         given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
         made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
-        with engine.lock:
+        with engine.lock, engine.current():
             try:
                 run(self.plan, given, [storage.view_on_device for storage in made])
                 mark = engine.mark()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.memory import Pool, rounded
-from rlx.ir.kernels import Buffer, Kernel
+from rlx.ir.kernels import Buffer, Kernel, Plan
 
-__all__ = ["MOST_LAUNCHES", "Recording", "Recordings", "Stretch", "Workspace", "stretches"]
+__all__ = ["MOST_LAUNCHES", "GivenBuffers", "KeptGraphs", "Recording", "Recordings", "Stretch", "Workspace", "stretches"]
 
 _WORTH = 3  # launches: a smaller graph costs more than it saves
 MOST_LAUNCHES = 4096  # launches of a graph: the device keeps all of them
-_KEPT = 8  # runs of a plan that are remembered, by their addresses
+_KEPT = 8  # runs of a plan that are remembered, by the addresses of fixed buffers
+_MOST_COPIED = 16 << 20  # bytes of inputs and outputs that a recording copies: some microseconds on a GPU
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,16 +49,16 @@ def stretches(kernels: Sequence[Kernel], launches: Callable[[Kernel], int | None
 
 
 class Workspace:
-    """Blocks of a pool that belong to one recording: freed blocks are reused in the same order.
+    """Blocks of a pool that belong to the recordings of a plan, which run one after the other and share them.
 
-    Once it is `full`, it takes no more from the pool: nothing may be allocated while a graph is recorded.
+    Freed blocks are reused in the same order. While it is `full`, it takes no more from the pool: nothing may be
+    allocated while a graph is recorded.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._blocks: list[View] = []
         self._free: defaultdict[int, list[View]] = defaultdict(list)
-        self._graphs: list[Any] = []
         self.full = False
 
     def take(self, nbytes: int) -> View:
@@ -72,30 +74,77 @@ class Workspace:
         """Return a block from `take`."""
         self._free[block.nbytes].append(block)
 
-    def keep(self, graph: Any) -> None:
-        """Keep a graph until the device has done all work queued before the workspace is freed."""
-        self._graphs.append(graph)
+    def restart(self) -> None:
+        """Free all blocks, for the next recording."""
+        self._free.clear()
+        for block in reversed(self._blocks):
+            self.give(block)
+        self.full = False
 
     def __del__(self) -> None:
-        self._pool.release(self._graphs.clear)
         for block in self._blocks:
             self._pool.give(block)
 
 
+class KeptGraphs:
+    """The graphs of a recording, kept until the device has done all work queued before the recording is freed."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._graphs: list[Any] = []
+
+    def keep(self, graph: Any) -> None:
+        """Keep a graph."""
+        self._graphs.append(graph)
+
+    def __del__(self) -> None:
+        self._pool.release(self._graphs.clear)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """A run with given inputs and outputs: its other memory, and each stretch with its graph, or None."""
+    """A run as graphs: its own memory, and each stretch with its graph, or None.
 
-    workspace: Workspace
+    table: memory for the addresses of inputs and outputs, which kernels follow; each run sets them.
+    """
+
     memory: dict[Buffer, View]
+    table: View
     parts: tuple[tuple[Stretch, Any], ...]
+    kept: KeptGraphs
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBuffers:
+    """How recordings find the inputs and outputs of a plan.
+
+    rlx's kernels follow addresses in memory. Other work, such as a library's products, has the addresses themselves:
+    `copied` inputs and outputs are copied from and to memory of the recordings; those that are too large are `fixed`,
+    and there is a recording for each of their addresses.
+    """
+
+    copied: tuple[Buffer, ...]
+    fixed: tuple[Buffer, ...]
+
+    @staticmethod
+    def of(plan: Plan, addressed: Iterable[Buffer]) -> GivenBuffers:
+        """addressed: the buffers whose addresses other work has."""
+        given = dict.fromkeys((*plan.inputs, *plan.outputs))
+        found = sorted((b for b in dict.fromkeys(addressed) if b in given), key=lambda b: b.nbytes)
+        sums = accumulate(b.nbytes for b in found)
+        count = sum(total <= _MOST_COPIED for total in sums)
+        return GivenBuffers(tuple(found[:count]), tuple(found[count:]))
 
 
 class Recordings:
-    """The latest runs of a plan by the addresses of inputs and outputs: None for runs that were seen once."""
+    """The latest runs of a plan by the addresses of its fixed buffers: None for runs that were seen once.
+
+    workspace: the memory that they share.
+    """
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[int, ...], Recording | None] = OrderedDict()
+        self.workspace: Workspace | None = None
         self.given_up = False
 
     def seen(self, addresses: tuple[int, ...]) -> bool:
@@ -121,3 +170,4 @@ class Recordings:
     def clear(self) -> None:
         """Forget all recordings."""
         self._runs.clear()
+        self.workspace = None

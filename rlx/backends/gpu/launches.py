@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.epilogues import LibraryProduct
-from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
+from rlx.backends.gpu.graphs import GivenBuffers, KeptGraphs, Recording, Recordings, Stretch, Workspace, stretches
 from rlx.backends.gpu.memory import Pool, rounded
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import LaunchStep
@@ -39,6 +39,7 @@ from rlx.ir.user_functions import KernelCall
 __all__ = ["LaunchProgram"]
 
 Memory = dict[Buffer, View]
+_ADDRESS = 8  # bytes
 
 
 def _view(operand: Operand, memory: Mapping[Buffer, View]) -> View:
@@ -54,9 +55,17 @@ class LaunchProgram:
         self.pool = pool
         self.engine = pool.engine
         self._steps, self._parts, self._routines = program.steps, program.parts, program.routines
-        self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
+        self._compiled = self.engine.kernels(program.sources)
+        self._prepared = {
+            step: self._prepare(step) for steps in self._steps.values() for step in steps
+        }
         self._user_kernels = {
             call: self.engine.compile_call(batched or call) for call, batched in program.calls.items()
+        }
+        self._batched = {
+            call: self.engine.prepared(self._user_kernels[call], len(call.inputs) + len(call.outputs))
+            for call, batched in program.calls.items()
+            if batched is not None
         }
         self._batched_calls = program.calls
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
@@ -65,12 +74,17 @@ class LaunchProgram:
         self._clock: Clock | None = None
         self._resident: dict[str, int] = {}  # the number of groups of a kernel that run at the same time, by its name
         self._stretches: dict[Plan, list[Stretch]] = {}
+        self._given: dict[Plan, GivenBuffers] = {}
         self._recordings: defaultdict[Plan, Recordings] = defaultdict(Recordings)
+        self._program = program
+        self._copies: dict[int, tuple[tuple[Buffer, ...], list[LaunchStep]]] = {}  # by the bytes of an array
         pool.forgets.add(self)
 
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
+        for name in ("_prepared", "_batched", "_compiled", "_user_kernels"):
+            self.pool.release(getattr(self, name, {}).clear)  # code is unloaded after the work that runs it
 
     def _constant(self, buffer: Buffer) -> View:
         view = self.pool.take(buffer.nbytes)
@@ -93,18 +107,19 @@ class LaunchProgram:
 
     # ------------------------------------------------------------------ plans
     def run(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> None:
-        """Queue a plan's kernels on its inputs and outputs: as graphs if a run with these addresses was recorded."""
+        """Queue a plan's kernels on its inputs and outputs: as graphs if a run was recorded."""
         if not self._is_recorded(plan):
             with self._memory(plan, inputs, outputs) as memory:
                 self._queue(plan.kernels, memory)
             return
-        recordings = self._recordings[plan]
-        addresses = tuple(map(self.engine.address, (*inputs, *outputs)))
+        recordings, given = self._recordings[plan], self._given[plan]
+        views = dict(zip((*plan.inputs, *plan.outputs), (*inputs, *outputs), strict=True))
+        addresses = tuple(self.engine.address(views[buffer]) for buffer in given.fixed)
         found = recordings.of(addresses)
         if found is not None:
-            self._replay(found, dict(zip((*plan.inputs, *plan.outputs), (*inputs, *outputs), strict=True)))
+            self._replay(plan, found, views)
         elif recordings.seen(addresses):
-            self._record(plan, inputs, outputs, recordings, addresses)
+            self._record(plan, views, recordings, addresses)
         else:
             with self._memory(plan, inputs, outputs) as memory:
                 self._queue(plan.kernels, memory)
@@ -144,6 +159,7 @@ class LaunchProgram:
             return False
         if plan not in self._stretches:
             self._stretches[plan] = stretches(plan.kernels, self._launches)
+            self._given[plan] = GivenBuffers.of(plan, (b for kernel in plan.kernels for b in self._addressed(kernel)))
         return any(s.launches is not None for s in self._stretches[plan]) and not self._recordings[plan].given_up
 
     def _launches(self, kernel: Kernel | LibraryProduct) -> int | None:
@@ -162,52 +178,103 @@ class LaunchProgram:
                 return None if step is None else kernel.length * step
         return None
 
+    def _addressed(self, kernel: Kernel | LibraryProduct) -> Iterable[Buffer]:
+        """The buffers whose addresses something other than rlx's kernels has."""
+        match kernel:
+            case LibraryProduct():
+                return [operand.buffer for operand in kernel.operands]
+            case _ if kernel in self._steps:
+                return ()
+            case _ if kernel in self._parts:
+                return [b for member in self._parts[kernel].members for b in self._addressed(member)]
+        return (*kernel.reads, *kernel.writes)
+
     def _sum_of_launches(self, kernels: Sequence[Kernel | LibraryProduct]) -> int | None:
         numbers = [self._launches(kernel) for kernel in kernels]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     def _record(
-        self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], recordings: Recordings,
-        addresses: tuple[int, ...],
+        self, plan: Plan, views: Memory, recordings: Recordings, addresses: tuple[int, ...]
     ) -> None:  # fmt: skip
         """Run a plan in separate memory; then record its stretches into graphs, in the same memory."""
-        workspace = self._scratch = Workspace(self.pool)
+        workspace = recordings.workspace = recordings.workspace or Workspace(self.pool)
+        workspace.restart()
+        self._scratch, given = workspace, self._given[plan]
         refused: _NotRecordedError | None = None
         try:
-            with self._memory(plan, inputs, outputs) as memory:
-                self._queue(plan.kernels, memory)
+            table = workspace.take(_ADDRESS * len(views))
+            followed = {
+                buffer: self.engine.followed(table.part(_ADDRESS * n, _ADDRESS), view.nbytes)
+                for n, (buffer, view) in enumerate(views.items())
+                if buffer not in given.fixed
+            }
+            copies = {buffer: workspace.take(buffer.nbytes) for buffer in given.copied}
+            with self._memory(plan, [views[b] for b in plan.inputs], [views[b] for b in plan.outputs]) as memory:
+                self._queue_recorded(plan, plan.kernels, memory, copies)
                 workspace.full = True
-                parts = tuple((s, self._graph(s, memory, workspace)) for s in self._stretches[plan])
-            given = {*plan.inputs, *plan.outputs}
-            own = {buffer: view for buffer, view in memory.items() if buffer not in given}
-            recordings.keep(addresses, Recording(workspace, own, parts))
+                own = {b: view for b, view in memory.items() if b not in views} | copies
+                inside = memory | followed
+                kept = KeptGraphs(self.pool)
+                parts = tuple((s, self._graph(plan, s, inside, copies, kept)) for s in self._stretches[plan])
+            recordings.keep(addresses, Recording(own, table, parts, kept))
         except _NotRecordedError as error:
             refused = error
         finally:
             self._scratch = self.pool
         if refused is not None:
             recordings.given_up = True
+            self.engine.mark()  # raises the error of a device that has failed
             warnings.warn(f"Launches could not be recorded, and are queued one by one: {refused}", stacklevel=2)
 
-    def _graph(self, stretch: Stretch, memory: Mapping[Buffer, View], workspace: Workspace) -> Any:
+    def _queue_recorded(
+        self, plan: Plan, kernels: Sequence[Kernel], memory: Memory, copies: Memory
+    ) -> None:
+        """Queue kernels as recordings do: on copies of inputs and outputs, which are made before and after."""
+        if kernels[0] is plan.kernels[0]:
+            for buffer in plan.inputs:
+                if buffer in copies:
+                    self._copy(memory[buffer], copies[buffer], buffer.nbytes)
+        self._queue(kernels, memory | copies)
+        if kernels[-1] is plan.kernels[-1]:
+            for buffer in plan.outputs:
+                if buffer in copies:
+                    self._copy(copies[buffer], memory[buffer], buffer.nbytes)
+
+    def _copy(self, source: View, target: View, nbytes: int) -> None:
+        """Launch a copy by a kernel, which follows addresses."""
+        if nbytes not in self._copies:
+            width = next(width for width in (8, 4, 2, 1) if nbytes % width == 0)
+            sides = tuple(Buffer(np.dtype(f"uint{8 * width}"), nbytes // width) for _ in range(2))
+            self._copies[nbytes] = sides, self._program.copy_steps(*sides)
+            for step in self._copies[nbytes][1]:
+                self._compiled |= self.engine.kernels({step.label: self._program.sources[step.label]})
+                self._prepared[step] = self._prepare(step)
+        (given, made), steps = self._copies[nbytes]
+        self._launch_all(steps, {given: source, made: target})
+
+    def _graph(
+        self, plan: Plan, stretch: Stretch, memory: Memory, copies: Memory, kept: KeptGraphs
+    ) -> Any:
         if stretch.launches is None:
             return None
         try:
             self.engine.begin_graph()
             try:
-                self._queue(stretch.kernels, memory)
+                self._queue_recorded(plan, stretch.kernels, memory, copies)
             finally:
                 graph = self.engine.end_graph()
-            workspace.keep(graph)
+            kept.keep(graph)
             return graph
         except DeviceError as error:
             raise _NotRecordedError(error) from None
 
-    def _replay(self, recording: Recording, given: Memory) -> None:
-        memory = recording.memory | given
+    def _replay(self, plan: Plan, recording: Recording, views: Memory) -> None:
+        addresses = np.array([*map(self.engine.address, views.values())], np.uint64)
+        self.engine.stage(recording.table.part(0, addresses.nbytes), addresses.view(np.uint8))
+        copies = {b: recording.memory[b] for b in self._given[plan].copied}
         for stretch, graph in recording.parts:
             if graph is None:
-                self._queue(stretch.kernels, memory)
+                self._queue_recorded(plan, stretch.kernels, recording.memory | views, copies)
             else:
                 self.engine.launch_graph(graph)
 
@@ -247,19 +314,26 @@ class LaunchProgram:
             case _:
                 self._on_host(kernel, memory)
 
+    def _prepare(self, step: LaunchStep) -> Any:
+        return self.engine.prepared(self._compiled[step.label], len(step.arrays), step.passed)
+
     def _launch(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
-        scratch = list(dict.fromkeys(b for step in steps for b in step.arrays if b not in memory))
+        scratch = {b: None for step in steps for b in step.arrays if b not in memory}
+        if not scratch:
+            self._launch_all(steps, memory)
+            return
         starts = [0, *accumulate(rounded(b.nbytes) for b in scratch)]  # in one block: devices bind few of them
-        with self._taken(starts[-1:] if scratch else ()) as blocks:
-            views = (block.part(at, b.nbytes) for block in blocks for b, at in zip(scratch, starts, strict=False))
-            known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
-            for step in steps:
-                arrays = [known[buffer] for buffer in step.arrays]
-                kernel = self._compiled[step.label]
-                if step.together:
-                    self.engine.launch_together(kernel, arrays, self._groups_together(step), step.items)
-                else:
-                    self.engine.launch(kernel, arrays, (step.groups,), (step.items,))
+        with self._taken(starts[-1:]) as (block,):
+            views = (block.part(at, b.nbytes) for b, at in zip(scratch, starts, strict=False))
+            self._launch_all(steps, {**memory, **dict(zip(scratch, views, strict=True))})
+
+    def _launch_all(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
+        for step in steps:
+            arrays = [memory[buffer] for buffer in step.arrays]
+            if step.together:
+                self.engine.launch_together(self._prepared[step], arrays, self._groups_together(step), step.items)
+            else:
+                self.engine.launch(self._prepared[step], arrays, (step.groups, 1, 1), (step.items, 1, 1))
 
     def _groups_together(self, step: LaunchStep) -> int:
         """The number of groups to launch: as many as are useful and run at the same time."""
@@ -278,7 +352,7 @@ class LaunchProgram:
         batched = self._batched_calls[call]
         if batched is not None:
             views = [_view(operand, memory) for operand in (*kernel.outputs, *kernel.inputs)]
-            self.engine.launch(self._user_kernels[call], views, batched.grid, batched.block)
+            self.engine.launch(self._batched[call], views, batched.grid, batched.block)
             return
         operands, types = (*kernel.outputs, *kernel.inputs), (*call.outputs, *call.inputs)
         every = [True] * len(kernel.outputs)

@@ -11,20 +11,34 @@ from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
+from rlx.backends.gpu.sizes import sized
 from rlx.backends.gpu.small_matrices import SMALL, small_matrix_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.splats import splat_steps
 from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.gpu.transforms import transform_steps
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Sort
+from rlx.ir.kernels import (
+    Access,
+    Buffer,
+    Contract,
+    Instruction,
+    Kernel,
+    Library,
+    Loops,
+    RowTiles,
+    Sort,
+    Store,
+)
 from rlx.ir.splats import SPLAT_BLOCKS
 
-__all__ = ["routine_steps", "steps_of"]
+__all__ = ["copy_steps", "routine_steps", "steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:
     """The launches of a kernel, in order; None if a library or the host runs it, or if it has inner plans."""
+    if dialect.takes_numbers and not dialect.shared_launch:
+        kernel = sized(kernel)
     match kernel:
         case Loops() if dialect.spells(kernel):
             return _nest(kernel, limits, dialect)
@@ -46,6 +60,14 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Lau
         case Library() if dialect.why_not_routine(kernel) is not None:
             return routine_steps(kernel, limits, dialect)
     return None
+
+
+def copy_steps(source: Buffer, target: Buffer, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep]:
+    """The launches that copy an array of integers to another one."""
+    instructions = (Instruction("load", (), source.dtype, Access(0, (1,))),)
+    stores = (Store(0, Access(1, (1,))),)
+    nest = Loops((source.size,), 1, (source, target), instructions, stores, 1, label="copy")
+    return steps_of(nest, limits, dialect) or []
 
 
 def routine_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> list[LaunchStep] | None:

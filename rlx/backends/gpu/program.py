@@ -9,7 +9,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_steps
-from rlx.backends.gpu.mapping import steps_of
+from rlx.backends.gpu.mapping import copy_steps, steps_of
 from rlx.backends.gpu.steps import LaunchStep
 from rlx.backends.loops.names import unused_name
 from rlx.ir.fused_products import FusedProduct, fused_product
@@ -35,7 +35,7 @@ class Parts:
 class DeviceProgram:
     """The compiled form of a plan, as data: building it needs no device.
 
-    steps: the launches of each kernel that has some, under their names in `source`. parts: products that a library
+    steps: the launches of each kernel that has some, under their names in `sources`. parts: products that a library
     computes, and kernels that are queued one by one. calls: users' kernels, which have separate sources, and the kernel
     that launches each for a whole batch, if there is one. routines: routines that a library computes.
 
@@ -55,7 +55,17 @@ class DeviceProgram:
         self.calls: dict[KernelCall, BatchedCall | None] = {}
         self.routines: set[Library] = set()
         self._plan(plan, dialect, limits)
-        self.source = dialect.program(self.texts)
+        self._dialect, self._limits = dialect, limits
+
+    @property
+    def source(self) -> str:
+        """All kernels in one text, as they are shown."""
+        return self._dialect.program(self.texts)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each kernel by name, with the functions that it calls."""
+        return {name: self._dialect.program({name: text}) for name, text in self.texts.items()}
 
     def _plan(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         """The launches of a plan, and of its inner plans that the host drives."""
@@ -82,6 +92,10 @@ class DeviceProgram:
                     self._kernel(inner, dialect, limits)
         for plan in nested_plans(kernel):
             self._plan(plan, dialect, limits)
+
+    def copy_steps(self, source: Buffer, target: Buffer) -> list[LaunchStep]:
+        """The launches that copy an array to another one, and their kernels in `texts`."""
+        return [self._defined(step, self._dialect) for step in copy_steps(source, target, self._limits, self._dialect)]
 
     def launched(self, kernel: Kernel) -> tuple[Kernel | LibraryProduct, ...]:
         """The separately launched parts of a kernel: the kernel, or its parts."""

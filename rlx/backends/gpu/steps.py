@@ -16,7 +16,8 @@ from rlx.backends.loops.printing import printed
 from rlx.backends.loops.walk import Mapping, kernel_code, kernel_parameters
 from rlx.code.checking import check_code
 from rlx.code.inlining import inlined
-from rlx.code.tree import Allocate, Array, Block, Coordinate, Number
+from rlx.code.passed import with_arguments
+from rlx.code.tree import Allocate, Argument, Array, Block, Coordinate, Divisor, Number
 from rlx.code.writing import CodeWriter
 from rlx.config import config
 from rlx.ir.kernels import Access, Buffer, Loops, Operand, reaches_apart
@@ -38,7 +39,7 @@ class LaunchStep:
     plan are scratch memory for this kernel and its other launches. unit: the name of the matrix unit that computes its
     products, if one does (`Fragments.name`). parameters and body: the parts of the text. together: groups wait for one
     another, so that all of them have to run at the same time; `groups` is then the largest useful number. code: the
-    tree from which the text is printed.
+    tree from which the text is printed. numbers: those that the launch passes after the arrays.
     """
 
     label: str
@@ -52,6 +53,19 @@ class LaunchStep:
     body: tuple[str, ...] = ()
     together: bool = False
     code: Block = ()
+    numbers: tuple[Argument, ...] = ()
+
+    @property
+    def passed(self) -> tuple[np.generic, ...]:
+        """The numbers as the kernel takes them."""
+        return tuple(number for argument in self.numbers for number in _passed(argument))
+
+
+def _passed(argument: Argument) -> tuple[np.generic, ...]:
+    number = argument.dtype.type(argument.value)
+    if isinstance(argument, Divisor):
+        return number, np.uint32(argument.multiplier), np.uint32(argument.shift)
+    return (number,)
 
 
 def ceiling(number: int, divisor: int) -> int:
@@ -104,16 +118,18 @@ def step_of(
     roomy: int = 0,
     unit: str = "",
     code: Block = (),
+    numbers: tuple[Argument, ...] = (),
 ) -> LaunchStep:
-    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit and code: see Step."""
+    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit, code, numbers: see LaunchStep."""
 
     def text(name: str) -> str:
-        return dialect.kernel(name, parameters, items, body, roomy)
+        return dialect.kernel(name, parameters, items, body, roomy, numbers)
 
     name = f"{identifier(label, 'nest')}_kernel"
     return LaunchStep(
-        name, strategy, text, tuple(arrays), groups, items, unit, tuple(parameters), tuple(body), code=code
-    )
+        name, strategy, text, tuple(arrays), int(groups), items, unit, tuple(parameters), tuple(body), code=code,
+        numbers=numbers,
+    )  # fmt: skip
 
 
 def cleared(label: str, buffer: Buffer, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
@@ -142,11 +158,11 @@ def code_step(
     roomy: int = 0,
 ) -> LaunchStep:
     """A step of a kernel with this code. roomy: see DeviceDialect.kernel_mark."""
-    small = inlined(code)
+    small, numbers = with_arguments(inlined(code))
     if config.check:
         check_code(small)
     body = printed(small, dialect)
-    return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, roomy, unit, small)
+    return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, roomy, unit, small, numbers)
 
 
 def position_dtype(wide: bool) -> np.dtype:

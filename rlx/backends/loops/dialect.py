@@ -190,6 +190,14 @@ class Dialect(ABC):
     def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
         """The remainder of a non-negative index by a positive number."""
 
+    def divided_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """The quotient of a non-negative index by a number of this name that the launch passes (`Divisor`)."""
+        raise NotImplementedError(f"{self.language} has no launches")
+
+    def remainder_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
+        """The remainder of a non-negative index by a number of this name that the launch passes."""
+        raise NotImplementedError(f"{self.language} has no launches")
+
     @abstractmethod
     def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
         """Two conditions; the second one is computed only if the first one does not decide."""

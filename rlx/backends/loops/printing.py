@@ -12,6 +12,7 @@ from rlx.code.tree import (
     Aligned,
     Allocate,
     Apply,
+    Argument,
     Array,
     Assign,
     AsyncCopy,
@@ -25,6 +26,7 @@ from rlx.code.tree import (
     Coordinate,
     Copy,
     Declare,
+    Divisor,
     Either,
     Element,
     EndIfSet,
@@ -188,6 +190,8 @@ class Printer:
         match expression:
             case Register(_, name):
                 return name
+            case Argument():
+                return expression.name
             case Number(dtype, value):
                 return dialect.constant(dtype, value)
             case Apply(dtype, op, arguments, attribute):
@@ -215,6 +219,8 @@ class Printer:
         """The text of an index, without outer parentheses and without the dtype of numbers."""
         dialect = self.dialect
         match expression:
+            case Argument():
+                return expression.name
             case Number(_, value):
                 return str(value)
             case Linear(dtype, terms, offset):
@@ -225,6 +231,14 @@ class Printer:
                 return dialect.divided(self._factor(dividend), dtype, divisor)
             case Remainder(dtype, dividend, int() as divisor):
                 return dialect.remainder(self._factor(dividend), dtype, divisor)
+            case Quotient(dtype, dividend, Divisor() as divisor):
+                return dialect.divided_by(self.expression(dividend), dtype, divisor.name)
+            case Remainder(dtype, dividend, Divisor() as divisor):
+                return dialect.remainder_by(self.expression(dividend), dtype, divisor.name)
+            case Quotient(dtype, dividend, Argument() as divisor):
+                return f"{self._factor(dividend)} / {divisor.name}"
+            case Remainder(dtype, dividend, Argument() as divisor):
+                return f"{self._factor(dividend)} % {divisor.name}"
             case Apply(dtype, "cast", (Register() as register,)) if register.dtype.kind == dtype.kind == "i":
                 return dialect.fitted(register.name, register.dtype, dtype)
             case Quotient() | Remainder():

@@ -13,6 +13,7 @@ from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.row_schedule import RowPass, row_schedule
 from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.code.inlining import inlined
+from rlx.code.passed import PassedBytes
 from rlx.code.tree import Apply, Array, Block, Element, Expression, Linear, Number, Quotient, Register, index
 from rlx.code.writing import CodeWriter
 from rlx.ir.formats import FLOAT_FORMATS
@@ -357,7 +358,8 @@ class Walk:
         op, attribute = instruction.op, instruction.attribute
         if op == "constant":
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
-            return Number(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
+            value = number.astype(compute_dtype(instruction.dtype)).item()
+            return Number(instruction.dtype, attribute.number(value) if isinstance(attribute, PassedBytes) else value)
         if op == "index":
             return Apply(_INT64, "cast", (self.index(attribute),))
         if op in ("reduce", "cumulate"):  # in a kernel without row dimensions

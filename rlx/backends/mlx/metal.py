@@ -23,6 +23,7 @@ from rlx.backends.loops.names import identifier
 from rlx.backends.loops.walk import kernel_parameters
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.views import flat
+from rlx.code.tree import Argument
 from rlx.ir.kernels import Buffer, Loops
 
 __all__ = ["METAL_WORDS", "MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
@@ -63,14 +64,22 @@ class MetalDialect(DeviceDialect):
 
     language = "Metal"
     words = METAL_WORDS
+    takes_numbers = False
 
     def __init__(self) -> None:
         super().__init__(shuffles=False)
 
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        items: int,
+        body: Sequence[str],
+        roomy: int = 0,
+        numbers: Sequence[Argument] = (),
     ) -> str:
         """The body alone."""
+        assert not numbers
         return "\n".join(body)
 
     def spells(self, kernel: Loops) -> bool:
@@ -127,7 +136,7 @@ def metal_kernel(kernel: Loops) -> MetalKernel:
     dialect = MetalDialect()
     grid = grid_of(kernel, _LIMITS, dialect)
     step = grid_step(grid, _LIMITS, dialect)
-    source, helpers = step.text(""), dialect.helper_text()
+    source, helpers = step.text(""), dialect.helper_text(dialect.helpers)
     named = list(zip(kernel_parameters(grid.kernel), step.arrays, strict=True))
     return MetalKernel(
         f"rlx_{identifier(kernel.label, 'nest')}",

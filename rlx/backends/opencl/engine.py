@@ -111,34 +111,43 @@ class OpenCLEngine(Engine):
         """The number of devices of all platforms."""
         return len(devices())
 
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels, built by the device's compiler."""
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """As other devices; compilers print messages on success. Filters of warnings are the process's: threads that
+        compile do not change them."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self._cl.CompilerWarning)
+            return super().kernels(sources)
+
+    def compile(self, source: str) -> Any:
+        """A program, built by the device's compiler."""
         program = self._cl.Program(self._context, source)
         try:
-            with warnings.catch_warnings():  # compilers print messages on success
-                warnings.simplefilter("ignore", self._cl.CompilerWarning)
-                built = program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
+            return program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise DeviceError(
                 f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
                 "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
             ) from None
-        return {name: self._cl.Kernel(built, name) for name in names}
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def load(self, code: Any, name: str) -> Any:
+        """A kernel of a program."""
+        return self._cl.Kernel(code, name)
+
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Each array is passed as a buffer and an offset."""
+        kernel, numbers = prepared
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
-        kernel(self._queue, *_items(grid, block), *arguments)
+        kernel(self._queue, *_items(grid, block), *arguments, *numbers)
 
     def resident(self, kernel: Any, items: int) -> int:
         """`limits.together`: OpenCL guarantees none, so that this is 0 unless a test sets it."""
         return self.limits.together
 
-    def launch_together(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch_together(self, prepared: Any, views: Sequence[View], groups: int, items: int) -> None:
         """An ordinary launch."""
-        self.launch(kernel, views, (groups,), (items,))
+        self.launch(prepared, views, (groups,), (items,))
 
     def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         """CLBlast."""

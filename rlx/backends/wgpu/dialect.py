@@ -18,7 +18,7 @@ from rlx.backends.wgpu.helpers import Features, helpers_of
 from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, Windows, memory_text
 from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, wrapped
 from rlx.code.functions import Function
-from rlx.code.tree import Array, ForLoop
+from rlx.code.tree import Argument, Array, ForLoop
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Instruction, Loops
 from rlx.ir.types import compute_dtype, dtype_kind, element_dtype, is_narrow
@@ -64,6 +64,7 @@ class WgslDialect(DeviceDialect):
     words = WGSL_WORDS
     launch_words = re.compile("")
     has_pointers = False
+    takes_numbers = False
     reserved = RESERVED
 
     def __init__(self, features: Features) -> None:
@@ -78,9 +79,16 @@ class WgslDialect(DeviceDialect):
 
     # ------------------------------------------------------------------ modules
     def kernel(
-        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: int = 0
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        items: int,
+        body: Sequence[str],
+        roomy: int = 0,
+        numbers: Sequence[Argument] = (),
     ) -> str:
         """A module: the arrays' names, group arrays, and the entry point, which groups beyond the last one leave."""
+        assert not numbers
         del roomy
         shared = [line for line in body if line.startswith(self.words.group_space)]
         places = [

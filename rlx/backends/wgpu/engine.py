@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -203,15 +203,21 @@ class WgpuEngine(Engine):
             raise DeviceError(f"wgpu refused {what} on {self.named}: {error}", hint) from None
 
     # ------------------------------------------------------------------ kernels
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
-        """The kernels; their pipelines are made for the memory that their arrays turn out to share."""
-        found = {module.name: _WgpuKernel(module) for module in modules_of(source)}
-        most = self._adapter.limits["max-storage-buffers-per-shader-stage"]
-        for kernel in found.values():  # mistakes are found now
-            count = len(kernel.module.arrays)
-            sharing = tuple(range(count)) if count <= most else (0,) * count
-            self._pipeline_of(kernel, sharing, (1,) * len(set(sharing)))
-        return {name: found[name] for name in names}
+    def compile(self, source: str) -> _WgpuKernel:
+        """The kernel; its pipelines are made for the memory that its arrays turn out to share."""
+        (module,) = modules_of(source)
+        return _WgpuKernel(module)
+
+    def load(self, code: _WgpuKernel, name: str) -> _WgpuKernel:
+        """The kernel, with its first pipeline: mistakes are found now."""
+        count, most = len(code.module.arrays), self._adapter.limits["max-storage-buffers-per-shader-stage"]
+        sharing = tuple(range(count)) if count <= most else (0,) * count
+        self._pipeline_of(code, sharing, (1,) * len(set(sharing)))
+        return code
+
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
+        """The kernels of a program alone: they keep groups of its buffers."""
+        return {name: self.load(self.compile(source), name) for name, source in sources.items()}
 
     def _pipeline_of(self, kernel: _WgpuKernel, sharing: tuple[int, ...], counts: tuple[int, ...]) -> Any:
         """A kernel's pipeline. counts: the number of windows of each memory."""
@@ -263,10 +269,11 @@ class WgpuEngine(Engine):
         entries = [{"binding": n, "resource": resource} for n, resource in enumerate(resources)]
         return self._device.create_bind_group(layout=self._layout(_kinds(len(entries) - 1)), entries=entries)
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Encode a dispatch."""
+        kernel, _ = prepared
         del block
-        (groups,) = grid
+        groups = grid[0]
         self._launch(kernel, views, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
     def _launch(self, kernel: _WgpuKernel, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from rlx.backends.cpu.emit.tiling import Tiling, tiled
+from rlx.backends.loops.constants import argument_constants, constant_number
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
 
 __all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
@@ -18,12 +16,6 @@ __all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
 _STATIC_STRIDE = 4
 # a trailing row dimension of at most this size is unrolled
 _STATIC_SIZE = 8
-# integers up to this, such factors, and operands of these operations stay part of the code
-_SMALL_INTEGER = 1
-_SIMPLE_FACTORS = frozenset((0.0, 0.5, 1.0, 2.0, float("inf")))
-_WANTS_CONSTANTS = frozenset(
-    ("div", "rem", "pow", "special", "shift_left", "shift_right_logical", "shift_right_arithmetic")
-)
 # accesses of one buffer and equal strides this near share their address arithmetic
 _NEAR = 8
 
@@ -97,33 +89,9 @@ class Layout:
         return numbers
 
 
-def _argument_constants(kernel: Loops) -> list[int]:
-    """Constants that are arguments, so that other sizes, rates and weights of a loss share the code.
-
-    Not those that LLVM makes better code of: simple factors, divisors and shifts.
-    """
-    wanting = [i for i in kernel.instructions if i.op in _WANTS_CONSTANTS and (i.dtype.kind != "f" or i.op != "div")]
-    kept = {a for i in wanting for a in i.args}
-    return [
-        n
-        for n, i in enumerate(kernel.instructions)
-        if i.op == "constant" and n not in kept and _is_argument(i)
-    ]
-
-
-def _is_argument(instruction: Instruction) -> bool:
-    if instruction.dtype.name in ("int32", "int64"):
-        return abs(int(_number(instruction))) > _SMALL_INTEGER
-    return instruction.dtype.name in ("float32", "float64") and abs(float(_number(instruction))) not in _SIMPLE_FACTORS
-
-
-def _number(instruction: Instruction) -> Any:
-    return np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
-
-
 def _word(instruction: Instruction) -> int:
     """The constant in a word: an integer itself, a float's bits."""
-    number = _number(instruction)
+    number = constant_number(instruction)
     if instruction.dtype.kind == "f":
         number = number.view(f"i{instruction.dtype.itemsize}")
     return int(number)
@@ -194,7 +162,7 @@ def layout_of(kernel: Loops, tile: bool = True) -> Layout:
     }
     store_forms = {n: grouping.form(s.access) for n, s in enumerate(kernel.stores)}
     groups = tuple(grouping.groups)
-    constants = _argument_constants(kernel)
+    constants = argument_constants(kernel)
     constant_slots = {n: grouping.next_slot + k for k, n in enumerate(constants)}
     parallel = kernel.parallel if kernel.chunks == 1 else 0
     signature = (
