@@ -26,7 +26,9 @@ class SplitNumber:
     def __sub__(self, other: SplitNumber) -> SplitNumber:
         return SplitNumber(tuple(_apply("sub", a, b) for a, b in zip(self.parts, other.parts, strict=True)))
 
-    def __mul__(self, other: SplitNumber) -> SplitNumber:
+    def __mul__(self, other: SplitNumber | float) -> SplitNumber:
+        if not isinstance(other, SplitNumber):
+            return self.scaled(Number(self.parts[0].dtype, other))
         products = [[_apply("mul", a, b) for b in other.parts] for a in self.parts]
         if len(products) == 1:
             return SplitNumber((products[0][0],))
@@ -40,6 +42,19 @@ class SplitNumber:
     def scaled(self, factor: Expression) -> SplitNumber:
         """The number times a real one."""
         return SplitNumber(tuple(_apply("mul", part, factor) for part in self.parts))
+
+    def over(self, divisor: Expression) -> SplitNumber:
+        """The number divided by a real one."""
+        return SplitNumber(tuple(_apply("div", part, divisor) for part in self.parts))
+
+    def less_product(self, left: SplitNumber, right: SplitNumber) -> SplitNumber:
+        """self - left * right, in the order in which hardware multiplies and adds at once."""
+        pairs = zip(self.parts, right.parts, strict=True)
+        made = tuple(_apply("sub", part, _apply("mul", left.parts[0], other)) for part, other in pairs)
+        if len(made) == 1:
+            return SplitNumber(made)
+        cross = [_apply("mul", left.parts[1], y) for y in right.parts]
+        return SplitNumber((_apply("add", made[0], cross[1]), _apply("sub", made[1], cross[0])))
 
     def magnitude(self) -> Expression:
         """The sum of the absolute values of the parts."""
@@ -66,6 +81,11 @@ class SplitNumber:
         imaginary = code.declare("imaginary_quotient", second)
         return SplitNumber((first, Apply(c.dtype, "select", (real, imaginary, _apply("neg", imaginary)))))
 
+    def where(self, condition: Expression, other: SplitNumber) -> SplitNumber:
+        """The number if a condition holds, otherwise the other one."""
+        pairs = zip(self.parts, other.parts, strict=True)
+        return SplitNumber(tuple(_apply("select", condition, *pair) for pair in pairs))
+
     def declared(self, code: CodeWriter, name: str, changes: bool = False) -> SplitNumber:
         """The number in new registers."""
         names = zip((name, f"{name}_imaginary"), self.parts, strict=False)
@@ -79,7 +99,7 @@ class SplitNumber:
 
 
 def _apply(op: str, *arguments: Expression) -> Apply:
-    return Apply(arguments[0].dtype, op, arguments)
+    return Apply(arguments[-1].dtype, op, arguments)
 
 
 @dataclass(frozen=True, slots=True)

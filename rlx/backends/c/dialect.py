@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from rlx.ir.packed_sums import PACKED_SUM
 from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["C_KEYWORDS", "CDialect", "counted"]
+__all__ = ["C_KEYWORDS", "CDialect"]
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
@@ -63,17 +62,6 @@ C_KEYWORDS = frozenset(_KEYWORDS.split())
 _LEAST_TILED = (4, 8, 8)
 
 
-def counted(loop: ForLoop, kind: str, start: str, stop: str, step: str) -> str:
-    """The head of a for loop with an index of type `kind`."""
-    name = loop.index.name
-    if loop.backward:
-        return f"for ({kind} {name} = {stop} - 1; {name} >= {start}; --{name}) {{"
-    if loop.advance == "divide":
-        return f"for ({kind} {name} = {start}; {name} >= {stop}; {name} /= {step}) {{"
-    change = f"{name} *= {step}" if loop.advance == "multiply" else f"++{name}" if step == "1" else f"{name} += {step}"
-    return f"for ({kind} {name} = {start}; {name} < {stop}; {change}) {{"
-
-
 class CDialect(Dialect):
     """C99 over pointers to dense arrays, with the helper functions of prelude.py.
 
@@ -82,8 +70,7 @@ class CDialect(Dialect):
     """
 
     language = "C"
-    comment_mark = "//"
-    block_end = "}"
+    functions: Mapping[str, str] = _LIBM  # of floats, by operation
     reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
     def __init__(self, blas: bool = False, taken: Iterable[str] = (), stops: bool = False, tiles: bool = True) -> None:
@@ -107,61 +94,37 @@ class CDialect(Dialect):
         how = "static inline" if function.inline else "static"
         return (f"{how} {register_type(function.result)} {name}({parameters}) {{",)
 
-    def give(self, value: str) -> str:
-        """return."""
-        return f"return {bare(value)};"
+    def type(self, dtype: np.dtype) -> str:
+        """The type of a register."""
+        return register_type(dtype)
 
-    def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Expressions that mark unused parameters."""
-        return tuple(f"(void){name};" for name in names)
+    def suffix(self, dtype: np.dtype) -> str:
+        """The end of the names of functions of floats."""
+        return suffix(dtype)
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; with an OpenMP pragma that allows reordered float sums, if it has an effect."""
         reductions = loop.reductions
         reordered = reductions and all(r in ("add", "mul") and v.dtype.kind == "f" for v, r in reductions)
-        head = counted(loop, register_type(loop.index.dtype), start, stop, step)
+        head = self.counted(loop, start, stop, step)
         if not reordered:
             return (head,)
         clauses = " ".join(f"reduction({'+' if r == 'add' else '*'}:{v.name})" for v, r in reductions)
         self.helper("RLX_SIMD")
         return (f"RLX_SIMD({clauses})", head)
 
-    def while_loop(self, condition: str) -> str:
-        """while."""
-        return f"while ({bare(condition)}) {{"
-
-    def endless_loop(self) -> str:
-        """An infinite for."""
-        return "for (;;) {"
-
-    def leave(self) -> str:
-        """break."""
-        return "break;"
-
-    def end_if_set(self, flag: Array) -> tuple[str, ...]:
-        """return, after a volatile read, which compilers do not move out of a loop."""
-        return (f"if (*(const volatile {memory_type(flag.dtype)} *){flag.name}) {{", f"{self.extent}return;", "}")
-
-    def condition(self, expression: str) -> str:
-        """if."""
-        return f"if ({bare(expression)}) {{"
-
-    def otherwise(self) -> str:
-        """else."""
-        return "else {"
-
-    # ------------------------------------------------------------------ registers
-    def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A constant of the register's type."""
-        return f"const {register_type(dtype)} {name} = {bare(expression)};"
-
-    def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A variable of the register's type."""
-        return f"{register_type(dtype)} {name} = {bare(expression)};"
-
-    def assign(self, name: str, expression: str) -> str:
-        """An assignment."""
-        return f"{name} = {bare(expression)};"
+    def counted(self, loop: ForLoop, start: str, stop: str, step: str) -> str:
+        """The head of a for loop."""
+        words, name = self.words, loop.index.name
+        test, change = f"{name} < {stop}", words.increase.format(name=name) if step == "1" else f"{name} += {step}"
+        if loop.backward:
+            start, test, change = f"{stop} - 1", f"{name} >= {start}", words.decrease.format(name=name)
+        elif loop.advance == "divide":
+            test, change = f"{name} >= {stop}", f"{name} /= {step}"
+        elif loop.advance == "multiply":
+            change = f"{name} *= {step}"
+        first = words.first.format(type=self.type(loop.index.dtype), name=name, start=start)
+        return f"for ({first}; {test}; {change}) {{"
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
@@ -182,27 +145,9 @@ class CDialect(Dialect):
         """A literal: decimal if that is short and exact, else hexadecimal."""
         return literal(dtype, number)
 
-    def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
-        """A sum of products."""
-        parts = [name if factor == 1 else f"{factor} * {name}" for factor, name in terms]
-        if offset or not parts:
-            parts.append(str(offset))
-        return " + ".join(parts).replace("+ -", "- ")
-
-    def _divisor(self, dtype: np.dtype, divisor: int) -> str:
+    def divisor(self, dtype: np.dtype, divisor: int) -> str:
+        """A number of the index's type."""
         return self.constant(dtype, divisor) if dtype.kind == "u" else str(divisor)
-
-    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """Division of non-negative numbers."""
-        return f"{dividend} / {self._divisor(dtype, divisor)}"
-
-    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """The remainder of non-negative numbers."""
-        return f"{dividend} % {self._divisor(dtype, divisor)}"
-
-    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
-        """&& or ||."""
-        return f"({left} {'&&' if op == 'and' else '||'} {right})"
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """Decode a code."""
@@ -216,12 +161,14 @@ class CDialect(Dialect):
         if op == "bitcast":
             return self._bitcast(arguments[0], dtype, instruction.dtype)
         if op == "select":
-            return f"({arguments[0]} ? {arguments[1]} : {arguments[2]})"
+            form = self.words.select
+            condition, yes, no = arguments if form.startswith("(") else map(bare, arguments)
+            return form.format(condition=condition, yes=yes, no=no)
         if op in _COMPARISONS:
             return self._comparison(op, dtype, arguments)
         if dtype.kind == "b":
             return self._of_bools(op, arguments)
-        if dtype.kind == "f":
+        if dtype_kind(dtype) == "f":
             return self._of_floats(instruction, arguments, dtype)
         return self._of_integers(op, arguments, dtype)
 
@@ -238,7 +185,7 @@ class CDialect(Dialect):
     def _of_bools(self, op: str, arguments: Sequence[str]) -> str:
         if op == "not":
             return f"(!{arguments[0]})"
-        symbol = {"min": "&", "mul": "&", "and": "&", "max": "|", "add": "|", "or": "|", "xor": "!="}[op]
+        symbol = "!=" if op == "xor" else self.words.all_of if op in ("min", "mul", "and") else self.words.any_of
         return f"({arguments[0]} {symbol} {arguments[1]})"
 
     def _of_floats(self, instruction: Instruction, arguments: Sequence[str], dtype: np.dtype) -> str:
@@ -247,10 +194,10 @@ class CDialect(Dialect):
             return f"({arguments[0]} {_OPERATORS[op]} {arguments[1]})"
         if op == "neg":
             return f"(-{arguments[0]})"
-        if op in _LIBM:
-            return f"{_LIBM[op]}{suffix(dtype)}({', '.join(map(bare, arguments))})"
+        if op in self.functions:
+            return f"{self.functions[op]}{self.suffix(dtype)}({', '.join(map(bare, arguments))})"
         if op == "rsqrt":
-            return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({bare(arguments[0])}))"
+            return f"({self.constant(dtype, 1)} / sqrt{self.suffix(dtype)}({bare(arguments[0])}))"
         if op == "is_finite":
             return f"(isfinite({bare(arguments[0])}) != 0)"
         if op in ("special", "erf_inv"):
@@ -328,17 +275,13 @@ class CDialect(Dialect):
         return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
 
     # ------------------------------------------------------------------ plans
-    def call(self, function: str, arguments: Sequence[str]) -> str:
-        """A call."""
-        return f"{function}({', '.join(map(bare, arguments))});"
-
-    def _pointer(self, dtype: np.dtype) -> str:
+    def pointer(self, dtype: np.dtype) -> str:
         """The type of pointers to elements of memory."""
         return f"{memory_type(dtype)} *"
 
     def view(self, array: Array, source: Array, offset: str) -> str:
         """A pointer."""
-        kind = self._pointer(array.dtype)
+        kind = self.pointer(array.dtype)
         cast = "" if array.dtype == source.dtype else f"({kind})"
         place = source.name if offset == "0" else f"({source.name} + {offset})"
         return f"{kind}{array.name} = {cast}{place};"
@@ -346,15 +289,6 @@ class CDialect(Dialect):
     def part(self, array: Array, position: str, size: int) -> str:
         """A pointer with an offset."""
         return array.name if position == "0" else f"({array.name} + {position})"
-
-    def copy(self, target: Array, source: Array) -> str:
-        """memmove, which allows both to be the same."""
-        return f"memmove({target.name}, {source.name}, {source.nbytes});"
-
-    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
-        """Swap through a third pointer."""
-        names = (left.name, right.name)
-        return ("{{ {2}const held = {0}; {0} = {1}; {1} = held; }}".format(*names, self._pointer(left.dtype)),)
 
     def has_function(self, name: str) -> bool:
         """Most of SciPy's have one; users' functions run on the host."""

@@ -15,7 +15,7 @@ from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
 from rlx.backends.gpu.fragments import LANE, NUMBER, Chain, Fragments
-from rlx.backends.gpu.words import DeviceWords
+from rlx.backends.loops.words import LanguageWords
 from rlx.code.tree import LOOSE, Array
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Instruction, Library
@@ -45,7 +45,7 @@ _ATOMICS = {
     "xor": ("atomicXor", ("int32", "uint32", "uint64")),
 }
 
-CUDA_WORDS = DeviceWords(
+CUDA_WORDS = LanguageWords(
     head=_HEAD,  # types and limits, since there are no headers
     kernel='extern "C" __global__ void __launch_bounds__({items}{roomy})',
     item="(int)threadIdx.x",

@@ -9,12 +9,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rlx.backends.c.dialect import CDialect, counted
+from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
-from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
 from rlx.code.tree import Argument, Array, Divisor, ForLoop
 from rlx.ir.fused_products import FusedProduct
@@ -49,7 +48,6 @@ class DeviceDialect(CDialect):
     device: ClassVar[str]  # the device that compiles it
     has_pointers: ClassVar[bool] = True  # whether two arrays can exchange their places in memory
     takes_numbers: ClassVar[bool] = True  # whether launches pass sizes to kernels
-    words: DeviceWords
     launch_words: ClassVar[re.Pattern[str]]  # words in users' kernels that require a separate launch
 
     def __init__(self, shuffles: bool = True) -> None:
@@ -61,12 +59,8 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ words
     def kernel_mark(self, items: int, roomy: int = 0) -> str:
-        """The beginning of a kernel's declaration: see DeviceWords.kernel."""
+        """The beginning of a kernel's declaration: see LanguageWords.kernel."""
         return self.words.kernel.format(items=items, roomy=f", {roomy}" if roomy else "")
-
-    def barrier(self) -> str:
-        """The barrier of a group."""
-        return self.words.barrier
 
     def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
         """A shuffle in which all work-items of a warp take part."""
@@ -213,7 +207,7 @@ class DeviceDialect(CDialect):
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """for; device compilers vectorise and reorder nothing, and need a hint to unroll."""
-        head = counted(loop, register_type(loop.index.dtype), start, stop, step)
+        head = self.counted(loop, start, stop, step)
         hint = self.words.unroll if loop.unrolled is True else self.words.unroll_by.format(count=loop.unrolled)
         return (hint, head) if loop.unrolled and hint else (head,)
 
@@ -221,22 +215,23 @@ class DeviceDialect(CDialect):
         """A number of the launch; groups' numbers are cast, as languages differ in their types."""
         if of == "item":
             return self.words.item
-        return f"({register_type(dtype)}){self.words.group if of == 'group' else self.words.groups}"
+        number = self.words.group if of == "group" else self.words.groups
+        return self.words.converted.format(type=self.type(dtype), value=number)
 
     def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
         """The first work-item of each group counts its arrival and watches the count, which may wrap around."""
         return (
-            self.barrier(),
-            self.condition(f"{self.words.item} == 0"),
+            self.words.barrier,
+            self.words.condition.format(condition=f"{self.words.item} == 0"),
             f"    {self.words.fence}",
             f"    {self._updated('add', np.dtype(np.uint32), arrivals, '1u')}",
             f"    while ((int32_t)({self.words.watched.format(pointer=arrivals)} - {awaited}) < 0) {{ }}",
             f"    {self.words.fence}",
-            self.block_end,
-            self.barrier(),
+            self.words.block_end,
+            self.words.barrier,
         )
 
-    def _pointer(self, dtype: np.dtype) -> str:
+    def pointer(self, dtype: np.dtype) -> str:
         """The type of pointers to elements of the device's memory."""
         return f"{self.words.global_space} {memory_type(dtype)} *".strip()
 

@@ -6,8 +6,8 @@ Columns are processed in order, and the group's work-items share the columns to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
 
 import numpy as np
@@ -18,8 +18,19 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
 from rlx.backends.gpu.tile_sizes import RIGHT_SIDES
 from rlx.backends.loops.dialect import Parameter
+from rlx.code.factorisations import (
+    Factors,
+    Point,
+    Size,
+    Span,
+    SplitMatrix,
+    Team,
+    factor_cholesky,
+    factor_lu,
+    solve_triangle,
+)
 from rlx.code.split_numbers import SplitArray, SplitNumber
-from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Either, Expression, Number, Register
+from rlx.code.tree import Apply, Array, Barrier, Both, Coordinate, Expression, Number, Register
 from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
 from rlx.ir.types import element_dtype
@@ -28,15 +39,16 @@ __all__ = ["SMALL", "small_matrix_steps"]
 
 _BOOL, _INT32, _UINT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.uint32)
 _T = Register(_UINT32, "t")  # an element of what the work-items share
-_J = Register(_INT32, "j")  # the column in turn
 
 
-class _Group:
-    """The code of a group that processes the matrices of some operands, one after the other within each operand."""
+class _Group(Team):
+    """A group that processes the matrices of some operands, one after the other within each operand."""
+
+    index = _INT32
 
     def __init__(self, limits: Limits, position: np.dtype, work: int) -> None:
+        super().__init__()
         self.items = min(limits.group, 1 << max(work - 1, 1).bit_length())
-        self.code = CodeWriter()
         self.position = position
         self.number: Expression = Coordinate(unsigned(position), "group")
         self.parameters: list[Parameter] = []
@@ -59,6 +71,37 @@ class _Group:
     def meet(self) -> None:
         """A barrier."""
         self.code.add(Barrier())
+
+    def one(self) -> AbstractContextManager[None]:
+        """The first work-item."""
+        return self.code.when(ITEM.equals(0))
+
+    def rows(self, row: Register, start: Expression | int, stop: Expression | int) -> AbstractContextManager[None]:
+        """A loop that the work-items share."""
+        return self.code.loop(row, ITEM + start, stop, self.items)
+
+    @contextmanager
+    def elements(self, rows: Span, columns: Span, factors: Factors, triangular: bool = False) -> Generator[Point]:
+        """One loop over all elements of the rows, after the changes of factors."""
+        (start, stop), (left, width), code, r = rows, columns, self.code, Register(_INT32, "r")
+        assert isinstance(width, int), "the sizes of a group's matrix are known"
+        if factors.change is not None:
+            with self.rows(r, start, stop):
+                factors.of(code, r, changes=True)
+            self.meet()
+        with self.every((stop - start) * width):
+            row, column = code.declare("row", start + _T // width, _INT32), code.declare("column", _T % width, _INT32)
+            inside: Expression = column >= left
+            if triangular:
+                inside = Both(_BOOL, inside, column <= row)
+            with nullcontext() if left == 0 else code.when(inside):
+                yield row, column, factors.of(code, row, changes=False)
+
+    def exchange(self, m: SplitMatrix, pivot: Register, chosen: Expression, rows: Size, columns: Size) -> None:
+        """A loop over columns."""
+        c, other = Register(_INT32, "c"), self.code.declare("other", chosen)
+        with self.code.when(other.differs(pivot)), self.rows(c, 0, columns):
+            _exchange(self.code, m.array, m.place(other, c), m.place(pivot, c))
 
     def step(self, label: str, strategy: str, dialect: DeviceDialect, groups: int) -> list[LaunchStep]:
         """The launch."""
@@ -88,53 +131,23 @@ def _cholesky(
         return None
     group = _Group(limits, position, n * n)
     code = group.code
-    m, failed = SplitArray.of_group(code, "m", dtype, n * n), code.allocate(Array("failed", _INT32, "group", (1,)))
+    m = SplitArray.of_group(code, "m", dtype, n * n)
     source, first = group.operand("source", given, n * n)
     target, start = group.operand("target", result, n * n, written=True)
     with group.every(n * n):
         m.write(code, _T, source[first + _T])
-    with code.when(ITEM.equals(0)):
-        code.write(failed[0], Number(_INT32, 0))
     group.meet()
-    with code.loop(_J, 0, n):
-        _cholesky_column(group, n, m, failed)
+    positive = code.declare("positive", factor_cholesky(group, SplitMatrix(m, n), n))
     with group.every(n * n):
         real, *imaginary = (_or_zero(_T % n <= _T // n, part) for part in m[_T].parts)
         broken = Number(real.dtype, float("nan"))
-        whole = Apply(real.dtype, "select", (failed[0].equals(0), m[_T].parts[0], broken))
+        whole = Apply(real.dtype, "select", (positive, m[_T].parts[0], broken))
         target.write(code, start + _T, SplitNumber((_or_zero(_T % n <= _T // n, whole), *imaginary)))
     return group.step(kernel.label or "cholesky", "a group for each matrix", dialect, prod(given.shape[:-2]))
 
 
 def _or_zero(condition: Expression, value: Expression) -> Apply:
     return Apply(value.dtype, "select", (condition, value, Number(value.dtype, 0)))
-
-
-def _cholesky_column(group: _Group, n: int, m: SplitArray, failed: Array) -> None:
-    """Scale a column, and subtract its products from the columns to the right."""
-    code, r = group.code, Register(_INT32, "r")
-    pivot = code.declare("pivot", m[_J * (n + 1)].parts[0])
-    with code.when(Both(_BOOL, ITEM.equals(0), Apply(_BOOL, "not", (pivot > 0,)))):
-        code.write(failed[0], Number(_INT32, 1))
-    root = code.declare("root", Apply(pivot.dtype, "sqrt", (pivot,)))
-    group.meet()
-    with group.every(n, r):
-        with code.when(r > _J):
-            parts = (Apply(root.dtype, "div", (part, root)) for part in m[r * n + _J].parts)
-            m.write(code, r * n + _J, SplitNumber(tuple(parts)))
-        with code.when(r.equals(_J)):
-            m.write(code, r * n + _J, SplitNumber((root, *m.zero().parts[1:])))
-    group.meet()
-    with group.every((n - 1 - _J) * n):
-        row, column = code.declare("r", _J + 1 + _T // n, _INT32), code.declare("c", _T % n, _INT32)
-        with code.when(Both(_BOOL, column > _J, column <= row)):
-            right = m[column * n + _J].conjugate().declared(code, "right")
-            _subtract(code, m, row * n + column, m[row * n + _J].declared(code, "left") * right)
-    group.meet()
-
-
-def _subtract(code: CodeWriter, array: SplitArray, place: Expression, value: SplitNumber) -> None:
-    array.write(code, place, array[place] - value)
 
 
 def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDialect) -> list[LaunchStep] | None:
@@ -157,14 +170,14 @@ def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDial
     with group.every(rows):
         order.write(code, _T, SplitNumber((Apply(_INT32, "cast", (_T,)),)))
     group.meet()
-    with code.loop(_J, 0, short):
-        with code.when(ITEM.equals(0)):
-            pivot = _largest(code, m, rows, columns)
-            _exchange(code, order, pivot, _J)
-            code.write(chosen[0], pivot)
-            code.write(exchanged[0].arrays[0][exchanged[1] + _J], pivot)
-        group.meet()
-        _lu_column(group, m, rows, columns, chosen)
+
+    def choose(step: Register, pivot: Expression) -> Expression:
+        _exchange(code, order, pivot, step)
+        code.write(chosen[0], pivot)
+        code.write(exchanged[0].arrays[0][exchanged[1] + step], pivot)
+        return chosen[0]
+
+    factor_lu(group, SplitMatrix(m, columns), rows, columns, short, choose)
     with group.every(size):
         target.write(code, start + _T, m[_T])
     with group.every(rows):
@@ -172,47 +185,11 @@ def _lu(kernel: Library, limits: Limits, position: np.dtype, dialect: DeviceDial
     return group.step(kernel.label or "lu", "a group for each matrix", dialect, prod(given.shape[:-2]))
 
 
-def _largest(code: CodeWriter, m: SplitArray, rows: int, columns: int) -> Register:
-    """The row of the largest element of a column, from the diagonal."""
-    r = Register(_INT32, "r")
-    best = code.declare("best", Number(m.arrays[0].dtype, -1), changes=True)
-    pivot = code.declare("pivot", _J, changes=True)
-    with code.loop(r, _J, rows):
-        size = code.declare("size", m[r * columns + _J].magnitude())
-        with code.when(size > best):
-            code.assign(best, size)
-            code.assign(pivot, r)
-    return pivot
-
-
 def _exchange(code: CodeWriter, array: SplitArray, left: Expression, right: Expression) -> None:
     """Exchange two elements."""
     kept = array[left].declared(code, "kept")
     array.write(code, left, array[right])
     array.write(code, right, kept)
-
-
-def _lu_column(group: _Group, m: SplitArray, rows: int, columns: int, chosen: Array) -> None:
-    """Exchange two rows, scale a column, and subtract its products from the columns to the right."""
-    code, r, c = group.code, Register(_INT32, "r"), Register(_INT32, "c")
-    other = code.declare("other", chosen[0])
-    with code.when(other.differs(_J)), group.every(columns, c):
-        _exchange(code, m, other * columns + c, _J * columns + c)
-    group.meet()
-    divisor = m[_J * (columns + 1)].declared(code, "divisor")
-    nonzero: Expression = divisor.parts[0].differs(0)
-    for part in divisor.parts[1:]:
-        nonzero = Either(_BOOL, nonzero, part.differs(0))
-    with group.every(rows, r), code.when(Both(_BOOL, r > _J, nonzero)):
-        place = r * columns + _J
-        m.write(code, place, m[place].divided(divisor, code))
-    group.meet()
-    with group.every((rows - 1 - _J) * columns):
-        row, column = code.declare("r", _J + 1 + _T // columns, _INT32), code.declare("c", _T % columns, _INT32)
-        with code.when(column > _J):
-            left, right = m[row * columns + _J].declared(code, "left"), m[_J * columns + column].declared(code, "right")
-            _subtract(code, m, row * columns + column, left * right)
-    group.meet()
 
 
 # ------------------------------------------------------------------ systems
@@ -267,42 +244,16 @@ def _solved(
         inside, at = place(last=False)
         x.write(code, _T, SplitNumber(tuple(_or_zero(inside, part) for part in given[given_start + at].parts)))
     group.meet()
-    for phase in phases:
-        _substitute(group, x, coefficients, n, together, phase, kernel.attributes.get("conjugate_a", False))
+    for lower, transposed, unit in phases:
+        steps = (1, n) if transposed else (n, 1)
+        triangle = SplitMatrix(coefficients[0], *steps, coefficients[1], kernel.attributes.get("conjugate_a", False))
+        solve_triangle(group, SplitMatrix(x, together), triangle, n, together, lower != transposed, not unit)
     with group.every(n * together):
         inside, at = place(last=True)
         with code.when(inside):
             target.write(code, start + at, x[_T])
     strategy = f"a group for {together} right side{'s' * (together > 1)}"
     return group.step(kernel.label or "solve", strategy, dialect, prod(a.shape[:-2]) * tiles)
-
-
-def _substitute(
-    group: _Group, x: SplitArray, coefficients: tuple[SplitArray, Register], n: int, together: int,
-    phase: tuple[bool, bool, bool], conjugate: bool,
-) -> None:  # fmt: skip
-    """Substitution row by row; the solved row is subtracted from the rows that remain."""
-    (lower, transposed, unit), code = phase, group.code
-    a, start = coefficients
-    forward, i = lower != transposed, Register(_INT32, "i")
-
-    def coefficient(name: str, place: Expression) -> SplitNumber:
-        found = a[start + place]
-        return (found.conjugate() if conjugate else found).declared(code, name)
-
-    with code.loop(i, 0, n, backward=not forward):
-        if not unit:
-            divisor = coefficient("divisor", i * (n + 1))
-            with group.every(together):
-                solved = i * together + _T
-                x.write(code, solved, x[solved].divided(divisor, code))
-            group.meet()
-        with group.every(n * together):
-            r = code.declare("r", _T // together, _INT32)
-            with code.when(r > i if forward else r < i):
-                factor = coefficient("factor", i * n + r if transposed else r * n + i)
-                _subtract(code, x, _T, factor * x[i * together + _T % together].declared(code, "known"))
-        group.meet()
 
 
 SMALL: dict[str, Callable[[Library, Limits, np.dtype, DeviceDialect], list[LaunchStep] | None]] = {

@@ -1,6 +1,7 @@
 """Fourier transforms of rows that fit in a group's memory, by Stockham's algorithm: results are in natural order.
 
-A step of radix r combines r results of the step before by factors exp(-2 pi i k / n), stored in a table. Transforms
+In a step of radix r, a work-item transforms r numbers, and multiplies the results by factors exp(-2 pi i k / n), stored
+in a table. Transforms
 over several axes are a launch for each axis.
 """
 
@@ -18,6 +19,7 @@ from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
 from rlx.backends.loops.dialect import Parameter
+from rlx.code.butterflies import butterfly
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Coordinate, Either, Expression, Number, Register, minimum
 from rlx.code.writing import CodeWriter
@@ -109,7 +111,7 @@ def _step(
     """One launch: each group has enough rows to keep its work-items busy."""
     n, spectrum = axis.length, np.result_type(number, np.complex64)
     together = max(1, min(axis.rows, limits.group // n))
-    items = min(limits.group, 1 << max(together * n - 1, 1).bit_length())
+    items = min(limits.group, 1 << max(together * n // max(_radices(n) or [1]) - 1, 1).bit_length())
     code = CodeWriter()
     held, following = (SplitArray.of_group(code, name, spectrum, together * n) for name in ("held", "following"))
     factors = SplitArray.of_device("factors", spectrum)
@@ -120,12 +122,13 @@ def _step(
         points = code.declare("points", minimum(axis.rows - first, together) * n, _UINT32)
     with code.loop(_POINT, ITEM, points, items):
         held.write(code, _POINT, _loaded(code, axis, number, first))
-    done = 1
+    width = 1
     for radix in _radices(n) or []:
         code.add(Barrier())
-        with code.loop(_POINT, ITEM, points, items):
-            following.write(code, _POINT, _combined(code, n, radix, done, held, factors))
-        held, following, done = following, held, done * radix
+        with code.loop(_POINT, ITEM, points // radix, items):
+            _stage(code, n, radix, width, axis.kind[0] == "i", held, following, factors)
+        held, following, width = following, held, width * radix
+    code.add(Barrier())
     with code.loop(_POINT, ITEM, points, items):
         _store(code, axis, number, first, held[_POINT])
     table = _table(n, number.name, axis.kind in ("ifft", "irfft"))
@@ -167,27 +170,28 @@ def _loaded(code: CodeWriter, axis: _Axis, number: np.dtype, first: Register) ->
     return SplitNumber((real, Apply(number, "select", (alone, zero, signed))))
 
 
-def _combined(
-    code: CodeWriter, n: int, radix: int, done: int, held: SplitArray, factors: SplitArray
-) -> SplitNumber:
-    """One element of the next step: of `radix` results of transforms of `done` elements."""
-    apart, turn = n // radix, Register(_UINT32, "turn")
-    element = code.declare("element", _POINT % n)
-    inside = code.declare("inside", element % done)
-    start = code.declare("start", _POINT - element + element // (done * radix) * done + inside)
-    step = code.declare("step", inside * (n // (done * radix)) + element // done % radix * apart)
-    which = code.declare("which", Number(_UINT32, 0), changes=True)
-    total = held.zero().declared(code, "total", changes=True)
-    with code.loop(turn, 0, radix):
-        term = held[start + turn * apart].declared(code, "term")
-        with code.when(which.equals(0)):
-            total.assign(code, total + term)
-        with code.otherwise():
-            total.assign(code, total + term * factors[which].declared(code, "factor"))
-        code.assign(which, which + step)
-        with code.when(which >= n):
-            code.assign(which, which - n)
-    return total
+def _stage(
+    code: CodeWriter, n: int, radix: int, width: int, inverse: bool, held: SplitArray, following: SplitArray,
+    factors: SplitArray,
+) -> None:  # fmt: skip
+    """A work-item's transform of `radix` numbers."""
+    apart = n // radix
+    number, row = code.declare("number", _POINT % apart), code.declare("row_start", _POINT // apart * n)
+    column = code.declare("column", number % width)
+    values = [held[row + number + k * apart].declared(code, f"x{k}") for k in range(radix)]
+    results = butterfly(values, lambda x: _turned(x, inverse), lambda x, y, factor: x + y * factor)
+    target = code.declare("to", row + (number - column) * radix + column)
+    for k, result in enumerate(results):
+        if k and width < apart:
+            result = result.declared(code, f"y{k}") * factors[(number - column) * k].declared(code, f"factor{k}")
+        following.write(code, target + k * width, result)
+
+
+def _turned(x: SplitNumber, inverse: bool) -> SplitNumber:
+    """x times -j, or j."""
+    real, imaginary = x.parts
+    negative = Apply(real.dtype, "neg", (imaginary if inverse else real,))
+    return SplitNumber((negative, real) if inverse else (imaginary, negative))
 
 
 def _store(code: CodeWriter, axis: _Axis, number: np.dtype, first: Register, value: SplitNumber) -> None:

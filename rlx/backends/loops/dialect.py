@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rlx.backends.loops.words import LanguageWords
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
@@ -60,7 +61,7 @@ class Dialect(ABC):
 
     language: ClassVar[str]  # its name in messages
     extent: ClassVar[str] = "    "  # one level of indentation
-    comment_mark: ClassVar[str]
+    words: LanguageWords = LanguageWords()
     reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
     varies = False  # whether sizes differ from call to call
     stops = False  # whether loops over steps of plans check a flag that ends them
@@ -80,11 +81,13 @@ class Dialect(ABC):
 
     def comment(self, text: str) -> str:
         """A comment on a separate line."""
-        return f"{self.comment_mark} {text}"
+        return f"{self.words.comment} {text}"
 
-    # ------------------------------------------------------------------ blocks: head, indented body, end
-    block_end: ClassVar[str] = ""  # the line after a body, if the language has one
+    def statement(self, form: str, **parts: object) -> str:
+        """A statement, or the head of a block, in the language's words."""
+        return form.format(**parts)
 
+    # ------------------------------------------------------------------ heads of blocks
     @abstractmethod
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """The head of a function of arrays that returns nothing; `parallel`: one of its loops runs on threads."""
@@ -93,54 +96,27 @@ class Dialect(ABC):
     def scalar_function(self, function: Function, name: str) -> tuple[str, ...]:
         """The head of a function of numbers that returns a number."""
 
-    @abstractmethod
-    def give(self, value: str) -> str:
-        """The statement that ends a function with its result."""
-
     def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
         """Statements for unused array parameters."""
-        return ()
+        return tuple(self.words.ignore.format(name=name) for name in names) if self.words.ignore else ()
 
     @abstractmethod
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """The head of a loop of the tree, and the lines before it."""
 
-    def while_loop(self, condition: str) -> str:
-        """The head of a loop that runs while a bool is true."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def endless_loop(self) -> str:
-        """The head of a loop that `leave` ends."""
-
-    @abstractmethod
-    def leave(self) -> str:
-        """The statement that ends the innermost loop."""
-
-    def end_if_set(self, flag: Array) -> tuple[str, ...]:
-        """Statements that end the function if the first element of an array, which another thread may set, is true."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def condition(self, expression: str) -> str:
-        """The head of a block that runs if a bool register is true."""
-
-    @abstractmethod
-    def otherwise(self) -> str:
-        """The head of a block that runs if the condition of the preceding block is false."""
-
     # ------------------------------------------------------------------ registers
-    @abstractmethod
-    def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A constant register."""
+    def type(self, dtype: np.dtype) -> str:
+        """The type of a register, if the language has declarations."""
+        return ""
 
-    @abstractmethod
-    def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """A register that `assign` can change."""
+    def declare(self, name: str, dtype: np.dtype, expression: str, changes: bool) -> str:
+        """A register, which `assign` can change if it `changes`."""
+        form = self.words.variable if changes else self.words.constant
+        return self.statement(form, type=self.type(dtype), name=name, value=bare(expression))
 
-    @abstractmethod
     def assign(self, name: str, expression: str) -> str:
         """Assign to a variable."""
+        return self.statement(self.words.assign, name=name, value=bare(expression))
 
     # ------------------------------------------------------------------ memory
     @abstractmethod
@@ -178,17 +154,12 @@ class Dialect(ABC):
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
         """A number as a register of dtype, including infinities and NaN; narrow floats as float32."""
 
-    @abstractmethod
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """offset + the sum of factor * index, as a position."""
-
-    @abstractmethod
-    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """The quotient of a non-negative index by a positive number, rounded down."""
-
-    @abstractmethod
-    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """The remainder of a non-negative index by a positive number."""
+        parts = [name if factor == 1 else f"{factor} * {name}" for factor, name in terms]
+        if offset or not parts:
+            parts.append(str(offset))
+        return " + ".join(parts).replace("+ -", "- ")
 
     def divided_by(self, dividend: str, dtype: np.dtype, divisor: str) -> str:
         """The quotient of a non-negative index by a number of this name that the launch passes (`Divisor`)."""
@@ -198,9 +169,9 @@ class Dialect(ABC):
         """The remainder of a non-negative index by a number of this name that the launch passes."""
         raise NotImplementedError(f"{self.language} has no launches")
 
-    @abstractmethod
-    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
-        """Two conditions; the second one is computed only if the first one does not decide."""
+    def divisor(self, dtype: np.dtype, divisor: int) -> str:
+        """A number by which an index is divided."""
+        return str(divisor)
 
     @abstractmethod
     def widened(self, dtype: np.dtype, value: str) -> str:
@@ -247,10 +218,6 @@ class Dialect(ABC):
         """A wait for copies, except for those of the last batches."""
         raise NotImplementedError(f"{self.language} has no copies that overlap with other statements")
 
-    def barrier(self) -> str:
-        """The barrier of a group: its work-items wait for one another, and see each other's writes."""
-        raise NotImplementedError(f"{self.language} has no barriers")
-
     def launch_barrier(self, arrivals: str, awaited: str) -> tuple[str, ...]:
         """A barrier of all groups: each one counts its arrival in memory, and continues at the count `awaited`."""
         raise NotImplementedError
@@ -280,21 +247,17 @@ class Dialect(ABC):
         raise NotImplementedError(f"{self.language} has no vectors")
 
     # ------------------------------------------------------------------ plans
-    @abstractmethod
     def call(self, function: str, arguments: Sequence[str]) -> str:
         """The statement that calls a function of arrays."""
+        return self.statement(self.words.call, function=function, arguments=", ".join(map(bare, arguments)))
+
+    def pointer(self, dtype: np.dtype) -> str:
+        """The type of an array's name, if the language has such types."""
+        return ""
 
     @abstractmethod
     def part(self, array: Array, position: str, size: int) -> str:
         """The elements [position, position + size) of an array, as an array."""
-
-    @abstractmethod
-    def copy(self, target: Array, source: Array) -> str:
-        """Copy the elements of an array to another array, which may be the same."""
-
-    @abstractmethod
-    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
-        """Statements that swap two names of arrays."""
 
     def has_function(self, name: str) -> bool:
         """Whether a special function, or a user's function, is available."""

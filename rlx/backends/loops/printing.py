@@ -75,8 +75,8 @@ def has_threads(block: Block) -> bool:
 
 def enclosed(head: Sequence[str], body: Sequence[str], dialect: Dialect) -> list[str]:
     """The lines of a block in the text."""
-    end = [dialect.block_end] if dialect.block_end else []
-    body = body or [dialect.comment("nothing") if dialect.block_end else "pass"]
+    end = [dialect.words.block_end] if dialect.words.block_end else []
+    body = body or [dialect.words.empty]
     return [*head, *(dialect.extent + line for line in body), *end]
 
 
@@ -100,11 +100,10 @@ class Printer:
 
     def statement(self, statement: Statement) -> list[str]:
         """The lines of one statement."""
-        dialect, text = self.dialect, self.expression
+        dialect, text, words = self.dialect, self.expression, self.dialect.words
         match statement:
             case Declare(register, value, changes):
-                write = dialect.variable if changes else dialect.declare
-                return [write(register.name, register.dtype, self._fitted(value, register.dtype))]
+                return [dialect.declare(register.name, register.dtype, self._fitted(value, register.dtype), changes)]
             case Assign(register, value):
                 return [dialect.assign(register.name, self._fitted(value, register.dtype))]
             case Write(array, position, value):
@@ -118,28 +117,29 @@ class Printer:
                 bounds = self._index(statement.start, kind), last, self._index(index(statement.step), kind)
                 return self._nested(dialect.for_loop(statement, *bounds), statement.body)
             case FreeLoop(body, condition):
-                head = dialect.endless_loop() if condition is None else dialect.while_loop(text(condition))
+                head = words.endless_loop if condition is None else self._head(words.while_loop, condition)
                 return self._nested((head,), body)
             case If():
                 return self._condition(statement)
             case Leave():
-                return [dialect.leave()]
+                return [words.leave]
             case Return(value):
-                return [dialect.give(text(value))]
+                return [dialect.statement(words.give, value=bare(text(value)))]
             case Allocate(array):
                 return [dialect.array(array)]
             case View(array, source, offset):
                 return [dialect.view(array, source, self.plain(offset))]
             case Exchange(left, right):
-                return [*dialect.exchange(left, right)]
+                kind = dialect.pointer(left.dtype)
+                return [words.swap.format(left=left.name, right=right.name, pointer=kind)]
             case Copy(target, source):
-                return [dialect.copy(target, source)]
+                return [words.copy.format(target=target.name, source=source.name, nbytes=source.nbytes)]
             case Call(function, arguments):
                 return [dialect.call(function, [self._argument(a) for a in arguments])]
             case LibraryCall(of, operands):
                 return [dialect.library_call(of, *map(self._argument, operands))]
             case EndIfSet(flag):
-                return [*dialect.end_if_set(flag)]
+                return [line.format(flag=flag.name) for line in words.end_if_set]
             case VectorRead(target, array, position):
                 return [dialect.vector_read(target, array, self.plain(position))]
             case VectorWrite(array, position, source):
@@ -159,7 +159,7 @@ class Printer:
             case Barrier("launch", Array() as arrivals, Expression() as awaited):
                 return [*dialect.launch_barrier(arrivals.name, self.expression(awaited))]
             case Barrier("group"):
-                return [dialect.barrier()]
+                return [words.barrier]
         raise AssertionError(f"{type(statement).__name__} has no text")
 
     def _argument(self, argument: Array | Part) -> str:
@@ -173,11 +173,14 @@ class Printer:
         return f"&{name}[{last}]"
 
     def _condition(self, statement: If) -> list[str]:
-        dialect = self.dialect
-        lines = self._nested((dialect.condition(self.expression(statement.condition)),), statement.body)
+        words = self.dialect.words
+        lines = self._nested((self._head(words.condition, statement.condition),), statement.body)
         if statement.otherwise:
-            lines += self._nested((dialect.otherwise(),), statement.otherwise)
+            lines += self._nested((words.otherwise,), statement.otherwise)
         return lines
+
+    def _head(self, form: str, condition: Expression) -> str:
+        return self.dialect.statement(form, condition=bare(self.expression(condition)))
 
     def _write(self, array: Array, position: tuple[Expression, ...], value: Expression) -> str:
         name, last = self._place(array, position)
@@ -204,9 +207,9 @@ class Printer:
             case Coordinate(dtype, of):
                 return dialect.coordinate(of, dtype)
             case Both(_, left, right):
-                return dialect.logical("and", self.expression(left), self.expression(right))
+                return dialect.words.both.format(left=self.expression(left), right=self.expression(right))
             case Either(_, left, right):
-                return dialect.logical("or", self.expression(left), self.expression(right))
+                return dialect.words.either.format(left=self.expression(left), right=self.expression(right))
             case PackedPair(_, of, low, high):
                 return dialect.packed(of, self.expression(low), self.expression(high))
             case Shuffle(dtype, value, distance, warp):
@@ -228,9 +231,11 @@ class Printer:
             case Product(dtype, left, right):
                 return " * ".join(dialect.fitted(self._factor(side), side.dtype, dtype) for side in (left, right))
             case Quotient(dtype, dividend, int() as divisor):
-                return dialect.divided(self._factor(dividend), dtype, divisor)
+                words = dialect.words.divided
+                return words.format(dividend=self._factor(dividend), divisor=dialect.divisor(dtype, divisor))
             case Remainder(dtype, dividend, int() as divisor):
-                return dialect.remainder(self._factor(dividend), dtype, divisor)
+                words = dialect.words.remainder
+                return words.format(dividend=self._factor(dividend), divisor=dialect.divisor(dtype, divisor))
             case Quotient(dtype, dividend, Divisor() as divisor):
                 return dialect.divided_by(self.expression(dividend), dtype, divisor.name)
             case Remainder(dtype, dividend, Divisor() as divisor):

@@ -17,10 +17,10 @@ import numpy as np
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
 from rlx.backends.loops.walk import kernel_parameters
+from rlx.backends.loops.words import LanguageWords
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.views import flat
 from rlx.code.tree import Argument
@@ -45,7 +45,7 @@ _OVERLOADED = """acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh e
 _MISSING = frozenset("erf erfc erf_inv expm1 log1p cbrt nextafter".split())
 
 # rows are combined in memory, and MLX computes scatters: there are no shuffles and atomics
-METAL_WORDS = DeviceWords(
+METAL_WORDS = LanguageWords(
     head=_HEAD,
     kernel="kernel void",
     item="(int)thread_position_in_threadgroup.x",

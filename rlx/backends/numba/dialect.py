@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import ml_dtypes
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.backends.loops.straight_line import ELEMENTARY
+from rlx.backends.loops.words import LanguageWords
 from rlx.backends.numba.helper_names import HELPER_NAMES
 from rlx.code.functions import Function
 from rlx.code.tree import Array, ForLoop
@@ -91,6 +91,17 @@ def _sum(text: str, number: int) -> str:
     return str(int(text) + number) if text.isdigit() else f"{text} {'-' if number < 0 else '+'} {abs(number)}"
 
 
+PYTHON_WORDS = LanguageWords(
+    comment="#", block_end="", empty="pass", constant="{name} = {value}", variable="{name} = {value}",
+    assign="{name} = {value}", give="return {value}", leave="break", condition="if {condition}:", otherwise="else:",
+    while_loop="while {condition}:", endless_loop="while True:", both="({left} and {right})",
+    either="({left} or {right})", divided="{dividend} // {divisor}", call="{function}({arguments})", ignore="",
+    copy="{target}[:] = {source}", swap="{left}, {right} = {right}, {left}",
+    # the read stays in its loop: steps write to arrays, which Numba must assume to alias the flag
+    end_if_set=("if {flag}[0]:", "    return"),
+)  # fmt: skip
+
+
 class PythonDialect(Dialect):
     """Python over NumPy arrays, with the helper functions of helpers.py.
 
@@ -98,7 +109,7 @@ class PythonDialect(Dialect):
     """
 
     language = "Numba"
-    comment_mark = "#"
+    words = PYTHON_WORDS
     reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES)
 
     def __init__(self, standalone: bool = False, taken: Iterable[str] = ()) -> None:
@@ -116,9 +127,10 @@ class PythonDialect(Dialect):
         """A function that Numba compiles."""
         return ("@njit", f"def {name}({', '.join(p.name for p in function.parameters)}):")
 
-    def give(self, value: str) -> str:
-        """return."""
-        return _tidy(f"return {value}")
+    def statement(self, form: str, **parts: object) -> str:
+        """A statement without needless parentheses."""
+        text = form.format(**parts)
+        return _tidy(f"{text} pass").splitlines()[0] if text.endswith(":") else _tidy(text)
 
     def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
         """A range, on threads if it is parallel."""
@@ -129,42 +141,9 @@ class PythonDialect(Dialect):
             bounds = f"{start}, {stop}, {step}"
         return (f"for {loop.index.name} in {'prange' if loop.threads else 'range'}({bounds}):",)
 
-    def while_loop(self, condition: str) -> str:
-        """while."""
-        return f"while {bare(condition)}:"
-
-    def endless_loop(self) -> str:
-        """while True."""
-        return "while True:"
-
-    def leave(self) -> str:
-        """break."""
-        return "break"
-
-    def end_if_set(self, flag: Array) -> tuple[str, ...]:
-        """return. The read stays in its loop: steps write to arrays, which Numba must assume to alias the flag."""
-        return (f"if {flag.name}[0]:", f"{self.extent}return")
-
-    def condition(self, expression: str) -> str:
-        """if."""
-        return f"{_tidy(f'if {expression}: pass').splitlines()[0]}"
-
-    def otherwise(self) -> str:
-        """else."""
-        return "else:"
-
-    # ------------------------------------------------------------------ registers
-    def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """An assignment."""
-        return _tidy(f"{name} = {expression}")
-
-    def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """An assignment of a number with an explicit dtype, as for later assignments."""
-        return _tidy(f"{name} = {self._typed(dtype, expression)}")
-
-    def assign(self, name: str, expression: str) -> str:
-        """An assignment."""
-        return _tidy(f"{name} = {expression}")
+    def declare(self, name: str, dtype: np.dtype, expression: str, changes: bool) -> str:
+        """A register that changes has an explicit dtype, as in later assignments."""
+        return super().declare(name, dtype, self._typed(dtype, expression) if changes else expression, changes)
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
@@ -206,22 +185,7 @@ class PythonDialect(Dialect):
 
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """A sum of products."""
-        parts = [_plain(name) if factor == 1 else f"{factor} * {name}" for factor, name in terms]
-        if offset or not parts:
-            parts.append(str(offset))
-        return " + ".join(parts).replace("+ -", "- ")
-
-    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """Division that rounds down."""
-        return f"{dividend} // {divisor}"
-
-    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """The remainder."""
-        return f"{dividend} % {divisor}"
-
-    def logical(self, op: Literal["and", "or"], left: str, right: str) -> str:
-        """and, or."""
-        return f"({left} {op} {right})"
+        return super().position([(f, _plain(name) if f == 1 else name) for f, name in terms], offset)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """Decode a code."""
@@ -366,10 +330,6 @@ class PythonDialect(Dialect):
         return _call(_scalar(dtype), _call(self.helper(name), *(_call("np.float64", a) for a in arguments)))
 
     # ------------------------------------------------------------------ plans
-    def call(self, function: str, arguments: Sequence[str]) -> str:
-        """A call."""
-        return _tidy(_call(function, *arguments))
-
     def view(self, array: Array, source: Array, offset: str) -> str:
         """The same array, or a slice as an array of another dtype."""
         if (array.dtype, array.shape) == (source.dtype, source.shape):
@@ -380,14 +340,6 @@ class PythonDialect(Dialect):
         """A slice."""
         whole = position == "0" and array.shape == (size,)
         return array.name if whole else f"{array.name}[{position}:{_sum(position, size)}]"
-
-    def copy(self, target: Array, source: Array) -> str:
-        """An assignment to all elements."""
-        return f"{target.name}[:] = {source.name}"
-
-    def exchange(self, left: Array, right: Array) -> tuple[str, ...]:
-        """One assignment."""
-        return (f"{left.name}, {right.name} = {right.name}, {left.name}",)
 
     # ------------------------------------------------------------------ whole kernels
     def multiplies(self, kernel: Contract) -> bool:

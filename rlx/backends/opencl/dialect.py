@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.epilogues import LibraryProduct
-from rlx.backends.gpu.words import DeviceWords
+from rlx.backends.loops.words import LanguageWords
 from rlx.backends.opencl.clblast import is_clblast_product
 from rlx.ir.fused_products import FusedProduct
 
@@ -31,7 +31,7 @@ _OVERLOADED = tuple(
     " fma fmod log log1p log2 nextafter pow rint sin sinh sqrt tan tanh trunc".split()
 )
 _KERNEL = "__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))"
-OPENCL_WORDS = DeviceWords(
+OPENCL_WORDS = LanguageWords(
     head=_HEAD,
     kernel=f"{_KERNEL} void",
     item="(int)get_local_id(0)",

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
 from rlx.backends.c.types import helper_name
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.words import DeviceWords
 from rlx.backends.loops.dialect import Parameter, bare
 from rlx.backends.loops.printing import Printer
-from rlx.backends.loops.straight_line import WITHOUT_LIBRARY
+from rlx.backends.loops.words import LanguageWords
 from rlx.backends.wgpu.helpers import Features, helpers_of
 from rlx.backends.wgpu.memory_text import COMPONENTS, KernelModule, Windows, memory_text
 from rlx.backends.wgpu.types import RESERVED, literal, memory_bits, type_name, wrapped
 from rlx.code.functions import Function
-from rlx.code.tree import Argument, Array, ForLoop
+from rlx.code.tree import Argument, Array
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Instruction, Loops
 from rlx.ir.types import compute_dtype, dtype_kind, element_dtype, is_narrow
@@ -39,13 +37,26 @@ _SHIFTS = frozenset("shift_left shift_right_logical shift_right_arithmetic".spli
 _FLOAT32, _BOOL = np.dtype(np.float32), np.dtype(bool)
 _COUNT = re.compile(r"(\d+)l?[iu]")
 
-WGSL_WORDS = DeviceWords(
+WGSL_WORDS = LanguageWords(
     head="",
     kernel="@compute @workgroup_size({items})\nfn",
     item="item",
     group="group",
+    groups="launch[0].x",
     barrier="storageBarrier(); workgroupBarrier();",
     group_space="var<workgroup>",
+    unroll="",
+    unroll_by="",
+    constant="let {name}: {type} = {value};",
+    variable="var {name}: {type} = {value};",
+    endless_loop="loop {",
+    first="var {name}: {type} = {start}",
+    increase="{name} += 1",
+    decrease="{name} -= 1",
+    select="select({no}, {yes}, {condition})",
+    all_of="&&",
+    any_of="||",
+    converted="{type}({value})",
 )
 _COORDINATES = (
     "@builtin(local_invocation_index) local_item: u32, @builtin(workgroup_id) grid_place: vec3<u32>,"
@@ -73,9 +84,15 @@ class WgslDialect(DeviceDialect):
         self.features = features
         self._roots: dict[str, str] = {}
 
+        self.functions = _BUILTINS | ({"fma": "fma"} if features.fused else {})
+
     def type(self, dtype: np.dtype) -> str:
         """The type of a register."""
         return type_name(dtype, self.features.longs)
+
+    def suffix(self, dtype: np.dtype) -> str:
+        """Functions are overloaded."""
+        return ""
 
     # ------------------------------------------------------------------ modules
     def kernel(
@@ -126,31 +143,7 @@ class WgslDialect(DeviceDialect):
         parameters = ", ".join(f"{p.name}: {self.type(p.dtype)}" for p in function.parameters)
         return (f"fn {name}({parameters}) -> {self.type(function.result)} {{",)
 
-    def for_loop(self, loop: ForLoop, start: str, stop: str, step: str) -> tuple[str, ...]:
-        """for."""
-        name, kind = loop.index.name, self.type(loop.index.dtype)
-        first, test, change = start, f"{name} < {stop}", f"{name} += {step}"
-        if loop.backward:
-            first, test, change = f"{stop} - 1", f"{name} >= {start}", f"{name} -= 1"
-        elif loop.advance == "divide":
-            test, change = f"{name} >= {stop}", f"{name} /= {step}"
-        elif loop.advance == "multiply":
-            change = f"{name} *= {step}"
-        return (f"for (var {name}: {kind} = {first}; {test}; {change}) {{",)
-
-    def endless_loop(self) -> str:
-        """loop."""
-        return "loop {"
-
     # ------------------------------------------------------------------ registers
-    def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """let."""
-        return f"let {name}: {self.type(dtype)} = {bare(expression)};"
-
-    def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """var."""
-        return f"var {name}: {self.type(dtype)} = {bare(expression)};"
-
     def fitted(self, value: str, source: np.dtype, target: np.dtype) -> str:
         """A conversion."""
         kinds = self.type(source), self.type(target)
@@ -268,33 +261,9 @@ class WgslDialect(DeviceDialect):
         first = "0 - " if signs[0] == " - " else ""
         return first + texts[0] + "".join(sign + text for sign, text in zip(signs[1:], texts[1:], strict=True))
 
-    def divided(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """Division of non-negative numbers."""
-        return f"{dividend} / {divisor}"
-
-    def remainder(self, dividend: str, dtype: np.dtype, divisor: int) -> str:
-        """The remainder of non-negative numbers."""
-        return f"{dividend} % {divisor}"
-
-    def coordinate(self, of: Literal["item", "group", "groups"], dtype: np.dtype) -> str:
-        """A number of the launch."""
-        return "item" if of == "item" else f"{self.type(dtype)}({'group' if of == 'group' else 'launch[0].x'})"
-
-    def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
-        """Operators and built-in functions where they have the alphabet's meaning, otherwise helper functions."""
-        op, dtype = instruction.op, dtypes[0]
-        match op:
-            case "cast":
-                return self._cast(arguments[0], dtype, instruction.dtype)
-            case "bitcast":
-                return self._bitcast(arguments[0], dtype, instruction.dtype)
-            case "select":
-                condition, yes, no = map(bare, arguments)
-                return f"select({no}, {yes}, {condition})"
-            case _ if op in _COMPARISONS:
-                return self._comparison(op, dtype, arguments)
-        kind = dtype_kind(dtype)
-        return {"b": self._of_bools, "f": self._of_floats}.get(kind, self._of_integers)(op, arguments, dtype)
+    def divisor(self, dtype: np.dtype, divisor: int) -> str:
+        """A number takes the other operand's type."""
+        return str(divisor)
 
     def _comparison(self, op: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
         left, right = arguments
@@ -307,28 +276,11 @@ class WgslDialect(DeviceDialect):
             return f"(!({left} == {right}))"
         return f"({left} {_COMPARISONS[op]} {right})"
 
-    def _of_bools(self, op: str, arguments: Sequence[str], dtype: np.dtype) -> str:
-        del dtype
-        if op == "not":
-            return f"(!{arguments[0]})"
-        symbol = {"min": "&&", "mul": "&&", "and": "&&", "max": "||", "add": "||", "or": "||", "xor": "!="}[op]
-        return f"({arguments[0]} {symbol} {arguments[1]})"
-
-    def _of_floats(self, op: str, arguments: Sequence[str], dtype: np.dtype) -> str:
-        match op:
-            case "add" | "sub" | "mul" | "div":
-                return f"({arguments[0]} {_OPERATORS[op]} {arguments[1]})"
-            case "neg":
-                return f"(-{arguments[0]})"
-            case "rsqrt":
-                return f"({self.constant(dtype, 1)} / sqrt({bare(arguments[0])}))"
-            case "fma" if self.features.fused:
-                return f"fma({', '.join(map(bare, arguments))})"
-            case _ if op in _BUILTINS:
-                return f"{_BUILTINS[op]}({bare(arguments[0])})"
-        if op not in WITHOUT_LIBRARY:
-            op = _HELPERS.get(op, op)
-        return self._call(op, [dtype], *arguments)
+    def _of_floats(self, instruction: Instruction, arguments: Sequence[str], dtype: np.dtype) -> str:
+        op = instruction.op
+        if op in _OPERATORS or op in self.functions or op in ("neg", "rsqrt"):
+            return super()._of_floats(instruction, arguments, dtype)
+        return self._call(_HELPERS.get(op, op), [dtype], *arguments)
 
     def _of_integers(self, op: str, arguments: Sequence[str], dtype: np.dtype) -> str:
         dtype, kind = compute_dtype(dtype), self.type(dtype)

@@ -83,7 +83,7 @@ class LlvmPrinter:
                 with code.loop_while(lambda: self.value(condition)):
                     self.block(body)
             case If(condition, body, ()):
-                with code.when(self.value(condition)):
+                with code.when(self.condition(condition)):
                     self.block(body)
             case Allocate(array):
                 slot = code.stack_slot(f"[{array.shape[0]} x {storage_kind(array.dtype)}]")
@@ -127,6 +127,10 @@ class LlvmPrinter:
                 return code.constant(register_kind(dtype), number)
         raise AssertionError(f"{type(expression).__name__} has no LLVM IR")
 
+    def condition(self, expression: Expression) -> Value:
+        """Whether a condition holds, as i1."""
+        return self.value(expression)
+
     def total(self, terms: tuple[tuple[int, Expression], ...]) -> Value:
         """The sum of the terms of an index."""
         found: Value | None = None
@@ -137,10 +141,14 @@ class LlvmPrinter:
             found = value if found is None else self.code.binary("add", found, value, "nsw")
         return found or self.code.constant("i64", 0)
 
+    def element_kind(self, array: Array) -> str:
+        """The type of an array's elements."""
+        return storage_kind(array.dtype)
+
     def place(self, array: Array, position: tuple[Expression, ...]) -> Location:
         """The address of an element."""
         pointer, metadata = self.arrays[array.name]
-        kind, (at,) = storage_kind(array.dtype), position
+        kind, (at,) = self.element_kind(array), position
         if isinstance(at, Linear):
             pointer = self.code.element(kind, pointer, self.total(at.terms))
             return Location(self.code.element(kind, pointer, at.offset), metadata)

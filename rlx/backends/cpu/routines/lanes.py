@@ -6,35 +6,25 @@ An element is a vector of 64 bytes in memory, a complex one two: real parts, ima
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from rlx.backends.cpu.emit.ir_text import Value
+from rlx.backends.cpu.emit.printing import LlvmPrinter, Location
 from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, ActionCode, actions_text
+from rlx.code.factorisations import Size, SplitMatrix, Team, factor_cholesky, factor_lu, solve_triangle
+from rlx.code.split_numbers import SplitArray, SplitNumber
+from rlx.code.tree import Apply, Array, Element, Expression, Number, Register, Statement, Write, minimum
 
 __all__ = ["LANE_ACTIONS", "lanes_text"]
 
-Parts = tuple[Value, ...]
+_INT64 = np.dtype(np.int64)
 
 
 class _Lanes(ActionCode):
     """Elements of matrices in lanes."""
-
-    def element(self, first: str, number: Value) -> str:
-        """The address of an element."""
-        return self.at(first, number * (VECTOR_BYTES * (1 + self.is_complex)))
-
-    def parts(self, element: str) -> Parts:
-        """The real parts, and the imaginary ones."""
-        return tuple(self.load(self.at(element, VECTOR_BYTES * n)) for n in range(1 + self.is_complex))
-
-    def put(self, element: str, *parts: Value) -> None:
-        """Write the parts of an element."""
-        for n, part in enumerate(parts):
-            self.store(self.at(element, VECTOR_BYTES * n), part)
 
     def filled(self, count: Value) -> Value:
         """The number of lanes of the current block that have a matrix."""
@@ -43,31 +33,6 @@ class _Lanes(ActionCode):
     def rows(self, number: Value) -> Value:
         """A number in every lane."""
         return number.convert("sitofp", self.real).splat(self.lanes)
-
-    def magnitude(self, parts: Parts) -> Value:
-        """The absolute value, or the sum of both parts' for complex numbers."""
-        first, *second = map(abs, parts)
-        return first + second[0] if second else first
-
-    def difference(self, parts: Parts, x: Parts, y: Parts, conjugate: bool = False) -> Parts:
-        """An element less x * y, or x times the conjugate of y."""
-        made = tuple(self.multiply_add(-part, y[0], t) for part, t in zip(x, parts, strict=True))
-        if not self.is_complex:
-            return made
-        real, imaginary = (x[0], -x[1]) if conjugate else (-x[0], x[1])
-        return self.multiply_add(imaginary, y[1], made[0]), self.multiply_add(real, y[1], made[1])
-
-    def quotient(self, x: Parts, y: Parts) -> Parts:
-        """x / y; complex y is scaled first so that its square neither overflows nor vanishes."""
-        if not self.is_complex:
-            return (x[0] / y[0],)
-        sizes = [abs(part) for part in y]
-        larger = (sizes[0] >= sizes[1]).where(*sizes)
-        real, imaginary = (part / larger for part in y)
-        square = self.multiply_add(imaginary, imaginary, real * real)
-        first = self.multiply_add(x[1], imaginary, x[0] * real)
-        second = self.multiply_add(-x[0], imaginary, x[1] * real)
-        return first / square / larger, second / square / larger
 
 
 # ------------------------------------------------------------- moves
@@ -108,75 +73,123 @@ def _move_numbers(t: _Lanes, lane: str, memory: str, first: Value | int, last: V
 
 
 def _conjugate(t: _Lanes) -> None:
-    """[lanes, elements]."""
+    """[lanes, elements]: complex ones."""
     lanes = t.place(0)
     with t.loop(0, t.field(5)) as number:
-        element = t.element(lanes, number)
-        real, *imaginary = t.parts(element)
-        t.put(element, real, *(-part for part in imaginary))
+        imaginary = t.at(lanes, number * (2 * VECTOR_BYTES) + VECTOR_BYTES)
+        t.store(imaginary, -t.load(imaginary))
 
 
 # ------------------------------------------------------------- factorisations
+class _LaneTeam(Team):
+    """A work-item whose registers of real numbers are vectors, with a matrix in each lane."""
+
+    def __init__(self, t: _Lanes) -> None:
+        super().__init__()
+        self.t, self.real = t, np.dtype(f"f{t.number}")
+        self.registers: dict[str, Value] = {}
+        self.arrays: dict[str, Location] = {}
+
+    def matrix(self, place: int, row_step: Register, column_step: Size = 1) -> SplitMatrix:
+        """The matrix at a place of the action."""
+        return SplitMatrix(SplitArray((self.array(place),), 1 + self.t.is_complex), row_step, column_step)
+
+    def array(self, place: int) -> Array:
+        """The vectors at a place of the action."""
+        array = Array(f"place{place}", self.real)
+        self.arrays[array.name] = Location(self.t.place(place), f", align {self.t.number}")
+        return array
+
+    def fields(self, first: int, count: int) -> list[Register]:
+        """Words of the action."""
+        made = [Register(_INT64, f"field{number}") for number in range(first, first + count)]
+        self.registers |= {register.name: self.t.field(first + n) for n, register in enumerate(made)}
+        return made
+
+    def print(self) -> None:
+        """Write the statements to the action."""
+        _LanePrinter(self.t, self.registers, self.arrays).block(self.code.block)
+
+    def row_number(self, row: Expression) -> Expression:
+        """The number in every lane."""
+        return Apply(self.real, "cast", (row,))
+
+    def exchange(self, m: SplitMatrix, pivot: Register, chosen: Expression, rows: Size, columns: Size) -> None:
+        """Lanes differ in their rows: each row is exchanged in those that chose it."""
+        code, r, c = self.code, Register(_INT64, "r"), Register(_INT64, "c")
+        with code.loop(r, pivot + 1, rows):
+            picked = code.declare("picked", chosen.equals(self.row_number(r)))
+            with code.when(picked), code.loop(c, 0, columns):
+                above, below = (m[row, c].declared(code, name) for row, name in ((pivot, "above"), (r, "below")))
+                m.write(code, pivot, c, below.where(picked, above))
+                m.write(code, r, c, above.where(picked, below))
+
+
+class _LanePrinter(LlvmPrinter):
+    """Prints code whose real numbers are vectors; a condition on them holds if it does in any lane."""
+
+    def __init__(self, t: _Lanes, registers: dict[str, Value], arrays: dict[str, Location]) -> None:
+        super().__init__(t.code, registers, arrays)
+        self.t = t
+
+    def element_kind(self, array: Array) -> str:
+        """A vector."""
+        return self.t.vector
+
+    def statement(self, statement: Statement) -> None:
+        """One statement."""
+        match statement:
+            case Write(array, position, value):
+                self.code.store(self.value(value), *self.place(array, position))
+            case _:
+                super().statement(statement)
+
+    def condition(self, expression: Expression) -> Value:
+        """Whether any lane's condition holds."""
+        found = self.value(expression)
+        return found if found.kind == "i1" else found.convert("bitcast", f"i{self.t.lanes}").not_equal(0)
+
+    def value(self, expression: Expression) -> Value:
+        """The value of an expression; products are added without being rounded, where that is faster."""
+        match expression:
+            case Number(dtype, number) if dtype.kind == "f":
+                return self.t.constant(number)
+            case Element(_, array, position):
+                return self.code.load(self.t.vector, *self.place(array, position))
+            case Apply(_, "cast", (row,)):
+                return self.t.rows(self.value(row))
+            case Apply(dtype, "add" | "sub" | "mul" as op, (left, right)) if dtype.kind == "f":
+                return self.code.binary(op, self.value(left), self.value(right), "contract")
+        return super().value(expression)
+
+
 def _cholesky(t: _Lanes) -> None:
     """[lanes, order]: the lower factor in place; NaN if a pivot is not positive."""
-    first, order = t.place(0), t.field(5)
-    zeros = (t.constant(0.0),) * (1 + t.is_complex)
-
-    def at(row: Value, column: Value) -> str:
-        return t.element(first, row * order + column)
-
-    with t.loop(0, order) as pivot:
-        x = t.load(at(pivot, pivot))
-        root = (x > 0.0).where(x.call("sqrt"), math.nan)
-        t.put(at(pivot, pivot), root, *zeros[1:])
-        with t.loop(pivot + 1, order) as row:
-            t.put(at(row, pivot), *(part / root for part in t.parts(at(row, pivot))))
-        with t.loop(pivot + 1, order) as row:
-            factor = t.parts(at(row, pivot))
-            with t.loop(pivot + 1, row + 1) as column:
-                target = at(row, column)
-                t.put(target, *t.difference(t.parts(target), factor, t.parts(at(column, pivot)), conjugate=True))
-    failed = t.load(at(order - 1, order - 1)).is_nan()
-    with t.loop(0, order) as row:
-        with t.loop(0, row + 1) as column:
-            t.put(at(row, column), *(failed.where(math.nan, part) for part in t.parts(at(row, column))))
-        with t.loop(row + 1, order) as column:
-            t.put(at(row, column), *zeros)
+    team, r, c = _LaneTeam(t), Register(_INT64, "r"), Register(_INT64, "c")
+    (order,), code = team.fields(5, 1), team.code
+    m = team.matrix(0, order)
+    positive = code.declare("positive", factor_cholesky(team, m, order))
+    broken = SplitNumber((Number(team.real, float("nan")),) * m.array.parts)
+    with code.loop(r, 0, order):
+        with code.loop(c, 0, r + 1):
+            m.write(code, r, c, m[r, c].where(positive, broken))
+        with code.loop(c, r + 1, order):
+            m.write(code, r, c, m.array.zero())
+    team.print()
 
 
 def _lu(t: _Lanes) -> None:
     """[lanes, pivots (a vector for each), rows, columns]: packed factors in place."""
-    first, pivots, rows, columns = t.place(0), t.place(1), t.field(8), t.field(9)
-    best, chosen = (t.code.stack_slot(t.vector) for _ in range(2))
+    team = _LaneTeam(t)
+    rows, columns = team.fields(8, 2)
+    pivots = team.array(1)
 
-    def at(row: Value, column: Value) -> str:
-        return t.element(first, row * columns + column)
+    def choose(step: Register, pivot: Expression) -> Expression:
+        team.code.write(pivots[step], pivot)
+        return pivot
 
-    with t.loop(0, t.smaller(rows, columns)) as pivot:
-        t.code.store(t.constant(-1.0), best)
-        t.code.store(t.rows(pivot), chosen)
-        with t.loop(pivot, rows) as row:
-            size, most = t.magnitude(t.parts(at(row, pivot))), t.code.load(t.vector, best)
-            larger = size > most
-            t.code.store(larger.where(size, most), best)
-            t.code.store(larger.where(t.rows(row), t.code.load(t.vector, chosen)), chosen)
-        found = t.code.load(t.vector, chosen)
-        t.store(t.at(pivots, pivot * VECTOR_BYTES), found)
-        with t.loop(pivot + 1, rows) as row:
-            picked = found.equal(t.rows(row))
-            with t.code.when(picked.convert("bitcast", f"i{t.lanes}").not_equal(0)), t.loop(0, columns) as column:
-                above, below = (t.parts(at(number, column)) for number in (pivot, row))
-                t.put(at(pivot, column), *map(picked.where, below, above))
-                t.put(at(row, column), *map(picked.where, above, below))
-        divisor = t.parts(at(pivot, pivot))
-        zero = t.magnitude(divisor).equal(0.0)
-        with t.loop(pivot + 1, rows) as row:
-            given = t.parts(at(row, pivot))
-            factor = tuple(map(zero.where, given, t.quotient(given, divisor)))
-            t.put(at(row, pivot), *factor)
-            with t.loop(pivot + 1, columns) as column:
-                target = at(row, column)
-                t.put(target, *t.difference(t.parts(target), factor, t.parts(at(pivot, column))))
+    factor_lu(team, team.matrix(0, columns), rows, columns, minimum(rows, columns), choose)
+    team.print()
 
 
 def _unpack_pivots(t: _Lanes) -> None:
@@ -202,27 +215,11 @@ def _substitute(t: _Lanes) -> None:
 
     Steps are elements from row to row and from column to column, of a triangle, of right sides.
     """
-    matrix, first = t.place(0), t.place(1)
-    order, count, is_lower, is_unit, matrix_row, matrix_column, side_row, side_column = map(t.field, range(8, 16))
-    lower, unit = is_lower.not_equal(0), is_unit.not_equal(0)
-    slots = [t.code.stack_slot(t.vector) for _ in range(1 + t.is_complex)]
-    with t.loop(0, order) as turn:
-        row = lower.where(turn, order - 1 - turn)
-        begin = lower.where(0, row + 1)
-        diagonal = t.element(matrix, row * (matrix_row + matrix_column))
-        with t.loop(0, count) as column:
-            target = t.element(first, column * side_column + row * side_row)
-            for slot, part in zip(slots, t.parts(target), strict=True):
-                t.code.store(part, slot)
-            with t.loop(begin, begin + turn) as other:
-                factor = t.parts(t.element(matrix, row * matrix_row + other * matrix_column))
-                known = t.parts(t.element(first, column * side_column + other * side_row))
-                found = tuple(t.code.load(t.vector, slot) for slot in slots)
-                for slot, part in zip(slots, t.difference(found, factor, known), strict=True):
-                    t.code.store(part, slot)
-            found = tuple(t.code.load(t.vector, slot) for slot in slots)
-            divided = t.quotient(found, t.parts(diagonal))
-            t.put(target, *map(unit.where, found, divided))
+    team = _LaneTeam(t)
+    order, count, lower, unit, *steps = team.fields(8, 8)
+    triangle, sides = team.matrix(0, *steps[:2]), team.matrix(1, *steps[2:])
+    solve_triangle(team, sides, triangle, order, count, lower.differs(0), unit.equals(0))
+    team.print()
 
 
 LANE_ACTIONS: dict[str, Callable[[_Lanes], None]] = {

@@ -8,18 +8,18 @@ Stockham's algorithm: each stage reads one buffer and writes another, and the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from math import cos, pi, sin
 
 import numpy as np
 
 from rlx.backends.cpu.emit.ir_text import Code, Value, vector
 from rlx.backends.cpu.routines.action_code import VECTOR_BYTES, ActionCode, actions_text
+from rlx.code.butterflies import butterfly
 
-__all__ = ["SPECTRUM_ACTIONS", "spectrum_text"]
+__all__ = ["RADICES", "SPECTRUM_ACTIONS", "spectrum_text"]
 
-_FIFTH = 2 * pi / 5
+RADICES = (4, 2, 3, 5)
 Factor = tuple[Value, Value]  # (r, r, ...), (-i, i, ...)
 
 
@@ -110,55 +110,16 @@ def _stage(t: _Spectra) -> None:
     """[from, to, factors, direction, radix, groups, width]: one stage of all transforms."""
     source, target, factors = map(t.place, range(3))
     direction, (given, groups, width) = t.pair(t.place(3)), map(t.field, range(14, 17))
-    for radix, butterfly in _BUTTERFLIES.items():
+    for radix in RADICES:
         with t.code.when(given.equal(radix)), t.loop(0, groups) as group:
             known = [t.factor(factors, group * (radix - 1) + n) for n in range(radix - 1)]
             with t.loop(0, width) as column:
                 first = group * width + column
                 values = [t.load(t.vector_at(source, first + groups * width * n)) for n in range(radix)]
-                results = butterfly(t, values, direction)
+                results = butterfly(values, lambda x: t.turned(x, direction), t.with_product)
                 results[1:] = map(t.times, results[1:], known)
                 for n, result in enumerate(results):
                     t.store(t.vector_at(target, (group * radix + n) * width + column), result)
-
-
-def _two(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
-    return [a[0] + a[1], a[0] - a[1]]
-
-
-def _three(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
-    total, gap = a[1] + a[2], a[1] - a[2]
-    middle = t.with_product(a[0], total, -0.5)
-    side = t.turned(gap, direction) * sin(pi / 3)
-    return [a[0] + total, middle + side, middle - side]
-
-
-def _four(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
-    even, even_gap = a[0] + a[2], a[0] - a[2]
-    odd, odd_gap = a[1] + a[3], t.turned(a[1] - a[3], direction)
-    return [even + odd, even_gap + odd_gap, even - odd, even_gap - odd_gap]
-
-
-def _five(t: _Spectra, a: Sequence[Value], direction: Value) -> list[Value]:
-    outer, inner = a[1] + a[4], a[2] + a[3]
-    outer_gap, inner_gap = a[1] - a[4], a[2] - a[3]
-    near, far = cos(_FIFTH), cos(2 * _FIFTH)
-    near_side, far_side = sin(_FIFTH), sin(2 * _FIFTH)
-    first = t.with_product(t.with_product(a[0], outer, near), inner, far)
-    second = t.with_product(t.with_product(a[0], outer, far), inner, near)
-    first_side = t.turned(t.with_product(outer_gap * near_side, inner_gap, far_side), direction)
-    second_side = t.turned(t.with_product(outer_gap * far_side, inner_gap, -near_side), direction)
-    return [
-        a[0] + (outer + inner), first + first_side, second + second_side, second - second_side, first - first_side
-    ]  # fmt: skip
-
-
-_BUTTERFLIES: dict[int, Callable[[_Spectra, Sequence[Value], Value], list[Value]]] = {
-    2: _two,
-    3: _three,
-    4: _four,
-    5: _five,
-}
 
 
 # ------------------------------------------------------------- products and halves

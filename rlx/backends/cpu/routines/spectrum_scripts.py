@@ -16,11 +16,11 @@ import numpy as np
 
 from rlx.backends.cpu.routines.action_code import VECTOR_BYTES
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
+from rlx.backends.cpu.routines.spectrum import RADICES
 
 __all__ = ["LONGEST", "Pass", "fourier_passes", "write_pass"]
 
 LONGEST = 8192
-RADICES = (4, 2, 3, 5)
 
 
 @dataclass(frozen=True)
