@@ -11,8 +11,8 @@ from typing import Any
 
 from rlx.array import ConcreteArray
 from rlx.ir.types import TensorType
-from rlx.ops.process_collective import process_all_gather, process_total
-from rlx.ops.shape import reshape, slice, transpose
+from rlx.ops.process_collective import process_total
+from rlx.ops.shape import reshape, transpose
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import (
     array_of_block,
@@ -22,6 +22,7 @@ from rlx.sharding.blocks import (
     check_move,
     check_processes,
     own_block,
+    own_rows,
     spanning_axes,
     spans,
 )
@@ -154,36 +155,22 @@ class _ProcessBlocks:
         x = reshape(x, shape=tuple(parts))
         for name in sorted(names, key=lambda name: -at[name]):  # earlier axes keep their positions
             axis = self.spanning[name]
-            x = as_one(process_all_gather(x, **axis.params), [axis])
+            x = axis.all_rows(x)
             ndim = type_of(x).ndim
             x = transpose(x, permutation=(*range(1, at[name] + 1), 0, *range(at[name] + 1, ndim)))
         return reshape(x, shape=whole)
 
     def _cut(self, x: Any, division: Division, names: Sequence[Any]) -> Any:
         """This process's part along further axes of the mesh."""
-        x = as_each_ones(x, self.over(names))
-        shape = type_of(x).shape
+        type = type_of(x)
         counts = [prod(self.spanning[n].members for n in of if n in names) for of in division]
-        whole: list[int] = []
-        limits: list[int] = []
-        starts: list[int] = []
-        for size, of in zip(shape, division, strict=True):
-            for name in of:
-                axis = self.spanning[name] if name in names else None
-                for n, start, taken in (
-                    *([] if axis is None else [(axis.members, axis.index, 1)]),
-                    (self.local[name], 0, self.local[name]),
-                ):
-                    whole.append(n)
-                    starts.append(start)
-                    limits.append(start + taken)
-                    size //= n
-            whole.append(size)
-            starts.append(0)
-            limits.append(size)
-        x = reshape(x, shape=tuple(whole))
-        x = slice(x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(whole))
-        return reshape(x, shape=tuple(size // count for size, count in zip(shape, counts, strict=True)))
+        part = tuple(size // count for size, count in zip(type.shape, counts, strict=True))
+        parts, at = self._layout(part, division)
+        for name in sorted(names, key=lambda name: at[name]):  # members before the devices of each process
+            at |= {other: place + 1 for other, place in at.items() if place > at[name]}
+            parts.insert(at[name], self.spanning[name].members)
+        rows = own_rows(reshape(x, shape=tuple(parts)), {at[name]: self.spanning[name] for name in names})
+        return reshape(rows, shape=part)
 
 
 def _sharding_of(x: Any) -> Any:

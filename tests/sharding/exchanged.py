@@ -100,7 +100,7 @@ pattern("product: contracted on one side", lambda x, y: x @ y, columns, (B, WHOL
 pattern("product: FSDP", lambda x, w: x @ w, rows, (B, ROWS), most=3)
 pattern("gradient: FSDP", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6)
 pattern("gradient: FSDP, divided result", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6, out=ROWS)
-pattern("gradient: data parallel", rlx.grad(lambda w, x: squared(x @ w)), (B, WHOLE), rows, most=1.5, divided=False)
+pattern("gradient: data parallel", rlx.grad(lambda w, x: squared(x @ w)), (B, WHOLE), rows, most=6, divided=False)
 pattern("gradient: FSDP over layers", rlx.grad(layers), (LAYERS, COLUMNS), rows, most=6, out=COLUMNS)
 pattern("gradient: FSDP over layers, checkpoint", rlx.grad(kept), (LAYERS, COLUMNS), rows, most=9, out=COLUMNS)
 pattern("x.T @ x", lambda x: x.T @ x, rows, most=6, divided=False)
