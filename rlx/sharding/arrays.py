@@ -27,6 +27,7 @@ from rlx.sharding.blocks import (
 from rlx.sharding.context import get_abstract_mesh
 from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.partition import rolled
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
@@ -45,6 +46,7 @@ __all__ = [
     "make_array_from_callback",
     "make_array_from_process_local_data",
     "make_array_from_single_device_arrays",
+    "rolled",
     "shards_of",
     "sharding_of",
 ]
