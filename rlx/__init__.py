@@ -25,6 +25,7 @@ from rlx.call.device import (
     process_count,
     process_index,
 )
+from rlx.call.divisions import typeof
 from rlx.call.jit import ShapeDtypeStruct, clear_caches, eval_shape, jit, make_program
 from rlx.call.scopes import (
     debug_infs,
@@ -39,7 +40,6 @@ from rlx.config import config, scoped
 from rlx.jaxnames import PATHS
 from rlx.offered_names import offer_names
 from rlx.trace.primitive import Primitive, primitive
-from rlx.trace.primitive import type_of as typeof
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize

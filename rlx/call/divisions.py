@@ -9,10 +9,12 @@ from rlx.array import Array, DeviceArray, DividedArray
 from rlx.call.explanations import say
 from rlx.config import config
 from rlx.ir.program import Program
+from rlx.ir.types import TensorType
 from rlx.trace.builder import Tracer, state
+from rlx.trace.primitive import type_of
 from rlx.trace.tracing import explicit, place_of
 
-__all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "sharding_hooks"]
+__all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "sharding_hooks", "typeof"]
 
 
 class _ShardingHooks:
@@ -56,6 +58,24 @@ def division_of(x: Any) -> Any:
 def explicit_division(x: Array) -> Any:
     """The sharding of an argument over Explicit axes of a mesh of several devices; None for other arguments."""
     return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
+
+
+def typeof(x: Any) -> TensorType:
+    """The type of an array, a NumPy array or a number: its shape, dtype and weakness, and its sharding.
+
+    `sharding` is how several devices divide the array, None if they do not. For a traced value it is known where the
+    function states it, and under rlx.set_mesh.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> rlx.typeof(np.zeros((2, 3)))
+    float64[2,3]
+    >>> rlx.typeof(np.zeros((2, 3))).sharding is None
+    True
+    """
+    sharding = _traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
+    divided = sharding is not None and sharding.num_devices > 1
+    return type_of(x).placed(sharding=sharding) if divided else type_of(x)
 
 
 def _traced_place(x: Tracer) -> Any:

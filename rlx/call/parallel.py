@@ -12,9 +12,11 @@ from rlx.array import Array
 from rlx.call.jit_options import numbers_of, refuse_uncallable
 from rlx.call.jitted import Jitted
 from rlx.errors import OptionError, ShardingError, VmapAxisError
+from rlx.ir.collectives import communicator
 from rlx.ops.shape import reshape
+from rlx.sharding.blocks import spanning_axes
 from rlx.sharding.grid import MappedAxes
-from rlx.sharding.mesh import Mesh, local_devices, too_many
+from rlx.sharding.mesh import Mesh, known_devices, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
@@ -45,6 +47,9 @@ def pmap(
     A mapped axis has at most as many elements as there are devices. All devices run as one
     program. rlx.vmap maps over longer axes.
 
+    With several processes, all of them call it, and the devices are the devices of all processes. Each process passes
+    and gets the members of its own devices; the axis in `fun` is over all of them.
+
     Args:
       fun: a function of arrays, or trees of them.
       axis_name: a name for the mapped axis, for rlx.lax.psum and related functions inside `fun`.
@@ -52,9 +57,9 @@ def pmap(
         prefix of its argument. Keyword arguments are mapped over axis 0.
       out_axes: the position of the mapped axis in the results, in the same form.
       static_broadcasted_argnums: positional arguments that are constants of the program; hashable.
-      devices: the devices to run on; the first of rlx.local_devices() if left out.
+      devices: the devices to run on; the first of rlx.devices() if left out.
       backend: name of the device to compile for.
-      axis_size: the size of the mapped axis, if it is to be checked.
+      axis_size: the number of members of all processes, if it is to be checked.
       donate_argnums: positional arguments whose memory may be reused.
 
     Returns: a jitted function of the same arguments.
@@ -89,10 +94,8 @@ def _mesh(label: Any, devices: Sequence[Any] | None, axis_size: int | None) -> M
     """The mesh of pmap's devices. Raises ShardingError for devices that it cannot map over."""
     if devices is not None and not devices:
         raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
-    mesh = Mesh(np.array(local_devices() if devices is None else devices), (label,))
-    if mesh.is_multi_process:
-        what = "pmap got devices of other processes; it maps over the devices of one process."
-        raise ShardingError(what, "Map over processes with rlx.shard_map.")
+    every = known_devices() if devices_in_scope() == 1 else local_devices()
+    mesh = Mesh(np.array(every if devices is None else devices), (label,))
     if axis_size is not None and axis_size > mesh.size:
         raise too_many("pmap", axis_size, mesh.size)
     return mesh
@@ -119,21 +122,40 @@ class _Together(NamedTuple):
         values = [as_array(x, "an argument of pmap") for x in leaves]
         pairs = zip(values, found, strict=True)
         places = [None if axis is None else _position(x.shape, axis, x.ndim) for x, axis in pairs]
-        size = _size(values, places, self.axis_size, self.mesh.size)
+        size = self._own_size(values, places)
+        spanning = {axis.name: axis for axis in spanning_axes(self.mesh)}
 
         def on_device(*parts: Any) -> Any:
             members = [x if at is None else _without(x, at) for x, at in zip(parts, places, strict=True)]
             inner, keywords = tree.unflatten(treedef, members)
             rest = iter(inner)
-            return self._one([a if i in held else next(rest) for i, a in enumerate(args)], keywords, size)
+            total = self.mesh.size if spanning else size
+            return self._one([a if i in held else next(rest) for i, a in enumerate(args)], keywords, total)
 
-        if size == 1:
+        if size == 1 and not spanning:
             return on_device(*values)
         label = self.mesh.axis_names[0]
-        grid = MappedAxes(function_name(self.fun), {label: size}, checked=False)
+        grid = MappedAxes(function_name(self.fun), {label: size}, checked=False, spanning=spanning)
         specs = [_spec(label, at) for at in places]
         out, arrays = grid.run(on_device, values, specs, lambda out: _specs_of(label, out, self.out_axes))
         return tree.unflatten(tree.structure(out), arrays)
+
+    def _own_size(self, values: Sequence[Array], places: Sequence[int | None]) -> int:
+        """The size of the mapped axes in this process. Raises as `_size`, and ShardingError for other devices."""
+        if not self.mesh.is_multi_process:
+            size = _size(values, places, self.axis_size)
+            if size * devices_in_scope() > self.mesh.size:
+                raise too_many("pmap", size * devices_in_scope(), self.mesh.size)
+            return size
+        count, own, size = communicator().size, self.mesh.local_mesh.size, _size(values, places)
+        if size != own or self.axis_size not in (None, self.mesh.size):
+            raise ShardingError(
+                f"pmap over {self.mesh.size} devices of {count} processes got mapped axes of size {size}"
+                f"{'' if self.axis_size is None else f' and axis_size={self.axis_size}'}.",
+                f"Each process passes a member for each of its {own} devices, or map over its own devices only:"
+                " rlx.pmap(f, devices=rlx.local_devices()).",
+            )
+        return size
 
     def _one(self, args: Sequence[Any], kwargs: dict[str, Any], size: int) -> Any:
         """The results for one member of the mapped axes, with mapped axes of size 1."""
@@ -169,7 +191,8 @@ class Parallel(Jitted):
         """By this spec over the first devices."""
         found = self._shardings.get((spec, size))
         if found is None:
-            mesh = self.mesh if size == self.mesh.size else self.mesh.update(self.mesh.devices[:size])
+            whole = self.mesh.local_mesh if self.mesh.is_multi_process else self.mesh
+            mesh = whole if size == whole.size else whole.update(whole.devices[:size])
             found = self._shardings[spec, size] = NamedSharding(mesh, spec)
         return found
 
@@ -185,8 +208,8 @@ def _specs_of(name: Any, out: Any, out_axes: Any) -> list[PartitionSpec]:
     return [_spec(name, None if axis is None else axis % len(x.shape)) for x, axis in pairs]
 
 
-def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int | None, devices: int) -> int:
-    """The size of the mapped axes. Raises if they have several sizes, or a larger one than the number of devices."""
+def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int | None = None) -> int:
+    """The size of the mapped axes. Raises VmapAxisError if there is none, or if they have several sizes."""
     sizes = {x.shape[at] for x, at in zip(values, places, strict=True) if at is not None}
     if not sizes:
         raise VmapAxisError("pmap has no mapped argument.", "Give at least one argument an axis.")
@@ -194,11 +217,7 @@ def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int 
         sizes.add(axis_size)
     if len(sizes) > 1:
         raise VmapAxisError(f"pmap got mapped axes of different sizes {sorted(sizes)}.", "They have one size.")
-    (size,) = sizes
-    wanted = size * devices_in_scope()
-    if wanted > devices:
-        raise too_many("pmap", wanted, devices)
-    return size
+    return sizes.pop()
 
 
 def _without(x: Array, at: int) -> Array:

@@ -135,9 +135,12 @@ class _CallStage:
 
     @property
     def out_info(self) -> Any:
-        """Shapes and dtypes of the results, and the shardings of those that processes divide."""
+        """Shapes and dtypes of the results, and the shardings of those that devices or processes divide."""
         types = self._traced.program.output_types[: self.out_tree.num_leaves]
-        infos = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types]
+        places = self._traced._follow() or [None] * len(types)
+        divided = [None if p is None or p.is_fully_replicated else p for p in places]
+        pairs = zip(types, divided, strict=False)
+        infos = [ShapeDtypeStruct(t.shape, t.dtype, t.weak, sharding=place) for t, place in pairs]
         described = lambda own, span: own.update(shape=span.shape, sharding=span.device_sharding)  # noqa: E731
         return _whole(self.out_tree, infos, described)
 

@@ -198,6 +198,11 @@ class TensorType:
         return self.weak
 
     @property
+    def sharding(self) -> Any:
+        """How several devices divide such an array, by JAX's name; None if they do not, or it is unknown."""
+        return self.device_sharding
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)

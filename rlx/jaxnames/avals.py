@@ -232,6 +232,11 @@ def typeof(x: Any) -> Any:
     return aval_of(type_of(array), abstract_sharding(array), manual_axis_type(array))
 
 
+def _undivided(ndim: int) -> NamedSharding:
+    """The sharding in the type of an array that was never divided."""
+    return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * ndim))
+
+
 def _jax_name(name: str, value: Any) -> None:
     """An attribute that JAX's libraries read from an array's type: x.aval is rlx's own."""
     setattr(TensorType, name, value)
@@ -241,7 +246,7 @@ setattr(Ref, "aval", property(typeof))  # noqa: B010  types are not known to hav
 setattr(Tracer, "aval", property(typeof))  # noqa: B010  its type alone does not say over which axes it varies
 setattr(Tracer, "mat", property(manual_axis_type))  # noqa: B010
 setattr(StackedArray, "aval", property(typeof))  # noqa: B010  nor of this over which axes it is to be summed
-_jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
+_jax_name("sharding", property(lambda t: t.device_sharding or _undivided(t.ndim)))
 _jax_name("vma", frozenset())
 _jax_name("mat", _NOT_VARYING)
 _jax_name("manual_axis_type", _NOT_VARYING)

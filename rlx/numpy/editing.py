@@ -16,7 +16,7 @@ from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
-from rlx.numpy.placement import check_placement
+from rlx.numpy.placement import arrays_and_shardings, check_placement
 from rlx.numpy.promotion import (
     beside_arrays,
     broadcast_array,
@@ -146,8 +146,9 @@ def _roll_one(x: Any, amount: Any, axis: int) -> Any:
         distance = operator.index(amount) % size
         if distance == 0:
             return x
-        parts = shapes.slice_along(x, size - distance, size, axis), shapes.slice_along(x, 0, size - distance, axis)
-        return shapes.concatenate(*parts, axis=axis)
+        if getattr(x, "_sharding", None) is not None:
+            return arrays_and_shardings().rolled(x, distance, axis)
+        return shapes.rotated(x, distance, axis)
     index = count_along((size,), 0, index_dtype(2 * size))
     distance = remainder(holding(amount, size), size)
     moved = remainder(subtract(index, convert_to(distance, index.dtype)), size)

@@ -184,6 +184,11 @@ def _shards(self: Any) -> Any:
     return placement.arrays_and_shardings().shards_of(self)
 
 
+def _global_shards(self: Any) -> Any:
+    """The parts of the array on all devices of its sharding; without data on devices of other processes."""
+    return placement.arrays_and_shardings().global_shards_of(self)
+
+
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
     """The same bytes read as another dtype."""
     if type is not None:
@@ -276,7 +281,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "device": _device,
     "committed": _committed,
     "addressable_shards": _shards,
-    "global_shards": _shards,
+    "global_shards": _global_shards,
     "is_fully_addressable": _is_fully_addressable,
     "is_fully_replicated": _is_fully_replicated,
     "flat": manipulation.ravel,

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import DividedArray
 from rlx.config import config
 from rlx.errors import RlxError, UnsupportedError
-from rlx.ir.index_sets import Along, Reading
 from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
-from rlx.trace.places import Elsewhere, execution, program_of
+from rlx.trace.places import Elsewhere, execution, followed, program_of
 from rlx.trace.primitive import Primitive, Zero, type_of, watching
 from rlx.trace.spanning import known_by_parts
 
@@ -52,6 +52,8 @@ class LibraryPrimitive(Primitive):
             self.type(*types, **params)
             return super().evaluate(args, params)
         results = _prepared(self, types, tuple(params.items()))(args)
+        if DividedArray in set(map(type, args)):
+            results = followed(self, args, types, params, results)
         return tuple(results) if self.multiple else results[0]
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
@@ -59,10 +61,10 @@ class LibraryPrimitive(Primitive):
         results = LIBRARY_ROUTINES[self.routine](arrays, self.attributes(**params))
         return results if self.multiple else results[0]
 
-    def reads(self, known: Any, *types: TensorType, **params: Any) -> list[Reading | None]:
-        """All of the operands with the same place along leading axes."""
+    def axis_map(self, *types: TensorType, **params: Any) -> tuple[tuple[int | None, ...], ...]:
+        """Leading axes, over which the routine is batched."""
         lead = _leading_axes(self, types, params)
-        return [Along(tuple(a if a < lead else None for a in range(t.ndim))) for t in types]
+        return tuple(tuple(a if a < lead else None for a in range(t.ndim)) for t in types)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """`derivative`, unless all tangents are zero."""

@@ -28,9 +28,11 @@ __all__ = [
     "process_all_to_all",
     "process_broadcast",
     "process_copy",
+    "process_part",
     "process_permute",
     "process_reduce",
     "process_reduce_scatter",
+    "process_rows",
     "process_same",
     "process_total",
 ]
@@ -278,3 +280,58 @@ class process_same(_Unsent):
         """The processes share the cotangent: each has the same part, so that all have one program."""
         own = process_copy(cotangent, group=group, members=members)
         return divide(own, np.asarray(members).astype(type.dtype))
+
+
+@primitive
+class process_rows(ProcessCollective):
+    """All processes' arrays, stacked along a new first axis, as one value. params: group, members, index, place.
+
+    index: the rank of this process in the group.
+    """
+
+    kind = "all_gather"
+    grows = 1
+    own_params = {"index": 0}
+
+    def exchange(self, place: bytes, *, index: int = 0, **params: Any) -> Exchange:
+        """The gather."""
+        return super().exchange(place, **params)
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, place: bytes, **params: Any) -> Any:
+        """This process's row."""
+        return process_part(cotangent, **params)
+
+
+@primitive
+class process_part(LinearMap):
+    """Row `index` of a value shared by all processes, as this process's own. params: group, members, index."""
+
+    def type(self, x: TensorType, *, members: int, **params: Any) -> TensorType:
+        """The row's type. Raises ShapeError unless there is a row for each process."""
+        refuse_keys(self.name, x)
+        if x.shape[:1] != (members,):
+            raise ShapeError(f"{self.name} got {x!r} for {members} processes.")
+        return x.update(shape=x.shape[1:], weak=False)
+
+    def reference(self, x: np.ndarray, *, index: int, **params: Any) -> np.ndarray:
+        return x[index]
+
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
+        """The rows of all processes."""
+        return process_rows(cotangent, place=b"", **params)
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+        """The rows have the batch axis in front."""
+        (x,), (dim,) = inputs, dims
+        assert dim is not None
+        return self.bind(move_axis(x, dim, 1), **params), 0
+
+    def lower(self, k: Any, value: Any, *, index: int, **params: Any) -> Any:
+        """A slice."""
+        ndim, row = value.type.ndim, value.type.shape[1:]
+        rows = k.slice(value, (index, *[0] * (ndim - 1)), (index + 1, *row), (1,) * ndim)
+        return k.reshape(rows, row)
+
+    def samples(self) -> Iterator[Sample]:
+        """Samples in a group of one."""
+        yield Sample((np.arange(-3.0, 3.0).reshape(1, 2, 3),), {"group": WORLD, "members": 1, "index": 0})

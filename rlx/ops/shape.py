@@ -104,6 +104,13 @@ def axes_but(ndim: int, axes: Sequence[int]) -> tuple[int | None, ...]:
     return tuple(None if a in axes else a for a in range(ndim))
 
 
+def rotated(x: Any, distance: int, axis: int) -> Any:
+    """x with its elements moved on along an axis; those that leave one end enter the other. 0 < distance < size."""
+    size = type_of(x).shape[axis]
+    parts = slice_along(x, size - distance, size, axis), slice_along(x, 0, size - distance, axis)
+    return concatenate(*parts, axis=axis)
+
+
 def _long_axes(shape: Sequence[int]) -> list[int]:
     """Axes with more than one element."""
     return [a for a, n in enumerate(shape) if n > 1]

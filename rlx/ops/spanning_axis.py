@@ -11,7 +11,13 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add
 from rlx.ops.families import to_front
-from rlx.ops.process_collective import process_all_gather, process_all_reduce, process_copy
+from rlx.ops.process_collective import (
+    process_all_gather,
+    process_all_reduce,
+    process_copy,
+    process_part,
+    process_rows,
+)
 from rlx.ops.shape import iota, reshape
 from rlx.trace.primitive import type_of
 
@@ -44,6 +50,14 @@ class SpanningAxis:
     def params(self) -> dict[str, Any]:
         """The params of collectives along the axis."""
         return {"group": self.group, "members": self.members, "place": b""}
+
+    def all_rows(self, x: Any) -> Any:
+        """The processes' values as one value, stacked along a new first axis."""
+        return process_rows(x, index=self.index, **self.params)
+
+    def own_row(self, x: Any) -> Any:
+        """This process's row of a value that all processes have, which has a row for each process."""
+        return process_part(x, group=self.group, members=self.members, index=self.index)
 
     def reduce(self, x: Any, op: str) -> Any:
         """The reduction of the processes' values."""

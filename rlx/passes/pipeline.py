@@ -33,6 +33,7 @@ from rlx.passes.cse import eliminate_common
 from rlx.passes.decompose_routines import decompose_routines
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
+from rlx.passes.join_exchanges import join_exchanges
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.order_exchanges import order_exchanges
 from rlx.passes.place_exchanges import place_exchanges
@@ -215,6 +216,7 @@ passes: tuple[Step, ...] = (
     program_pass("dce", dead_code, "unused equations are removed"),
 )  # fmt: skip
 entry: tuple[Step, ...] = (
+    Step("join_exchanges", "program", lambda p, _: join_exchanges(p), "a value is exchanged once, a sum by parts"),
     Step("place_exchanges", "program", lambda p, _: place_exchanges(p), "exchanges get their place in the program"),
     Step("order_exchanges", "program", lambda p, _: order_exchanges(p), "exchanges follow the order of their operands"),
     Step("inline", "program", _inlined, "calls are inlined, except claimed blocks"),
@@ -270,7 +272,7 @@ lowering: tuple[Step, ...] = (
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
-_before_inlining = ("place_exchanges", "order_exchanges")
+_before_inlining = ("join_exchanges", "place_exchanges", "order_exchanges")
 # these do not apply to most programs: they are stages only if they change the program
 _rare = (*_before_inlining, "keys", "decompose_routines")
 

@@ -11,13 +11,19 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
 from rlx.errors import FileFormatError, InputTypeError, OptionError, TreeMismatchError, describe
+from rlx.ir.collectives import communicator
 from rlx.offered_names import offer_names
 from rlx.serialization import npz, safetensors, shard_writing, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.trees import arrays_of, contents_of, name_of, only, tree_of
 from rlx.sharding.arrays import make_array_from_callback
+from rlx.sharding.partition import resharded
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.trees import placed
 from rlx.trace.flat import shared_array
+from rlx.trace.spanning import SpanningArray
 from rlx.trees import tree
 
 __all__ = ["load", "save"]
@@ -50,6 +56,8 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
       path: the file; ".safetensors" or ".npz" selects the format. ".shards" is a folder that all processes must be able
         to access, and all must call this: each writes its part of the arrays that span processes, and they share the
         writing of large arrays that are equal in all of them. The first process writes its own copy of other arrays.
+        With arrays that span processes, all must call this for a file as well: each gathers them, and the first
+        process writes.
       value: the tree. Its leaves are named by their path: {"layers": [{"w": ...}]} has the array "layers.0.w".
 
     Structures of dicts with string keys, lists, tuples and None are stored in the file; for others pass `load` a tree
@@ -78,8 +86,20 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
         shard_writing.write(target, value)
         return
     write = _format(target).write
-    contents = contents_of(value)
-    replace(target, lambda file: write(file, contents))
+    contents = contents_of(tree.map(_gathered, value))
+
+    def replaced() -> None:
+        replace(target, lambda file: write(file, contents))
+
+    if any(isinstance(x, SpanningArray) for x in tree.leaves(value)):
+        shard_writing.in_all("the file", replaced if communicator().rank == 0 else lambda: None)
+    else:
+        replaced()
+
+
+def _gathered(x: Any) -> Any:
+    """All of an array that processes divide; other values unchanged."""
+    return resharded(x, NamedSharding(x.sharding.mesh, PartitionSpec())) if isinstance(x, SpanningArray) else x
 
 
 def load(path: str | os.PathLike[str], like: Any = None, *, names: Iterable[str] | None = None) -> Any:
@@ -87,8 +107,8 @@ def load(path: str | os.PathLike[str], like: Any = None, *, names: Iterable[str]
 
     Args:
       path: a safetensors or .npz file, written by rlx or another program; or a folder that `save` has written.
-      like: a tree of arrays (or ShapeDtypeStructs) with the structure of the result. Arrays of a folder get the
-        shardings of its leaves, whichever processes wrote them: each process reads its parts. Others are whole.
+      like: a tree of arrays (or ShapeDtypeStructs) with the structure of the result. Arrays get the shardings of its
+        leaves, whichever processes wrote them. Each process reads its parts of a folder, and all of a file.
       names: read these arrays alone, such as "layers.0.weight", and return a dict of them. Of a safetensors file and a
         folder, the bytes of the others are not read; a .npz file is read as a whole.
 
@@ -206,7 +226,8 @@ def _checked(arrays: dict[str, Array], names: list[str], leaves: list[Any]) -> I
                 f" {expected.dtype}{list(expected.shape)}.",
                 "Load without like=, and convert.",
             )
-        yield found
+        sharding = getattr(leaf, "sharding", None)
+        yield placed(found, sharding) if isinstance(sharding, NamedSharding) and sharding.num_devices > 1 else found
 
 
 def _known(names: Iterable[str]) -> str:

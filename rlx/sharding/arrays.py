@@ -27,6 +27,7 @@ from rlx.sharding.blocks import (
 from rlx.sharding.context import get_abstract_mesh
 from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.partition import rolled
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.stacks import stack_axes, stacked_as
@@ -45,6 +46,7 @@ __all__ = [
     "make_array_from_callback",
     "make_array_from_process_local_data",
     "make_array_from_single_device_arrays",
+    "rolled",
     "shards_of",
     "sharding_of",
 ]
@@ -53,13 +55,15 @@ __all__ = [
 class Shard:
     """The part of an array on one device: `device`, `index` (in the whole array), `replica_id` and `data`.
 
+    `data` is None on a device of another process (in `global_shards`).
+
     >>> import rlx
     >>> (part,) = rlx.numpy.ones((2, 3)).addressable_shards
     >>> part.device, part.index, part.replica_id, part.data.shape
     (Device(cpu:0), (slice(None, None, None), slice(None, None, None)), 0, (2, 3))
     """
 
-    def __init__(self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array) -> None:
+    def __init__(self, device: Device, index: tuple[slice, ...], replica_id: int, data: Any) -> None:
         self.device = device
         self.index = index
         self.replica_id = replica_id
@@ -125,6 +129,20 @@ def shards_of(x: Array) -> list[Shard]:
             own = inside[device]
             part = array_of_type(value.numpy()[own], value.type.update(shape=_shape(value.shape, own)))
             shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
+        copies[str(index)] += 1
+    return shards
+
+
+def global_shards_of(x: Array) -> list[Shard]:
+    """The parts of an array on all devices, in the order of the sharding's; `data` is None for other processes'."""
+    own = {shard.device: shard for shard in shards_of(x)}
+    sharding = sharding_of(x)
+    if sharding.is_fully_addressable:
+        return [*own.values()]
+    copies: Counter[str] = Counter()
+    shards = []
+    for device, index in sharding.devices_indices_map(x.shape).items():
+        shards.append(own.get(device) or Shard(device, index, copies[str(index)], None))
         copies[str(index)] += 1
     return shards
 

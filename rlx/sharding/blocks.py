@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from rlx.errors import ShardingError
 from rlx.ir.collectives import WORLD, communicator, group_among
 from rlx.ir.types import is_inexact
 from rlx.ops.process_collective import process_copy, process_same
-from rlx.ops.shape import reshape, slice
+from rlx.ops.shape import reshape, transpose
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import names_in, names_of_entry
 from rlx.trace.builder import Tracer
+from rlx.trace.primitive import type_of
 from rlx.trace.spanning import SpanningArray
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "check_reach",
     "local_sharding",
     "own_block",
+    "own_rows",
     "process_block",
     "spanning_axes",
     "spans",
@@ -131,15 +133,19 @@ def _moves(x: Any) -> bool:
 def own_block(x: Array, sharding: NamedSharding) -> Array:
     """This process's block of an array that all processes have, traced or not."""
     assert isinstance(sharding.mesh, Mesh)
-    divided = names_in(sharding.spec.partitions)
-    x = as_each_ones(x, [axis for axis in spanning_axes(sharding.mesh) if axis.name in divided])
+    named = {axis.name: axis for axis in spanning_axes(sharding.mesh)}
     parts, over = _split(sharding, x.shape)
-    position = sharding.mesh.process_position
-    starts, limits = [0] * len(parts), list(parts)
-    for at, number in over:
-        starts[at], limits[at] = position[number], position[number] + 1
-    taken = slice(reshape(x, shape=tuple(parts)), starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(parts))
-    return reshape(taken, shape=block_shape(sharding, x.shape))
+    axes = [(at, named.get(sharding.mesh.axis_names[number])) for at, number in over]
+    rows = own_rows(reshape(x, shape=tuple(parts)), {at: axis for at, axis in axes if axis is not None})
+    return reshape(rows, shape=block_shape(sharding, x.shape))
+
+
+def own_rows(x: Any, axes: Mapping[int, SpanningAxis]) -> Any:
+    """This process's part of a value that all processes have: of each of these axes its row, without the axis."""
+    for at in sorted(axes, reverse=True):  # earlier axes keep their positions
+        front = (at, *(axis for axis in range(type_of(x).ndim) if axis != at))
+        x = axes[at].own_row(transpose(x, permutation=front))
+    return x
 
 
 def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> SpanningArray:

@@ -11,8 +11,8 @@ from typing import Any
 
 from rlx.array import ConcreteArray
 from rlx.ir.types import TensorType
-from rlx.ops.process_collective import process_all_gather, process_total
-from rlx.ops.shape import reshape, slice, transpose
+from rlx.ops.process_collective import process_all_to_all, process_total
+from rlx.ops.shape import reshape, rotated, transpose
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.sharding.blocks import (
     array_of_block,
@@ -22,10 +22,12 @@ from rlx.sharding.blocks import (
     check_move,
     check_processes,
     own_block,
+    own_rows,
     spanning_axes,
     spans,
 )
-from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
+from rlx.sharding.divided_axes import AxisTurn, CallPlan, DividedCall, over_another_axis, planned, rolled_rows
+from rlx.sharding.divisions import Division, Names, division_of, shared_names, spec_of
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
@@ -36,7 +38,7 @@ from rlx.trace.spanning import SpanningArray
 from rlx.trace.stacked import StackedArray
 from rlx.trace.tracing import devices_in_scope, place_known
 
-__all__ = ["operation_on_parts", "resharded"]
+__all__ = ["operation_on_parts", "resharded", "rolled"]
 
 
 def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -53,26 +55,31 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
     mesh, args = _on_one_mesh(args)
     types, results = _types_of(primitive, args, params)
     have = [division_of(_sharding_of(x), t.ndim) for x, t in zip(args, types, strict=True)]
-    axis_map = primitive.axis_map(*types, **params)
-    if not primitive.combination:
-        axis_map = tuple(tuple(None if at is not None and at < 0 else at for at in places) for places in axis_map)
-    chosen = chosen_places(mesh.shape, axis_map, have, results[0] if results else TensorType((), bool))
+    call = DividedCall(primitive, params, types, results, have, mesh.shape)
+    found = over_another_axis(call)
+    if found is not None:
+        return _turned(call, args, mesh, found)
+    plan = planned(call)
     parts = _ProcessBlocks(mesh)
-    combined = parts.over(name for place, names in chosen.items() if place < 0 for name in names)
-    own = parts.over(name for names in chosen.values() for name in names)
+    outs = parts.computed(call, args, plan)
+    shardings = [NamedSharding(mesh, spec_of(division)) for division in plan.divisions]
+    out = [_known(x, t, s) for x, t, s in zip(outs, results, shardings, strict=True)]
+    return tuple(out) if primitive.multiple else out[0]
+
+
+def _turned(call: DividedCall, args: Sequence[Any], mesh: Mesh, turn: AxisTurn) -> Any:
+    """The operation with its divided axis whole and another one divided instead; its results are divided as before."""
     operands = [
-        x if t.ndim == 0 and not isinstance(x, Tracer) else parts.operand(x, t, division, places, chosen, own)
-        for x, t, division, places in zip(args, types, have, axis_map, strict=True)
+        resharded(x, NamedSharding(mesh, spec_of(turn.of_operand(division)))) if type(x) is SpanningArray else x
+        for x, division in zip(args, call.have, strict=True)
     ]
-    divisions = [tuple(chosen.get(axis, ()) for axis in range(t.ndim)) for t in results]
-    shardings = [NamedSharding(mesh, spec_of(division)) for division in divisions]
-    of_parts = primitive.of_parts(block_shape(shardings[0], results[0].shape), **params) if results else params
-    out = primitive.bind(*operands, **of_parts)
-    outs = out if primitive.multiple else (out,)
-    for axis in combined:
-        outs = [_combined(x, primitive.combination, axis) for x in outs]
-    found = [_known(x, t, s) for x, t, s in zip(outs, results, shardings, strict=True)]
-    return tuple(found) if primitive.multiple else found[0]
+    out = operation_on_parts(call.primitive, operands, dict(call.params))
+    outs = out if call.primitive.multiple else (out,)
+    back = [
+        resharded(x, NamedSharding(mesh, spec_of(division))) if division is not None and type(x) is SpanningArray else x
+        for x, division in zip(outs, turn.results, strict=True)
+    ]
+    return tuple(back) if call.primitive.multiple else back[0]
 
 
 def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
@@ -92,6 +99,22 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
     return _known(_ProcessBlocks(mesh).moved(x.local, have, wanted), x.type, sharding)
 
 
+def rolled(x: Any, distance: int, axis: int) -> Any:
+    """The array with its elements moved on along an axis, divided as it was."""
+    sharding = x._sharding
+    if type(x) is not SpanningArray:
+        return rotated(x, distance, axis).with_sharding(sharding)
+    names = (division_of(sharding, x.ndim) or ((),) * x.ndim)[axis]
+    parts = _ProcessBlocks(sharding.mesh)
+    if not parts.over(names):
+        return array_of_block(rotated(x.local, distance, axis), x.shape, sharding)
+    over = parts.along(names)
+    if over is None:
+        whole = resharded(x, NamedSharding(sharding.mesh, PartitionSpec()))
+        return array_of_block(own_block(rotated(whole, distance, axis), sharding), x.shape, sharding)
+    return array_of_block(rolled_rows(x.local, axis, over, distance), x.shape, sharding)
+
+
 class _ProcessBlocks:
     """This process's blocks of arrays over a mesh that spans processes."""
 
@@ -103,6 +126,49 @@ class _ProcessBlocks:
     def over(self, names: Any) -> list[SpanningAxis]:
         """The axes among `names` that span processes."""
         return [self.spanning[name] for name in dict.fromkeys(names) if name in self.spanning]
+
+    def computed(self, call: DividedCall, args: Sequence[Any], plan: CallPlan) -> list[Any]:
+        """This process's parts of the results."""
+        axis, over = plan.along, None
+        if axis is not None:
+            over = self.along(axis.names)
+            if over is None and self.over(axis.names):  # several axes of the mesh span processes, or blocks are apart
+                without = planned(call, False)
+                outs = self.computed(call, args, without)
+                pairs = zip(outs, without.divisions, plan.divisions, strict=True)
+                return [self.moved(x, have, wanted) for x, have, wanted in pairs]
+        chosen = plan.chosen
+        dropped = [n for place, names in chosen.items() if place < 0 for n in names]
+        combined = self.over(n for n in dropped if over is None or n != over.name)
+        own = self.over(n for names in chosen.values() for n in names)
+        operands = []
+        for number, (x, t, places) in enumerate(zip(args, call.types, plan.axis_map, strict=True)):
+            shared = axis is not None and number in axis.shared
+            mine = [a for a in own if not shared or over is None or a.name != over.name]
+            alone = t.ndim == 0 and not isinstance(x, Tracer)
+            operands.append(x if alone else self.operand(x, t, call.have[number], places, chosen, mine))
+        shape = self.block(plan.divisions[0], call.results[0].shape) if call.results else ()
+        params = call.primitive.of_parts(shape, **call.params) if call.results else dict(call.params)
+        if axis is not None and over is not None:
+            out = axis.run(operands, params, over)
+        else:
+            out = call.primitive.bind(*operands, **params)
+        outs = list(out) if call.primitive.multiple else [out]
+        for along in combined:
+            outs = [_combined(x, call.primitive.combination, along) for x in outs]
+        return outs
+
+    def along(self, names: Names) -> SpanningAxis | None:
+        """The processes that have consecutive blocks of an axis which is divided this way; None without one axis."""
+        spanning = self.over(names)
+        if len(spanning) != 1 or prod(self.local[n] for n in names[: names.index(spanning[0].name)]) > 1:
+            return None
+        return spanning[0]
+
+    def block(self, division: Division, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a process's part of an array."""
+        counts = [prod(self.spanning[n].members for n in names if n in self.spanning) for names in division]
+        return tuple(size // count for size, count in zip(shape, counts, strict=True))
 
     def operand(
         self,
@@ -122,13 +188,49 @@ class _ProcessBlocks:
         return as_each_ones(x, [axis for axis in own if axis.name not in divided])
 
     def moved(self, x: Any, have: Division, wanted: Division) -> Any:
-        """The part of an array under another division: gathered along the axes that are dropped, and then cut."""
+        """The part of an array under another division: gathered along the axes that are dropped, and then cut.
+
+        A mesh axis that divides another axis of the array instead is exchanged by parts.
+        """
+        have, wanted = tuple(have), tuple(wanted)
+        for source, target, name in self._exchangeable(type_of(x).shape, have, wanted):
+            x, have = self._exchanged(x, have, source, target, name)
         kept = tuple(shared_names(a, b) for a, b in zip(have, wanted, strict=True))
         gathered = [name for a, k in zip(have, kept, strict=True) for name in a[len(k) :] if name in self.spanning]
         cut = [name for b, k in zip(wanted, kept, strict=True) for name in b[len(k) :] if name in self.spanning]
         if gathered:
             x = self._gathered(x, have, gathered)
         return self._cut(x, wanted, cut) if cut else x
+
+    def _exchangeable(self, shape: Sequence[int], have: Division, wanted: Division) -> list[tuple[int, int, Any]]:
+        """Mesh axes that are the last ones of an axis, and are to be the next ones of another axis of the array."""
+        for source, names in enumerate(have):
+            last = names[-1:]
+            if not last or last[0] not in self.spanning or names == wanted[source][: len(names)]:
+                continue
+            for target, own in enumerate(have):
+                fits = shape[target] % (self.spanning[last[0]].size) == 0
+                if target != source and fits and (*own, *last) == wanted[target][: len(own) + 1]:
+                    return [(source, target, last[0])]
+        return []
+
+    def _exchanged(self, x: Any, have: Division, source: int, target: int, name: Any) -> tuple[Any, Division]:
+        """The part of an array whose axis `target` is divided in place of `source`, and the new division."""
+        over, shape = self.spanning[name], type_of(x).shape
+        parts, at = self._layout(shape, have)
+        end = sum(len(names) + 1 for names in have[: target + 1]) - 1  # of the remainder of the axis
+        parts[end : end + 1] = [over.members, parts[end] // over.members]
+        before = at[name] + (at[name] > end)
+        x = reshape(x, shape=tuple(parts))
+        rest = [a for a in range(len(parts)) if a != end]
+        x = process_all_to_all(transpose(x, permutation=(end, *rest)), **over.params)
+        order = [rest.index(a) + 1 for a in rest]
+        order.insert(rest.index(before), 0)
+        sizes = list(shape)
+        sizes[source], sizes[target] = sizes[source] * over.members, sizes[target] // over.members
+        division = list(have)
+        division[source], division[target] = have[source][:-1], (*have[target], name)
+        return reshape(transpose(x, permutation=tuple(order)), shape=tuple(sizes)), tuple(division)
 
     def _count(self, names: Names) -> int:
         return prod(self.sizes[name] for name in names)
@@ -154,36 +256,22 @@ class _ProcessBlocks:
         x = reshape(x, shape=tuple(parts))
         for name in sorted(names, key=lambda name: -at[name]):  # earlier axes keep their positions
             axis = self.spanning[name]
-            x = as_one(process_all_gather(x, **axis.params), [axis])
+            x = axis.all_rows(x)
             ndim = type_of(x).ndim
             x = transpose(x, permutation=(*range(1, at[name] + 1), 0, *range(at[name] + 1, ndim)))
         return reshape(x, shape=whole)
 
     def _cut(self, x: Any, division: Division, names: Sequence[Any]) -> Any:
         """This process's part along further axes of the mesh."""
-        x = as_each_ones(x, self.over(names))
-        shape = type_of(x).shape
+        type = type_of(x)
         counts = [prod(self.spanning[n].members for n in of if n in names) for of in division]
-        whole: list[int] = []
-        limits: list[int] = []
-        starts: list[int] = []
-        for size, of in zip(shape, division, strict=True):
-            for name in of:
-                axis = self.spanning[name] if name in names else None
-                for n, start, taken in (
-                    *([] if axis is None else [(axis.members, axis.index, 1)]),
-                    (self.local[name], 0, self.local[name]),
-                ):
-                    whole.append(n)
-                    starts.append(start)
-                    limits.append(start + taken)
-                    size //= n
-            whole.append(size)
-            starts.append(0)
-            limits.append(size)
-        x = reshape(x, shape=tuple(whole))
-        x = slice(x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(whole))
-        return reshape(x, shape=tuple(size // count for size, count in zip(shape, counts, strict=True)))
+        part = tuple(size // count for size, count in zip(type.shape, counts, strict=True))
+        parts, at = self._layout(part, division)
+        for name in sorted(names, key=lambda name: at[name]):  # members before the devices of each process
+            at |= {other: place + 1 for other, place in at.items() if place > at[name]}
+            parts.insert(at[name], self.spanning[name].members)
+        rows = own_rows(reshape(x, shape=tuple(parts)), {at[name]: self.spanning[name] for name in names})
+        return reshape(rows, shape=part)
 
 
 def _sharding_of(x: Any) -> Any:

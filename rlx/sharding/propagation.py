@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from rlx.ir.collectives import how_often
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
-from rlx.sharding.divisions import Division, Names, chosen_places, division_of, joined, shared_names, spec_of
+from rlx.sharding.divided_axes import AxisTurn, DividedCall, over_another_axis, planned
+from rlx.sharding.divisions import Division, Names, division_of, joined, shared_names, spec_of
 from rlx.sharding.mesh import AbstractMesh, Mesh
 from rlx.sharding.shardings import NamedSharding, SingleDeviceSharding
 from rlx.sharding.trees import typed
@@ -123,6 +125,53 @@ def explained(name: str, found: Sequence[Resharding]) -> str:
     return "\n".join(lines)
 
 
+class _Rotations(NamedTuple):
+    """Arrays that are rotated along an axis: two slices that are joined in the other order.
+
+    found: by the result, the array, the axis and the distance. inside: the slices, if nothing else uses them.
+    """
+
+    found: dict[Var, tuple[Atom, int, int]]
+    inside: frozenset[Var]
+
+    @classmethod
+    def of(cls, program: Program) -> _Rotations:
+        """The rotations of a program."""
+        joins = [e for e in program.equations if e.primitive.name == "concatenate" and len(e.inputs) == 2]
+        if not joins:
+            return _NO_ROTATIONS
+        makers = {v: e for e in program.equations for v in e.outputs if e.primitive.name == "slice"}
+        uses = Counter(a for e in program.equations for a in e.inputs if isinstance(a, Var))
+        uses.update(a for a in program.outputs if isinstance(a, Var))
+        found: dict[Var, tuple[Atom, int, int]] = {}
+        inside: set[Var] = set()
+        for join in joins:
+            first, second = (makers.get(a) for a in join.inputs if isinstance(a, Var)) if _distinct(join) else (None,) * 2
+            if first is None or second is None or first.inputs != second.inputs:
+                continue
+            axis, shape = join.params["axis"], first.inputs[0].type.shape
+            start = first.params["starts"][axis]
+            if _cuts(first, axis, start, shape[axis]) and _cuts(second, axis, 0, start):
+                found[join.outputs[0]] = first.inputs[0], axis, shape[axis] - start
+                inside |= {v for e in (first, second) for v in e.outputs if uses[v] == 1}
+        return cls(found, frozenset(inside))
+
+
+_NO_ROTATIONS = _Rotations({}, frozenset())
+
+
+def _distinct(join: Equation) -> bool:
+    return all(isinstance(a, Var) for a in join.inputs) and join.inputs[0] is not join.inputs[1]
+
+
+def _cuts(equation: Equation, axis: int, start: int, limit: int) -> bool:
+    """Whether a slice takes these rows along an axis, and all of the others."""
+    p, shape = equation.params, equation.inputs[0].type.shape
+    ranges = zip(p["starts"], p["limits"], p["strides"], strict=True)
+    wanted = [(start, limit, 1) if a == axis else (0, n, 1) for a, n in enumerate(shape)]
+    return [*ranges] == wanted
+
+
 class _ShardingWalk(NamedTuple):
     """A walk through a program over the axes of a mesh. It records the exchanges.
 
@@ -140,8 +189,14 @@ class _ShardingWalk(NamedTuple):
         known: dict[Atom, Division] = {}
         for var, division in zip(program.inputs, given, strict=True):
             self._settle(known, var, division, None)
+        rotations = _Rotations.of(program)
         for equation in program.equations:
             operands = [known.get(a) for a in equation.inputs]
+            if equation.outputs and equation.outputs[0] in rotations.inside:
+                continue
+            if equation.outputs and (turned := rotations.found.get(equation.outputs[0])) is not None:
+                self._rotated(known, equation, *turned)
+                continue
             found: Sequence[Division | None]
             if equation.primitive.inlined:
                 found = self.program(equation.primitive.meaning(equation), operands)
@@ -150,6 +205,16 @@ class _ShardingWalk(NamedTuple):
             for var, division in zip(equation.outputs, found, strict=True):
                 self._settle(known, var, division, equation.origin)
         return [known.get(a) for a in program.outputs]
+
+    def _rotated(self, known: dict[Atom, Division], equation: Equation, source: Atom, axis: int, rows: int) -> None:
+        """Record a rotation along an axis: it is divided as before, and rows are exchanged if the axis is divided."""
+        division, (out,) = known.get(source), equation.outputs
+        if division is not None and division[axis]:
+            count = self._parts(division[axis])
+            rows = min(rows, out.type.shape[axis] - rows, out.type.shape[axis] // count)
+            nbytes = rows * self._bytes(out.type, division) * count // out.type.shape[axis]
+            self._note("collective-permute", "roll", division[axis], nbytes, equation.origin)
+        self._settle(known, out, division, equation.origin)
 
     def _settle(self, known: dict[Atom, Division], var: Var, division: Division | None, origin: Origin | None) -> None:
         """Record how a value is divided: as the function constrained it, or else as propagated."""
@@ -164,20 +229,42 @@ class _ShardingWalk(NamedTuple):
         """How the results of an operation are divided, by its axis_map. Other operands are gathered."""
         if all(division is None for division in operands):
             return [None] * len(equation.outputs)
-        types = [a.type for a in equation.inputs]
-        axis_map = equation.primitive.axis_map(*types, **equation.params)
-        result = equation.outputs[0].type if equation.outputs else TensorType((), bool)
-        chosen = chosen_places(self.sizes, axis_map, operands, result)
-        for number, (division, places) in enumerate(zip(operands, axis_map, strict=True)):
+        types, results = [a.type for a in equation.inputs], [v.type for v in equation.outputs]
+        name, origin = equation.primitive.name, equation.origin
+        call = DividedCall(equation.primitive, equation.params, types, results, operands, self.sizes)
+        turn = over_another_axis(call)
+        if turn is not None:
+            return self._turned(call, turn, origin)
+        plan = planned(call)
+        for number, (division, places) in enumerate(zip(operands, plan.axis_map, strict=True)):
             if division is not None:
-                wanted = tuple(() if place is None else chosen.get(place, ()) for place in places)
+                wanted = tuple(() if place is None else plan.chosen.get(place, ()) for place in places)
                 self.gather(equation, number, division, wanted)
-        divisions = [tuple(chosen.get(axis, ()) for axis in range(v.type.ndim)) for v in equation.outputs]
-        summed = tuple(name for place, names in chosen.items() if place < 0 for name in names)
+        along = plan.along
+        if along is not None and along.kind:
+            self._note(along.kind, name, along.names, along.nbytes, origin)
+        summed = tuple(
+            n
+            for place, names in plan.chosen.items()
+            for n in names
+            if place < 0 and (along is None or place != along.place)
+        )
         if summed:
-            nbytes = sum(self._bytes(v.type, d) for v, d in zip(equation.outputs, divisions, strict=True))
-            self._note("all-reduce", equation.primitive.name, summed, nbytes, equation.origin)
-        return divisions
+            nbytes = sum(self._bytes(t, d) for t, d in zip(results, plan.divisions, strict=True))
+            self._note("all-reduce", name, summed, nbytes, origin)
+        return plan.divisions
+
+    def _turned(self, call: DividedCall, turn: AxisTurn, origin: Origin | None) -> list[Division]:
+        """How the results of an operation are divided that runs with another axis divided in place of its own."""
+        inside = [turn.of_operand(division) for division in call.have]
+        for type, division in zip(call.types, inside, strict=True):
+            self._note("all-to-all", call.primitive.name, turn.names, self._bytes(type, division), origin)
+        found = []
+        for type, back in zip(call.results, turn.results, strict=True):
+            if back is not None:
+                self._note("all-to-all", call.primitive.name, turn.names, self._bytes(type, back), origin)
+            found.append(inside[0] if back is None else back)
+        return found
 
     def repeated(self, times: int | None) -> _ShardingWalk:
         """A walk through a program that runs this number of times per run of this one; None: unknown."""

@@ -228,6 +228,114 @@ def gradients_that_are_added_up(x, w):
     return lax.scan(of_row, jnp.zeros_like(x), w.T)[0], jnp.full_like(x, w[0, 0]), lax.full_like(x, 2.0)
 
 
+# ------------------------------------------------------------- operations along a divided axis, over several meshes
+def along(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take a function as cases over one axis, over two, and over two that divide one axis of the array."""
+    for name, spec, axes in (("i", P("i"), {"i": 4}), ("ij", P("i", "j"), GRID), ("pair", P(("i", "j")), GRID)):
+        CASES[f"{function.__name__}_{name}"] = Case(function, (spec, P()), axes)
+    return function
+
+
+GRID = {"i": 2, "j": 2}
+PLACES = np.array([3, 1, 7, 3, -1, 20])
+
+
+@along
+def rows_that_move(x, w):
+    return (
+        x[:4],
+        x[1:5],
+        x[::2],
+        x[5],
+        x[1:3, 2:6],
+        x[::-1],
+        jnp.flip(x),
+        jnp.roll(x, 3, 0),
+        jnp.roll(x, -1, 0),
+        jnp.concatenate([x, w @ w.T, x]),
+        lax.pad(x, w[0, 0], ((3, 1, 0), (0, 0, 0))),
+        lax.pad(x, w[0, 0], ((2, -1, 1), (1, 1, 0))),
+        jnp.repeat(x, 2, 0),
+    )
+
+
+@along
+def rows_by_number(x, w):
+    number = (jnp.abs(w[0, 0]) * 5).astype(int)
+    rows = lax.dynamic_slice(x, (number, 0), (2, 8)), lax.dynamic_slice(x, (number + 9, 1), (1, 4))
+    return rows, lax.dynamic_update_slice(x, w[:3, :2], (number, 3)), x[number], x.at[number].set(w[:, 0])
+
+
+@along
+def rows_by_indices(x, w):
+    wrapped = jnp.array([3, 1, 7])
+    return (
+        x[wrapped],
+        x.at[PLACES].get(mode="fill", fill_value=2.5),
+        x.at[PLACES].get(mode="clip"),
+        jnp.take(x, PLACES % 8, 0),
+        x[wrapped, jnp.array([0, 5, 5])],
+        x.at[wrapped].set(w[:, :3].T @ w[:, :1] * x[0]),
+        x.at[PLACES].add(w[:6, :1] * x[1], mode="drop"),
+        x.at[np.array([3, 1, 7, 0, 2, 6])].multiply(w[:6, :1], unique_indices=True),
+        x.at[wrapped, jnp.array([0, 5, 5])].min(w[0]),
+        jnp.take_along_axis(x, wrapped[:, None], 0),
+    )
+
+
+@along
+def rows_added_by_indices(x, w):
+    places = np.arange(8) * 3 % 4
+    return rlx.ops.segment_sum(x, places, 4), jnp.zeros((4, 8)).at[places].add(x), (w @ w.T).at[places].add(2 * x)
+
+
+@along
+def windows_over_rows(x, w):
+    image, kernel = x[None, :, :, None], w[:3, :3].reshape(3, 3, 1, 1) * jnp.ones((1, 1, 1, 2))
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def convolved(strides: Any, padding: Any, **options: Any) -> Any:
+        return lax.conv_general_dilated(image, kernel, strides, padding, dimension_numbers=numbers, **options)
+
+    return (
+        convolved((1, 1), "SAME"),
+        convolved((2, 1), "SAME"),
+        convolved((1, 2), [(2, 2), (0, 1)], rhs_dilation=(2, 1)),
+        convolved((1, 1), "VALID"),
+        lax.reduce_window(x, -np.inf, lax.max, (2, 2), (2, 2), "VALID"),
+        lax.reduce_window(x, 0.0, lax.add, (3, 1), (1, 1), "SAME"),
+        lax.reduce_window(x, np.inf, lax.min, (3, 2), (2, 1), "SAME"),
+    )
+
+
+@along
+def rows_in_order(x, w):
+    return (
+        jnp.cumsum(x, 0),
+        lax.cumsum(x, 0, reverse=True),
+        jnp.cumprod(x, 0),
+        lax.cummax(x, 0),
+        lax.cummin(x, 0, reverse=True),
+        lax.cumlogsumexp(x, 0),
+        jnp.sort(x, 0),
+        jnp.fft.fft(x, axis=0).real,
+        jnp.fft.rfft(x, axis=0).imag,
+        jnp.fft.irfft(jnp.fft.rfft(x, axis=0), axis=0),
+    )
+
+
+@along
+def batched_routines(x, w):
+    matrices = rlx.vmap(lambda row: jnp.outer(row, row) + 9 * np.eye(8))(x)
+    return rlx.vmap(jnp.linalg.cholesky)(matrices), rlx.vmap(jnp.linalg.solve)(matrices, x), jnp.fft.rfft(x).real
+
+
+@case(P("i"), P(), i=4, derivatives=False)
+def positions_of_extrema(x, w):
+    tied = jnp.round(x).at[3, 2].set(jnp.nan)
+    return x.argmax(0), x.argmin(0), tied.argmax(0), tied.argmin(), jnp.argsort(x, 0), (x > 0)[2:4], (x > 0)[np.array([1, 6])]
+
+
 def gathered(x: Any) -> np.ndarray:
     """All of an array."""
     return np.asarray(x) if x.is_fully_addressable or x.is_fully_replicated else process_allgather(x)

@@ -61,7 +61,7 @@ def test_jit_divides_whole_arrays_as_one_process_does() -> None:
 
 @pytest.mark.thorough
 def test_every_program_of_whole_arrays_is_that_of_one_process() -> None:
-    assert check_programs("partitioned") >= 17
+    assert check_programs("partitioned") >= 45
 
 
 @pytest.mark.thorough
@@ -262,8 +262,8 @@ def test_what_does_not_fit_is_refused() -> None:
             rlx.shard_map(lambda x: x, mesh=mesh, in_specs=P(), out_specs=P())(x)
         with pytest.raises(ShardingError, match="would have to be exchanged"):
             rlx.device_put(x, rlx.local_devices()[0])
-        with pytest.raises(ShardingError, match="other processes"):
-            rlx.pmap(lambda x: x, devices=rlx.devices())
+        with pytest.raises(ShardingError, match="a member for each of its 1 devices"):
+            rlx.pmap(lambda x: x, devices=rlx.devices())(X)
 
     threads.run(2, work)
 
@@ -464,6 +464,20 @@ def test_explicit_axes_say_how_arguments_lie(capsys: pytest.CaptureFixture[str])
     assert "CPU 1" in shown
 
 
+def test_pmap_is_over_the_devices_of_all_processes() -> None:
+    def work() -> None:
+        own = rlx.process_index()
+        scale = rlx.pmap(lambda v, w: w * v / rlx.lax.psum(v, "i"), axis_name="i", in_axes=(0, None))
+        found = scale(X[own : own + 1], 2.0)
+        np.testing.assert_allclose(found, 2 * X[own : own + 1] / X[:2].sum(0))
+        gradient = rlx.grad(lambda v: rlx.pmap(lambda v: rlx.lax.psum(v**2, "i"), axis_name="i")(v).sum())
+        np.testing.assert_allclose(gradient(X[own : own + 1]), 4 * X[own : own + 1])
+        alone = rlx.pmap(lambda v: rlx.lax.psum(v, "i"), axis_name="i", devices=rlx.local_devices())
+        np.testing.assert_allclose(alone(X[own : own + 1]), X[own : own + 1])
+
+    threads.run(2, work)
+
+
 def test_jit_finds_what_it_has_compiled() -> None:
     def work() -> None:
         mesh = mesh_of("a")
@@ -482,3 +496,8 @@ def test_jit_finds_what_it_has_compiled() -> None:
         assert traces == [(8, 3)]
 
     threads.run(2, work)
+
+
+@pytest.mark.thorough
+def test_programs_of_one_process_run_in_several() -> None:
+    assert check_programs("as_one_process") >= 35
