@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.habits import missing_name
 
-__all__ = ["offer_names"]
+__all__ = ["LateModule", "offer_names"]
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -32,6 +32,25 @@ def offer_names(namespace: dict[str, Any], elsewhere: Mapping[str, str] = _NOTHI
 
     namespace["__getattr__"] = look_up
     namespace["__dir__"] = lambda: sorted(namespace["__all__"])
+
+
+class LateModule:
+    """A module that is loaded when one of its names is first used.
+
+    >>> from rlx.offered_names import LateModule
+    >>> LateModule("rlx.version").__version__ == rlx.__version__
+    True
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._module: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        module = self._module
+        if module is None:
+            module = self._module = _imported(self._path)
+        return getattr(module, name)
 
 
 def _imported(path: str) -> ModuleType:

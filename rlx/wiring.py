@@ -13,10 +13,9 @@ from rlx.call.divisions import places_of, sharding_hooks
 from rlx.call.policy import chooser
 from rlx.habits import missing_name
 from rlx.ir.program import Program
-from rlx.ir.show import show_functions, show_program
 from rlx.jaxnames import install_paths
 from rlx.numpy.methods import install as install_methods
-from rlx.passes.pipeline import observer, regions
+from rlx.passes.hooks import observer, regions
 from rlx.settings import warn_unread
 from rlx.trace.places import execution
 from rlx.trace.spanning import operations
@@ -56,8 +55,8 @@ install_tracebacks()
 vars(ops)["__getattr__"] = _late_name
 
 # print(program) shows a program that can be read back, a prompt the part that a reader looks at
-setattr(Program, "__str__", show_program)  # noqa: B010
-setattr(Program, "__repr__", show_functions)  # noqa: B010
+setattr(Program, "__str__", _late("rlx.ir.show", "show_program"))  # noqa: B010
+setattr(Program, "__repr__", _late("rlx.ir.show", "show_functions"))  # noqa: B010
 
 transforms.jvp_walk = programs.jvp_walk
 transforms.batch_walk = programs.batch_walk

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
@@ -15,13 +15,18 @@ from rlx.call.key import CallKey, Key
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
-from rlx.passes.place_exchanges import explained_exchanges
+from rlx.offered_names import LateModule
 from rlx.trace.builder import Tracer
 from rlx.trace.once import ByFunction
 from rlx.trace.references import Cell, Threaded, write_last
 from rlx.trace.spanning import ArrayOfParts
 from rlx.trees import tree
 from rlx.trees.structure import tree_key
+
+if TYPE_CHECKING:
+    from rlx.passes import place_exchanges
+else:
+    place_exchanges = LateModule("rlx.passes.place_exchanges")
 
 __all__ = ["CacheInfo", "ReadyCall", "SignatureEntry", "SignatureTraces", "forget_signatures", "signature_traces"]
 
@@ -72,7 +77,7 @@ class SignatureEntry:
             blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
-        if config.explain and (sent := explained_exchanges(self.program)):
+        if config.explain and (sent := place_exchanges.explained_exchanges(self.program)):
             say(sent)
         return self.places
 

@@ -6,13 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import optree
 
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, memory_named
-from rlx.backends.base import Backend
 from rlx.call.argument_names import leaf_names, named_leaves
 from rlx.call.arguments import Arguments, Roles
 from rlx.call.cache import CacheInfo, ReadyCall, SignatureEntry, signature_traces
@@ -40,6 +39,9 @@ from rlx.trace.tracing import close_over, lying_so, places_inside, tracked_axes
 from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 from rlx.trees.structure import odd_keys_in
+
+if TYPE_CHECKING:
+    from rlx.backends.base import Backend
 
 __all__ = ["Jitted", "Request"]
 
