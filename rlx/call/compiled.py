@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from rlx.array import (
 )
 from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.call.default_place import program_stays_on_host
+from rlx.call.hooks import reports
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
-from rlx.errors import MemoryLimitError, OutOfMemoryError
+from rlx.errors import MemoryLimitError
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.offered_names import LateModule
@@ -41,17 +42,7 @@ else:
     pipeline = LateModule("rlx.passes.pipeline")
     plan_memory = LateModule("rlx.planning.memory")
 
-__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "reports", "run_program"]
-
-
-class _Reports:
-    """Reports to the user: `announced(name, size)` of long compilations, and the error for a plan without memory."""
-
-    announced: Callable[[str, int], AbstractContextManager[None]]
-    memory_exhausted: Callable[[Program, Plan | None], OutOfMemoryError]
-
-
-reports = _Reports()
+__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "run_program"]
 
 
 def backend_on(memory: Memory | None) -> Backend:

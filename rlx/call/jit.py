@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from rlx.array import Device
 from rlx.call.cache import CacheInfo, forget_signatures
 from rlx.call.descriptions import ShapeDtypeStruct
-from rlx.call.divisions import sharding_hooks
+from rlx.call.hooks import sharding_hooks
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
 from rlx.call.jitted import Jitted
 from rlx.call.policy import Policy

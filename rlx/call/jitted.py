@@ -20,9 +20,10 @@ from rlx.call.default_place import program_stays_on_host
 from rlx.call.divisions import is_committed
 from rlx.call.donation import give
 from rlx.call.explanations import say, why_traced_again
+from rlx.call.hooks import chooser
 from rlx.call.jit_options import chosen_arguments, refuse_both
 from rlx.call.key import Key, Signature, call_key, completed_key, program_order
-from rlx.call.policy import AUTO, Policy, chooser
+from rlx.call.policy import AUTO, Policy
 from rlx.call.run import check_results, ready_call, run_compiled
 from rlx.call.stages import Lowered, Traced
 from rlx.call.trace import nesting, trace_entry

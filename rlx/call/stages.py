@@ -10,7 +10,8 @@ import numpy as np
 from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
 from rlx.call.descriptions import ShapeDtypeStruct
-from rlx.call.divisions import placed_at, sharding_hooks
+from rlx.call.divisions import placed_at
+from rlx.call.hooks import sharding_hooks
 from rlx.call.run import run_compiled
 from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
 from rlx.ir.program import Program

@@ -33,8 +33,8 @@ from rlx.passes.cse import eliminate_common
 from rlx.passes.decompose_routines import decompose_routines
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
-from rlx.passes.key_words import keys_to_words
 from rlx.passes.hooks import observer, regions
+from rlx.passes.key_words import keys_to_words
 from rlx.passes.order_exchanges import order_exchanges
 from rlx.passes.place_exchanges import place_exchanges
 from rlx.passes.rematerialize import plan_within
