@@ -102,6 +102,7 @@ for name, use in {uses!r}.items():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="every use is the first one of a forked process")
 def test_first_uses_of_arrays() -> None:
     """Whatever is done first with an array finds its operators and methods."""
