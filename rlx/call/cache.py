@@ -12,6 +12,7 @@ from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
 from rlx.call.key import CallKey, Key
+from rlx.call.native_calls import KnownCalls, Uses
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
@@ -95,19 +96,21 @@ class SignatureEntry:
         return outs if self.places is None else placed_at(outs, self.places)
 
 
-# what runs for a call's leaves, the results' tree (None: one array alone), and whether results are arguments
-ReadyCall = tuple[Callable[[Any], Any], Any, bool]
+# what runs for a call's leaves, the results' tree (None: one array alone), whether results are arguments, and a counter
+# of calls until native code runs them (None: it cannot)
+ReadyCall = tuple[Callable[[Any], Any], Any, bool, Uses | None]
 _MOST_TREES = 256
 
 
 class SignatureTraces:
     """What was traced of a function with some options: shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "known", "odd", "ready")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
         self.ready: dict[CallKey, ReadyCall] = {}
+        self.known = KnownCalls()  # those that native code runs
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
         self.odd = False  # whether there were others
         self._lock = threading.RLock()
@@ -118,8 +121,13 @@ class SignatureTraces:
         """Forget every signature."""
         with self._lock:
             self.entries.clear()
-            self.ready.clear()
+            self.forget_ready()
             self._plain_trees.clear()
+
+    def forget_ready(self) -> None:
+        """Let the next call with each key look for its entry."""
+        self.ready.clear()
+        self.known.clear()
 
     def find(self, key: Key, size: int, make: Callable[[], SignatureEntry]) -> SignatureEntry:
         """The entry of a key: made once, and kept among the latest `size` unless it captures traced values."""
@@ -135,7 +143,7 @@ class SignatureTraces:
                 self.entries[key] = entry
                 while len(self.entries) > size:
                     self.entries.popitem(last=False)
-                    self.ready.clear()
+                    self.forget_ready()
             return entry
 
     def compiled(self, entry: SignatureEntry, make: Callable[[], CompiledProgram]) -> CompiledProgram:

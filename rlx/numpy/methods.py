@@ -324,7 +324,7 @@ def attributes(front: ModuleType) -> dict[type, dict[str, Any]]:
         setattr(found, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
         setattr(found, name, getattr(front, name))
-    own = {name for name, value in vars(Array).items() if not isinstance(value, LateAttribute)}
+    own = {name for name, value in vars(Array).items() if not isinstance(value, (LateAttribute, _Absent))}
     absent = {name: _Absent(name) for name in ARRAY_NAMES if name not in vars(found) and name not in own}
     return {
         Array: vars(found) | absent,

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlx.backends.cpu.runtime import executor, signals, system
+from rlx.backends.cpu.runtime import executor, known_calls, signals, system
 from rlx.backends.cpu.runtime.compile import define_symbols
 from rlx.backends.cpu.runtime.native import External
+from rlx.backends.cpu.runtime.parts import PARTS_OF_RUNTIME, runtime_text
 from rlx.backends.cpu.runtime.store import default_store, fingerprint
 from rlx.interrupts import in_background
 from rlx.storage import Storage
@@ -59,7 +60,7 @@ def bind_externals() -> None:
     """Pass LLVM the addresses of the C functions that the run-time system calls."""
     libraries = _libraries()
     addresses: dict[str, int] = {}
-    for module in (executor, signals, system):
+    for module in (executor, known_calls, signals, system):
         for value in vars(module).values():
             if isinstance(value, External):
                 for library in libraries:
@@ -95,7 +96,7 @@ class RuntimeCode:
     def ir(self) -> str:
         """LLVM IR text."""
         bind_externals()
-        return executor.runtime_text(self.part)
+        return runtime_text(self.part)
 
     def filler(self) -> int:
         """The address of the function that tells the others' addresses."""
@@ -107,8 +108,8 @@ class _Addresses(dict[str, int]):
     """Native addresses by name; a part of the run-time system is loaded when one of its names is first used."""
 
     def __missing__(self, name: str) -> int:
-        part = next(p for p, functions in executor.PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
-        names = [function.name for function in executor.PARTS_OF_RUNTIME[part]]
+        part = next(p for p, functions in PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
+        names = [function.name for function in PARTS_OF_RUNTIME[part]]
         words = (ctypes.c_int64 * len(names))()
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(RuntimeCode(part).filler())(ctypes.addressof(words))
         self.update(zip(names, words, strict=True))
