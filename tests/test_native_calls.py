@@ -23,6 +23,14 @@ from rlx.errors import DonatedArrayError
 USES = native_calls._USES + 1  # the first call is not counted
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """The native code is there, which otherwise is compiled in the background."""
+    jitted: Any = rlx.jit(lambda a: a - 1.0)
+    for _ in range(2 * USES):
+        jitted(jnp.ones(3))
+
+
 def warm(function: Callable[..., Any], *args: Any) -> Any:
     """A jitted function after so many calls that native code runs the next one, where it can."""
     jitted: Any = rlx.jit(function)

@@ -156,9 +156,12 @@ class Uses:
             return
         executable = self._compiled.executable
         frame = None if executable is None else executable.own_frame()
-        if frame is not None:
-            layout.install(jitted)
+        if frame is None:
+            return
+        if layout.installed(jitted):
             known.add(self._made(frame))
+        else:
+            self._left = _USES
 
     def _made(self, frame: Any) -> _KnownCall:
         compiled, sizes = self._compiled, [t.nbytes for t in self._compiled.types]
@@ -261,6 +264,7 @@ class _ObjectLayout:
 
     def __init__(self) -> None:
         self._method: _Method | None = None
+        self._started = False
 
     @cached_property
     def known(self) -> bool:
@@ -309,8 +313,12 @@ class _ObjectLayout:
         others = [value] * 3
         return _count(value) == before + len(others) and 0 < before < 8
 
-    def install(self, jitted: type[WithWords]) -> None:
-        """Let native code run the calls of jitted functions."""
+    def installed(self, jitted: type[WithWords]) -> bool:
+        """Whether native code runs the calls of jitted functions; the first time, its compilation is started."""
+        if self._method is None and not self._started:
+            self._started = True
+            native_entry.start_loading("calls")
+            return False
         if self._method is None:
             address = native_entry.load_runtime().addresses["call_jitted"]
             # METH_FASTCALL | METH_KEYWORDS
@@ -319,6 +327,7 @@ class _ObjectLayout:
             make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
             setattr(jitted, "__call__", make(jitted, ctypes.addressof(method)))  # noqa: B010
             self._method = method  # CPython refers to it as long as the class lives
+        return True
 
 
 class _WithField(WithWords):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from rlx.backends.cpu.runtime import executor, known_calls, signals, system
@@ -116,19 +116,19 @@ class _Addresses(dict[str, int]):
         return self[name]
 
 
-def _load_core() -> None:
-    core = RuntimeCode("core")
+def _load(part: str) -> None:
+    code = RuntimeCode(part)
     with contextlib.suppress(Exception):  # the error is raised again when the code is needed
-        if not default_store().on_disk(core.key):
-            core.filler()
+        if not default_store().on_disk(code.key):
+            code.filler()
 
 
-_loading: list[AbstractContextManager[Any]] = []  # locks, held while the core is being loaded
+_loading: list[AbstractContextManager[Any]] = []  # locks, held while a part is being loaded
 
 
-def start_loading() -> None:
-    """Compile the core of the run-time system, if it is not on disk, while Python traces and lowers."""
-    _loading.append(in_background(_load_core))
+def start_loading(part: str = "core") -> None:
+    """Compile a part of the run-time system, if it is not on disk, while Python traces and lowers."""
+    _loading.append(in_background(partial(_load, part)))
 
 
 def _finish_loading() -> None:
