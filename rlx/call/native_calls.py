@@ -19,6 +19,7 @@ from rlx.array import ConcreteArray, arrays_over
 from rlx.backends import call_words as words
 from rlx.config import config
 from rlx.forks import cached_property
+from rlx.ir.types import is_key
 from rlx.offered_names import LateModule
 from rlx.storage import HostStorage, Storage, divided, padded
 from rlx.trace.builder import state
@@ -145,7 +146,7 @@ class Uses:
             and compiled.direct
             and bool(compiled.types)
             and compiled.over is arrays_over
-            and all(type(v) is ConcreteArray for v in values)
+            and all(_is_plain(v) for v in values)
             and layout.known
         )
 
@@ -202,6 +203,11 @@ class Uses:
                 for name in keys:
                     form += id(name), id(next(parts))
         return form
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an array of numbers in the host's memory, whole."""
+    return type(value) is ConcreteArray and value._type is value.type and not is_key(value.dtype)
 
 
 def _fresh_sets(sizes: Sequence[int], sets: list[list[Storage]]) -> Callable[[], list[Storage]]:
