@@ -54,7 +54,7 @@ XLA_VENV := .venv-xla
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
 # what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
-OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
+OTHER_TESTS := $(addprefix tests/, test_native_calls.py test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)

@@ -6,50 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rlx import errors
-from rlx import numpy as numpy
 from rlx import wiring as _wiring
-from rlx.array import Array
-from rlx.call.device import (
-    Device,
-    block_until_ready,
-    copy_to_host_async,
-    default_backend,
-    default_device,
-    device_count,
-    device_get,
-    device_put,
-    devices,
-    effects_barrier,
-    local_device_count,
-    local_devices,
-    process_count,
-    process_index,
-)
-from rlx.call.divisions import typeof
-from rlx.call.jit import ShapeDtypeStruct, clear_caches, eval_shape, jit, make_program
-from rlx.call.scopes import (
-    debug_infs,
-    debug_nans,
-    default_matmul_precision,
-    enable_x64,
-    ensure_compile_time_eval,
-    named_call,
-    named_scope,
-)
 from rlx.config import config, scoped
 from rlx.jaxnames import PATHS
 from rlx.offered_names import offer_names
-from rlx.trace.primitive import Primitive, primitive
-from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-from rlx.transforms.custom import custom_jvp, custom_vjp
-from rlx.transforms.forward import jvp, linearize
-from rlx.transforms.functional import closure_convert, hessian, hvp, jacfwd, jacrev
-from rlx.transforms.reverse import grad, linear_transpose, value_and_grad, vjp
-from rlx.transforms.vmap import vmap
-from rlx.trees import tree
 from rlx.version import __version__ as __version__
-
-remat = checkpoint
 
 if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.ad as ad
@@ -81,6 +42,7 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.macros as macros
     import rlx.memory as memory
     import rlx.nn as nn
+    import rlx.numpy as numpy
     import rlx.onnx as onnx
     import rlx.opt as opt
     import rlx.optim as optim
@@ -105,13 +67,41 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     import rlx.testing as testing
     import rlx.tree_util as tree_util
     import rlx.typing as typing
+    from rlx.array import Array as Array
+    from rlx.call.device import Device as Device
+    from rlx.call.device import block_until_ready as block_until_ready
+    from rlx.call.device import copy_to_host_async as copy_to_host_async
+    from rlx.call.device import default_backend as default_backend
+    from rlx.call.device import default_device as default_device
+    from rlx.call.device import device_count as device_count
+    from rlx.call.device import device_get as device_get
+    from rlx.call.device import device_put as device_put
+    from rlx.call.device import devices as devices
+    from rlx.call.device import effects_barrier as effects_barrier
     from rlx.call.device import host_count as host_count
     from rlx.call.device import host_id as host_id
     from rlx.call.device import host_ids as host_ids
+    from rlx.call.device import local_device_count as local_device_count
+    from rlx.call.device import local_devices as local_devices
+    from rlx.call.device import process_count as process_count
+    from rlx.call.device import process_index as process_index
     from rlx.call.device import process_indices as process_indices
+    from rlx.call.divisions import typeof as typeof
     from rlx.call.forward_backward import fwd_and_bwd as fwd_and_bwd
+    from rlx.call.jit import ShapeDtypeStruct as ShapeDtypeStruct
+    from rlx.call.jit import clear_caches as clear_caches
+    from rlx.call.jit import eval_shape as eval_shape
+    from rlx.call.jit import jit as jit
+    from rlx.call.jit import make_program as make_program
     from rlx.call.model import model as model
     from rlx.call.parallel import pmap as pmap
+    from rlx.call.scopes import debug_infs as debug_infs
+    from rlx.call.scopes import debug_nans as debug_nans
+    from rlx.call.scopes import default_matmul_precision as default_matmul_precision
+    from rlx.call.scopes import enable_x64 as enable_x64
+    from rlx.call.scopes import ensure_compile_time_eval as ensure_compile_time_eval
+    from rlx.call.scopes import named_call as named_call
+    from rlx.call.scopes import named_scope as named_scope
     from rlx.call.switches import allow_f16_reductions as allow_f16_reductions
     from rlx.call.switches import check_tracer_leaks as check_tracer_leaks
     from rlx.call.switches import checking_leaks as checking_leaks
@@ -201,6 +191,27 @@ if TYPE_CHECKING:  # imported on first use, by the tables below
     from rlx.standalone.wasm import export_wasm as export_wasm
     from rlx.standalone.wgsl_files import export_wgsl as export_wgsl
     from rlx.standalone.wheel import export_wheel as export_wheel
+    from rlx.trace.primitive import Primitive as Primitive
+    from rlx.trace.primitive import primitive as primitive
+    from rlx.transforms.checkpoint import checkpoint as checkpoint
+    from rlx.transforms.checkpoint import checkpoint as remat
+    from rlx.transforms.checkpoint import checkpoint_name as checkpoint_name
+    from rlx.transforms.checkpoint import checkpoint_policies as checkpoint_policies
+    from rlx.transforms.custom import custom_jvp as custom_jvp
+    from rlx.transforms.custom import custom_vjp as custom_vjp
+    from rlx.transforms.forward import jvp as jvp
+    from rlx.transforms.forward import linearize as linearize
+    from rlx.transforms.functional import closure_convert as closure_convert
+    from rlx.transforms.functional import hessian as hessian
+    from rlx.transforms.functional import hvp as hvp
+    from rlx.transforms.functional import jacfwd as jacfwd
+    from rlx.transforms.functional import jacrev as jacrev
+    from rlx.transforms.reverse import grad as grad
+    from rlx.transforms.reverse import linear_transpose as linear_transpose
+    from rlx.transforms.reverse import value_and_grad as value_and_grad
+    from rlx.transforms.reverse import vjp as vjp
+    from rlx.transforms.vmap import vmap as vmap
+    from rlx.trees import tree as tree
 
     export: Any  # a module that can be called
 
@@ -237,6 +248,7 @@ _SUBMODULES = (
     "macros",
     "memory",
     "nn",
+    "numpy",
     "onnx",
     "opt",
     "optim",
@@ -295,65 +307,26 @@ _SPARSE = "Coloring Pattern assume_pattern color hessian_sparsity jacobian spars
 _ELSEWHERE.update(dict.fromkeys(_SPARSE.split(), "rlx.sparse_derivatives"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))
+_CORE = {
+    "rlx.array": "Array",
+    "rlx.call.device": "Device block_until_ready copy_to_host_async default_backend default_device device_count"
+    " device_get device_put devices effects_barrier local_device_count local_devices process_count process_index",
+    "rlx.call.jit": "ShapeDtypeStruct clear_caches eval_shape jit make_program",
+    "rlx.call.scopes": "debug_infs debug_nans default_matmul_precision enable_x64 ensure_compile_time_eval named_call"
+    " named_scope",
+    "rlx.trace.primitive": "Primitive primitive",
+    "rlx.transforms.checkpoint": "checkpoint checkpoint_name checkpoint_policies",
+    "rlx.transforms.custom": "custom_jvp custom_vjp",
+    "rlx.transforms.forward": "jvp linearize",
+    "rlx.transforms.functional": "closure_convert hessian hvp jacfwd jacrev",
+    "rlx.transforms.reverse": "grad linear_transpose value_and_grad vjp",
+    "rlx.transforms.vmap": "vmap",
+}
+for _module, _names in _CORE.items():
+    _ELSEWHERE.update(dict.fromkeys(_names.split(), _module))
+_ELSEWHERE |= {"remat": "rlx.transforms.checkpoint:checkpoint", "typeof": "rlx.call.divisions"}
 
-__all__ = [
-    "Array",
-    "Device",
-    "Primitive",
-    "ShapeDtypeStruct",
-    "block_until_ready",
-    "checkpoint",
-    "checkpoint_name",
-    "checkpoint_policies",
-    "clear_caches",
-    "closure_convert",
-    "config",
-    "copy_to_host_async",
-    "custom_jvp",
-    "custom_vjp",
-    "debug_infs",
-    "debug_nans",
-    "default_backend",
-    "default_device",
-    "default_matmul_precision",
-    "device_count",
-    "device_get",
-    "device_put",
-    "devices",
-    "disable_jit",
-    "effects_barrier",
-    "enable_x64",
-    "ensure_compile_time_eval",
-    "errors",
-    "eval_shape",
-    "get_num_threads",
-    "grad",
-    "hessian",
-    "hvp",
-    "jacfwd",
-    "jacrev",
-    "jit",
-    "jvp",
-    "linear_transpose",
-    "linearize",
-    "local_device_count",
-    "local_devices",
-    "make_program",
-    "named_call",
-    "named_scope",
-    "numpy",
-    "primitive",
-    "process_count",
-    "process_index",
-    "remat",
-    "scoped",
-    "set_num_threads",
-    "tree",
-    "typeof",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+__all__ = ["config", "disable_jit", "errors", "get_num_threads", "scoped", "set_num_threads", "tree"]
 __all__.extend(_ELSEWHERE)
 __all__.extend(_SUBMODULES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections import deque
@@ -23,6 +24,7 @@ __all__ = [
     "aligned",
     "allocate",
     "clear_pool",
+    "divided",
     "from_numpy",
     "padded",
     "pool_bytes",
@@ -236,6 +238,18 @@ def _pooled(queue: Queue) -> HostStorage:
     return storage
 
 
+def divided(sizes: Sequence[int]) -> list[Storage]:
+    """A new storage for each size, uninitialised; their memory is one array, which nothing else refers to."""
+    ends = list(itertools.accumulate(map(padded, sizes)))
+    return _parts_of(ends[-1], [0, *ends[:-1]])
+
+
+def _parts_of(size: int, offsets: Sequence[int]) -> list[Storage]:
+    whole = _fresh(size)
+    memory, pointer, start = whole.memory, whole.pointer, whole.offset
+    return [HostStorage(memory, pointer + at, start + at) for at in offsets]
+
+
 class Blocks:
     """Memory for several small results of a call at once: parts of a block that is reused as a whole."""
 
@@ -267,10 +281,7 @@ class Blocks:
         return self._fresh()
 
     def _fresh(self) -> list[Storage]:
-        whole = _fresh(self._size)
-        memory, pointer, start = whole.memory, whole.pointer, whole.offset
-        block: list[Storage] = [HostStorage(memory, pointer + at, start + at) for at in self._offsets]
-        del whole, memory
+        block = _parts_of(self._size, self._offsets)
         storages = block[:]
         self._references = _references(storages)
         self._blocks.append(block)

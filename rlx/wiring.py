@@ -6,32 +6,32 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from rlx import numpy, ops
-from rlx.call.compiled import adopted, borrowed, prepare_program, reports, run_program
-from rlx.call.default_place import default_memory
-from rlx.call.divisions import places_of, sharding_hooks
-from rlx.call.policy import chooser
+from rlx import ops
+from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.call.hooks import chooser, reports, sharding_hooks
 from rlx.habits import missing_name
 from rlx.ir.program import Program
-from rlx.ir.show import show_functions, show_program
 from rlx.jaxnames import install_paths
-from rlx.numpy.methods import install as install_methods
-from rlx.passes.pipeline import observer, regions
+from rlx.numpy.buffers import install_buffers
+from rlx.numpy.names import ATTRIBUTES
+from rlx.offered_names import LateAttribute
+from rlx.passes.hooks import observer, regions
 from rlx.settings import warn_unread
-from rlx.trace.places import execution
-from rlx.trace.spanning import operations
+from rlx.trace.hooks import execution, operations
 from rlx.tracebacks import install as install_tracebacks
-from rlx.transforms import programs
 from rlx.transforms.table import transforms
 
 __all__: list[str] = []
+
+_COMPILED = "rlx.call.compiled"
+_PROGRAMS = "rlx.transforms.programs"
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:
     """A function of a room that `import rlx` does not load; the first call loads it."""
 
-    def function(*args: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*args)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
     return function
 
@@ -49,31 +49,39 @@ def _late_name(name: str) -> Any:
     raise missing_name("rlx.ops", name, dir(ops))
 
 
+def _install_methods() -> None:
+    """Give arrays their operators and methods: see LateAttribute."""
+    importlib.import_module("rlx.numpy.methods").install(importlib.import_module("rlx.numpy"))
+
+
 warn_unread()
-install_methods(numpy)
+install_buffers()
+for array_class in (Array, ConcreteArray, DeviceArray):
+    for name in ATTRIBUTES[array_class.__name__].split():
+        setattr(array_class, name, LateAttribute(name, _install_methods))
 install_paths()
 install_tracebacks()
 vars(ops)["__getattr__"] = _late_name
 
 # print(program) shows a program that can be read back, a prompt the part that a reader looks at
-setattr(Program, "__str__", show_program)  # noqa: B010
-setattr(Program, "__repr__", show_functions)  # noqa: B010
+setattr(Program, "__str__", _late("rlx.ir.show", "show_program"))  # noqa: B010
+setattr(Program, "__repr__", _late("rlx.ir.show", "show_functions"))  # noqa: B010
 
-transforms.jvp_walk = programs.jvp_walk
-transforms.batch_walk = programs.batch_walk
-transforms.backward_walk = programs.backward_walk
-transforms.jvp = programs.remember(programs.jvp_program)
-transforms.split = programs.remember(programs.split_program)
-transforms.separate = programs.remember(programs.separate_program)
-transforms.transpose = programs.remember(programs.transpose_program)
-transforms.batch = programs.remember(programs.batch_program)
+transforms.jvp_walk = _late(_PROGRAMS, "jvp_walk")
+transforms.batch_walk = _late(_PROGRAMS, "batch_walk")
+transforms.backward_walk = _late(_PROGRAMS, "backward_walk")
+transforms.jvp = _late(_PROGRAMS, "remembered_jvp")
+transforms.split = _late(_PROGRAMS, "remembered_split")
+transforms.separate = _late(_PROGRAMS, "remembered_separate")
+transforms.transpose = _late(_PROGRAMS, "remembered_transpose")
+transforms.batch = _late(_PROGRAMS, "remembered_batch")
 
-execution.compiled = run_program
-execution.prepared = prepare_program
-execution.default_memory = default_memory
-execution.adopted = adopted
-execution.borrowed = borrowed
-execution.places = places_of
+execution.compiled = _late(_COMPILED, "run_program")
+execution.prepared = _late(_COMPILED, "prepare_program")
+execution.default_memory = _late("rlx.call.default_place", "default_memory")
+execution.adopted = _late(_COMPILED, "adopted")
+execution.borrowed = _late(_COMPILED, "borrowed")
+execution.places = _late("rlx.call.divisions", "places_of")
 
 operations.on_parts = _late("rlx.sharding.partition", "operation_on_parts")
 operations.divided_as = _late("rlx.sharding.trees", "divided_as")

@@ -8,9 +8,8 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlx.backends.base import Backend
 from rlx.config import computes_on_host, config, settled
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError
@@ -19,6 +18,9 @@ from rlx.installation import install_command
 from rlx.interrupts import uninterrupted
 from rlx.ir.collectives import communicator
 from rlx.storage import Device
+
+if TYPE_CHECKING:
+    from rlx.backends.base import Backend
 
 __all__ = [
     "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "meant_device",

@@ -67,6 +67,10 @@ class Executable(ABC):
     def texts(self) -> dict[str, str]:
         """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""
 
+    def own_frame(self) -> Any:
+        """The frame on which native code can run the plan without Python; None if there is no such code."""
+        return None
+
     def predicted(self) -> tuple[Any, Any] | None:
         """The cost by the backend's model, and the device of the model; None without a model."""
         return None

@@ -6,22 +6,28 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
 from rlx.call.key import CallKey, Key
+from rlx.call.native_calls import KnownCalls, Uses
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
-from rlx.passes.place_exchanges import explained_exchanges
+from rlx.offered_names import LateModule
 from rlx.trace.builder import Tracer
 from rlx.trace.once import ByFunction
 from rlx.trace.references import Cell, Threaded, write_last
 from rlx.trace.spanning import ArrayOfParts
 from rlx.trees import tree
 from rlx.trees.structure import tree_key
+
+if TYPE_CHECKING:
+    from rlx.passes import place_exchanges
+else:
+    place_exchanges = LateModule("rlx.passes.place_exchanges")
 
 __all__ = ["CacheInfo", "ReadyCall", "SignatureEntry", "SignatureTraces", "forget_signatures", "signature_traces"]
 
@@ -72,7 +78,7 @@ class SignatureEntry:
             blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
-        if config.explain and (sent := explained_exchanges(self.program)):
+        if config.explain and (sent := place_exchanges.explained_exchanges(self.program)):
             say(sent)
         return self.places
 
@@ -90,19 +96,21 @@ class SignatureEntry:
         return outs if self.places is None else placed_at(outs, self.places)
 
 
-# what runs for a call's leaves, the results' tree (None: one array alone), and whether results are arguments
-ReadyCall = tuple[Callable[[Any], Any], Any, bool]
+# what runs for a call's leaves, the results' tree (None: one array alone), whether results are arguments, and a counter
+# of calls until native code runs them (None: it cannot)
+ReadyCall = tuple[Callable[[Any], Any], Any, bool, Uses | None]
 _MOST_TREES = 256
 
 
 class SignatureTraces:
     """The traced programs of a function with some options, shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "known", "odd", "ready")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
         self.ready: dict[CallKey, ReadyCall] = {}
+        self.known = KnownCalls()  # those that native code runs
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
         self.odd = False  # whether there were others
         self._lock = threading.RLock()
@@ -113,8 +121,13 @@ class SignatureTraces:
         """Forget every signature."""
         with self._lock:
             self.entries.clear()
-            self.ready.clear()
+            self.forget_ready()
             self._plain_trees.clear()
+
+    def forget_ready(self) -> None:
+        """Let the next call with each key look for its entry."""
+        self.ready.clear()
+        self.known.clear()
 
     def find(self, key: Key, size: int, make: Callable[[], SignatureEntry]) -> SignatureEntry:
         """The entry of a key: made once, and kept among the latest `size` unless it captures traced values."""
@@ -130,7 +143,7 @@ class SignatureTraces:
                 self.entries[key] = entry
                 while len(self.entries) > size:
                     self.entries.popitem(last=False)
-                    self.ready.clear()
+                    self.forget_ready()
             return entry
 
     def compiled(self, entry: SignatureEntry, make: Callable[[], CompiledProgram]) -> CompiledProgram:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,30 +21,28 @@ from rlx.array import (
     unshared,
 )
 from rlx.backends import backend_named, backend_of, memory_of_foreign
-from rlx.backends.base import Backend, Executable
 from rlx.call.default_place import program_stays_on_host
+from rlx.call.hooks import reports
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
-from rlx.errors import MemoryLimitError, OutOfMemoryError
-from rlx.ir.kernels import Plan
+from rlx.errors import MemoryLimitError
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
-from rlx.passes.pipeline import Planned, executables
-from rlx.planning.memory import temporary_bytes
+from rlx.offered_names import LateModule
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "reports", "run_program"]
+if TYPE_CHECKING:
+    from rlx.backends.base import Backend, Executable
+    from rlx.ir.kernels import Plan
+    from rlx.passes import pipeline
+    from rlx.passes.pipeline import Planned
+    from rlx.planning import memory as plan_memory
+else:
+    pipeline = LateModule("rlx.passes.pipeline")
+    plan_memory = LateModule("rlx.planning.memory")
 
-
-class _Reports:
-    """Reports to the user: `announced(name, size)` of long compilations, and the error for a plan without memory."""
-
-    announced: Callable[[str, int], AbstractContextManager[None]]
-    memory_exhausted: Callable[[Program, Plan | None], OutOfMemoryError]
-
-
-reports = _Reports()
+__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "run_program"]
 
 
 def backend_on(memory: Memory | None) -> Backend:
@@ -103,7 +101,7 @@ class CompiledProgram:
         if needed:
             with reports.announced(program.name, len(program.equations)):
                 how = (self.backend, memory_limit, optimized, planned, self._donated(given))
-                self.executable = self.compiled_core(core, lambda program: executables.get(program, *how))
+                self.executable = self.compiled_core(core, lambda program: pipeline.executables.get(program, *how))
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -148,7 +146,7 @@ class CompiledProgram:
         storages = [x.storage() for x in args]
         if plan is not None and not self.memory.host and self.repeats:
             with suppress(AllocationError, MemoryLimitError):
-                smaller = executables.get(self.core, self.backend, temporary_bytes(plan) // 2)
+                smaller = pipeline.executables.get(self.core, self.backend, plan_memory.temporary_bytes(plan) // 2)
                 return self.over(smaller.run(storages), self.types)
         raise reports.memory_exhausted(self.program, plan)
 

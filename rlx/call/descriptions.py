@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.call.divisions import sharding_hooks
+from rlx.call.hooks import sharding_hooks
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType
 from rlx.trace.flat import shared_array

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
-from rlx.call.divisions import sharding_hooks
+from rlx.call.hooks import sharding_hooks
 from rlx.config import config, initial_device, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator

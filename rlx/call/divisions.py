@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlx.array import Array, DeviceArray, DividedArray
 from rlx.call.explanations import say
+from rlx.call.hooks import sharding_hooks
 from rlx.config import config
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
@@ -14,24 +15,7 @@ from rlx.trace.builder import Tracer, state
 from rlx.trace.primitive import type_of
 from rlx.trace.tracing import explicit, place_of
 
-__all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "sharding_hooks", "typeof"]
-
-
-class _ShardingHooks:
-    """Functions of rlx.sharding, by their names there; and `jitted`, the class of functions with in_shardings."""
-
-    check_described: Callable[[Any, Sequence[int]], None]
-    default_sharding: Callable[[], Any]
-    device_put: Callable[[Any, Any], Any]
-    explained: Callable[[str, Sequence[Any]], str]
-    jitted: Callable[..., Any]
-    propagated: Callable[[Program, Sequence[Any], Mapping[Any, Any]], tuple[list[Any], list[Any]]]
-    resolve: Callable[[str, Any], Any]
-    stated: Callable[[Program, Sequence[Any], Mapping[Any, Any], Sequence[Any]], Any]
-    traced_sharding: Callable[[Any], Any]
-
-
-sharding_hooks = _ShardingHooks()
+__all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "typeof"]
 
 
 def places_of(program: Program, arguments: Sequence[Any], marks: Mapping[Any, Any] | None = None) -> list[Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
 from rlx.backends import loaded_backends
 from rlx.call.cache import CacheInfo, forget_signatures
 from rlx.call.descriptions import ShapeDtypeStruct
-from rlx.call.divisions import sharding_hooks
+from rlx.call.hooks import sharding_hooks
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
 from rlx.call.jitted import Jitted
 from rlx.call.policy import Policy
@@ -17,12 +17,17 @@ from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, Traced
 from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
+from rlx.offered_names import LateModule
 from rlx.ops.families import full_like
-from rlx.passes.pipeline import executables
 from rlx.trace.once import forget_traces
 from rlx.trace.places import forget_operations
 from rlx.transforms.programs import clear_transform_cache
 from rlx.trees import tree
+
+if TYPE_CHECKING:
+    from rlx.passes import pipeline
+else:
+    pipeline = LateModule("rlx.passes.pipeline")
 
 __all__ = [
     "CacheInfo",
@@ -213,7 +218,7 @@ def clear_caches() -> None:
     0
     """
     forget_signatures()
-    executables.clear()
+    pipeline.executables.clear()
     for backend in loaded_backends():
         backend.clear_code()
     forget_operations()

@@ -6,13 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import optree
 
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, memory_named
-from rlx.backends.base import Backend
 from rlx.call.argument_names import leaf_names, named_leaves
 from rlx.call.arguments import Arguments, Roles
 from rlx.call.cache import CacheInfo, ReadyCall, SignatureEntry, signature_traces
@@ -21,9 +20,11 @@ from rlx.call.default_place import program_stays_on_host
 from rlx.call.divisions import is_committed
 from rlx.call.donation import give
 from rlx.call.explanations import say, why_traced_again
+from rlx.call.hooks import chooser
 from rlx.call.jit_options import chosen_arguments, refuse_both
 from rlx.call.key import Key, Signature, call_key, completed_key, program_order
-from rlx.call.policy import AUTO, Policy, chooser
+from rlx.call.native_calls import JittedWords, Uses, WithWords
+from rlx.call.policy import AUTO, Policy
 from rlx.call.run import check_results, ready_call, run_compiled
 from rlx.call.stages import Lowered, Traced
 from rlx.call.trace import nesting, trace_entry
@@ -41,6 +42,9 @@ from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
 from rlx.trees.structure import odd_keys_in
 
+if TYPE_CHECKING:
+    from rlx.backends.base import Backend
+
 __all__ = ["Jitted", "Request"]
 
 _unflatten = optree.tree_unflatten
@@ -56,7 +60,7 @@ class Request(NamedTuple):
     committed: bool
 
 
-class Jitted:
+class Jitted(WithWords):
     """A jitted function; see `jit`."""
 
     def __init__(
@@ -85,6 +89,8 @@ class Jitted:
         self._traces = signature_traces.of(fun, (*self.roles[2:], device, memory_limit, cache_size))
         self._ready = self._traces.ready
         self._misses = self._calls = 0
+        self._native = JittedWords(self._traces.known)
+        self._words = self._native.address
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method: the instance is its first argument."""
@@ -121,7 +127,8 @@ class Jitted:
         return Jitted(self.fun, **options)
 
     # ------------------------------------------------------------------ calling
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """Any call; see rlx.call.native_calls for those that do not come here."""
         if state.builder is not None:
             return self._record(args, kwargs)
         token: Any = config.token
@@ -135,10 +142,14 @@ class Jitted:
         # of NumPy arrays that are results copies are returned
         if ready is None or (foreign and ready[2]):
             return self._first_call(token, given, args, kwargs)
-        run, out_tree, _ = ready
+        run, out_tree, _, uses = ready
         self._calls += 1
         results = run(leaves)
+        if uses is not None:
+            uses.count(Jitted, self._traces.known)
         return results[0] if out_tree is None else _unflatten(out_tree, results)
+
+    __call__ = _call  # until native code replaces it
 
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """The token of a call, of which static arguments and the use of keywords are a part, and its other values."""
@@ -183,22 +194,29 @@ class Jitted:
         )
         ready = ready_call(arguments, entry, compiled, brings, self.automatic)
         if ready is not None:
-            self._keep(ready, token, given, request.key.signature.dict_keys)
+            self._keep(ready, token, given, request.key.signature.dict_keys, entry)
         outs = entry.placed(run_compiled(compiled, arguments, operands, brings))
         check_results(outs, self.name, compiled.program, operands)
         if self.roles.donates:
             give(locals_of(arguments.donated_values()), outs)
         return entry.out_tree.unflatten(entry.returned(outs, arguments.cells))
 
-    def _keep(self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...]) -> None:
+    def _keep(
+        self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...], entry: SignatureEntry
+    ) -> None:
         """Let later calls with the key of these values run at once."""
         leaves, key, _ = call_key(token, given)
         # a key finds no keys of dicts in nodes of users' classes
         if key and len(odd_keys_in(given)) == len(odd_keys):
-            run, out_tree, passes_inputs = ready
+            run, out_tree, passes_inputs, _ = ready
             order = program_order(given, leaves, key)
             ordered = run if order is None else lambda x: run(order(x))
-            self._ready[completed_key(given, leaves, key, bool(odd_keys))] = ordered, out_tree, passes_inputs
+            key = completed_key(given, leaves, key, bool(odd_keys))
+            compiled, donates = entry.compiled, self.roles.donates
+            plain = entry.cells is None and entry.places is None and not donates and not self._traces.odd
+            possible = plain and compiled is not None and Uses.possible(key, given, compiled)
+            uses = Uses(given, key, compiled, out_tree, order) if possible else None
+            self._ready[key] = ordered, out_tree, passes_inputs, uses
 
     # ------------------------------------------------------------------ the program of a call
     def request(self, arguments: Arguments) -> Request:
@@ -298,7 +316,8 @@ class Jitted:
     # ------------------------------------------------------------------ the cache
     def cache_info(self) -> CacheInfo:
         """Hits, misses (traces), current and largest number of kept signatures."""
-        return CacheInfo(self._calls - self._misses, self._misses, len(self._traces.entries), self.cache_size)
+        calls = self._calls + self._native.calls
+        return CacheInfo(calls - self._misses, self._misses, len(self._traces.entries), self.cache_size)
 
     def clear_cache(self) -> None:
         """Forget every traced signature."""

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlx.backends import device_names
 from rlx.errors import DeviceError, OptionError
 
 if TYPE_CHECKING:
-    from rlx.call.compiled import CompiledProgram
-    from rlx.device_memory import Memory
-    from rlx.ir.program import Program
+    pass
 
-__all__ = ["AUTO", "Policy", "chooser"]
+__all__ = ["AUTO", "Policy"]
 
 AUTO = "auto"
-
-
-class _Chooser:
-    """`compiled(program, arguments, policy, memory)` compiles a program for the device that a policy chooses, the
-    environment's if it is None; memory: where arguments are that were put on a device."""
-
-    compiled: Callable[[Program, Sequence[Any], Policy | None, Memory | None], CompiledProgram]
-
-
-chooser = _Chooser()
 
 
 @dataclass(frozen=True)

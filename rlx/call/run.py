@@ -56,7 +56,7 @@ def ready_call(
     run = _with_cells(entry, _with_places(entry, compiled.run if brings else compiled.caller()))
     if donates:
         run = donating(arguments.roles.name, run, arguments.donated_leaves())
-    return run, out_tree, compiled.passes_inputs
+    return run, out_tree, compiled.passes_inputs, None
 
 
 def _with_places(entry: SignatureEntry, run: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlx.backends.base import Backend
 from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
 from rlx.call.descriptions import ShapeDtypeStruct
-from rlx.call.divisions import placed_at, sharding_hooks
+from rlx.call.divisions import placed_at
+from rlx.call.hooks import sharding_hooks
 from rlx.call.run import run_compiled
 from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
-from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Program
-from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
-from rlx.ir.work import Work, plan_work
-from rlx.offered_names import offer_names
-from rlx.passes.pipeline import stages
+from rlx.offered_names import LateModule, offer_names
 from rlx.trace.spanning import ArrayOfParts
 from rlx.trace.tracing import close_over
 from rlx.trees import tree
+
+if TYPE_CHECKING:
+    from rlx.backends.base import Backend
+    from rlx.ir import show, work
+    from rlx.ir.mesh_division import MeshDivision
+    from rlx.passes import pipeline
+else:
+    show, work = LateModule("rlx.ir.show"), LateModule("rlx.ir.work")
+    pipeline = LateModule("rlx.passes.pipeline")
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
 
@@ -244,7 +249,7 @@ class Lowered(_CallStage):
         if dialect not in (None, "mir"):
             raise UnsupportedError(f"A program of rlx has no text in {dialect!r}.", "Leave out the dialect.")
         traced = self._traced
-        return show_program(stages(close_over(traced.program, traced._captured))[-1].program)
+        return show.show_program(pipeline.stages(close_over(traced.program, traced._captured))[-1].program)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating-point operations, transcendental functions and bytes of a call, by JAX's names."""
@@ -323,8 +328,8 @@ class Compiled(_CallStage):
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating-point operations, transcendental functions and bytes of a call, by JAX's names."""
-        work = Work() if self.plan is None else plan_work(self.plan)
-        return {"flops": work.flops, "transcendentals": work.transcendentals, "bytes accessed": float(work.bytes)}
+        done = work.Work() if self.plan is None else work.plan_work(self.plan)
+        return {"flops": done.flops, "transcendentals": done.transcendentals, "bytes accessed": float(done.bytes)}
 
     def memory_analysis(self) -> MemoryAnalysis:
         """Bytes of arguments, results and temporaries."""

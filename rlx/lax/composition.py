@@ -15,7 +15,8 @@ from rlx.lax.operands import as_array
 from rlx.ops.blocks import block
 from rlx.trace.builder import state
 from rlx.trace.flat import flatten_call
-from rlx.trace.places import HOST, common_memory, execution
+from rlx.trace.hooks import execution
+from rlx.trace.places import HOST, common_memory
 from rlx.trees import tree
 
 __all__ = ["composite", "platform_dependent", "stage"]

@@ -39,7 +39,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.trace.flat import shared_array
-from rlx.trace.places import execution
+from rlx.trace.hooks import execution
 
 __all__ = [
     "array",

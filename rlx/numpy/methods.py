@@ -1,9 +1,9 @@
-"""Methods of arrays, installed on rlx.Array when rlx.numpy is imported."""
+"""Methods of arrays, installed on rlx.Array when one of them is first used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,15 @@ from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
-from rlx.numpy.buffers import install_buffers
 from rlx.numpy.floats import conj, imag, real
 from rlx.numpy.printing import show
 from rlx.numpy.promotion import convert_to, to_dtype
 from rlx.numpy.protocols import install_protocols
 from rlx.numpy.updates import IndexUpdates
+from rlx.offered_names import LateAttribute
 from rlx.ops import copy as copies
 
-__all__ = ["install"]
+__all__ = ["attributes", "install"]
 
 
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
@@ -313,8 +313,8 @@ class _Absent:
         raise missing_attribute(self.name)
 
 
-def install(front: ModuleType) -> None:
-    """Install Array's operators and methods; `front` is rlx.numpy, which has the functions of some methods."""
+def attributes(front: ModuleType) -> dict[type, dict[str, Any]]:
+    """The operators and methods of each class of arrays; `front` is rlx.numpy, which has the functions of some."""
 
     def namespace(self: Any, *, api_version: str | None = None) -> ModuleType:
         """The module rlx.numpy, by the array API standard."""
@@ -322,21 +322,24 @@ def install(front: ModuleType) -> None:
             raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
         return front
 
-    operators.install_operators(Array)
-    for name, method in _PLAIN.items():
-        setattr(Array, name, method)
+    found = SimpleNamespace(**_PLAIN, __array_namespace__=namespace)
+    operators.install_operators(found)
+    install_protocols(found, front)
     for name, getter in _PROPERTIES.items():
-        setattr(Array, name, property(getter, doc=getter.__doc__))
+        setattr(found, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
-        setattr(Array, name, getattr(front, name))
-    install_protocols(front)
-    install_buffers()
-    for name in ARRAY_NAMES:
-        if not hasattr(Array, name):
-            setattr(Array, name, _Absent(name))
-    array_class: Any = Array
-    array_class.__array_namespace__ = namespace
-    concrete_class: Any = ConcreteArray
-    concrete_class.__array_interface__ = property(_array_interface)
-    device_class: Any = DeviceArray
-    device_class.__cuda_array_interface__ = property(_cuda_array_interface)
+        setattr(found, name, getattr(front, name))
+    own = {name for name, value in vars(Array).items() if not isinstance(value, (LateAttribute, _Absent))}
+    absent = {name: _Absent(name) for name in ARRAY_NAMES if name not in vars(found) and name not in own}
+    return {
+        Array: vars(found) | absent,
+        ConcreteArray: {"__array_interface__": property(_array_interface)},
+        DeviceArray: {"__cuda_array_interface__": property(_cuda_array_interface)},
+    }
+
+
+def install(front: ModuleType) -> None:
+    """Give the classes of arrays their operators and methods. A second time changes nothing."""
+    for array_class, named in attributes(front).items():
+        for name, value in named.items():
+            setattr(array_class, name, value)

@@ -112,7 +112,7 @@ def _reversed(self: Any) -> Any:
     return iter(unstacked(self)[::-1])
 
 
-def install_operators(target: type) -> None:
+def install_operators(target: Any) -> None:
     """Give a class every operator of arrays."""
     for name, function in OPERATORS.items():
         setattr(target, f"__{name}__", _forward(function))

@@ -10,7 +10,8 @@ from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, memory_of
 from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.trace.builder import Tracer, state
-from rlx.trace.places import HOST, execution
+from rlx.trace.hooks import execution
+from rlx.trace.places import HOST
 from rlx.trace.spanning import SpanningArray
 from rlx.transforms.varying import varying_like
 

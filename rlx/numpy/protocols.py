@@ -36,8 +36,8 @@ _OPERATORS = frozenset(
 )
 
 
-def install_protocols(front: ModuleType) -> None:
-    """Define NumPy's functions and ufuncs on rlx arrays; `front` is rlx.numpy."""
+def install_protocols(target: Any, front: ModuleType) -> None:
+    """Define NumPy's functions and ufuncs on a class of arrays; `front` is rlx.numpy."""
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func.__name__ in _WRITERS and isinstance(next(iter((*args, *kwargs.values()))), Array):
@@ -71,9 +71,8 @@ def install_protocols(front: ModuleType) -> None:
             pass  # NumPy takes lists where rlx.numpy does not
         return _numpys(numpys, inputs, kwargs)
 
-    array_class: Any = Array
-    array_class.__array_function__ = array_function
-    array_class.__array_ufunc__ = array_ufunc
+    target.__array_function__ = array_function
+    target.__array_ufunc__ = array_ufunc
 
 
 def _is_operator(ufunc: np.ufunc, inputs: Sequence[Any]) -> bool:

@@ -223,8 +223,8 @@ def floor_divide(x: Any, y: Any, /) -> Array:
     -4
     """
     x, y = _real_operands("floor_divide", x, y)
-    if _numpy_does(x, y, _NUMPY_QUOTIENTS):
-        return _by_numpy(np.floor_divide, x, y)
+    if _numpy_does(x, y, _NUMPY_QUOTIENTS) or (_numpy_does(x, y, _NUMPY_REMAINDERS) and y.numpy().all()):
+        return _by_numpy(np.floor_divide, x, y)  # integer quotients by zero are not NumPy's
     integers = is_integer(x.dtype)
     if not integers:  # flat, but the steps below divide, and by zero their derivatives are infinite or NaN
         x, y = stop_gradient(x), stop_gradient(y)

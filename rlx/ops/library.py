@@ -15,7 +15,8 @@ from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
-from rlx.trace.places import Elsewhere, execution, followed, program_of
+from rlx.trace.hooks import execution
+from rlx.trace.places import Elsewhere, followed, program_of
 from rlx.trace.primitive import Primitive, Zero, type_of, watching
 from rlx.trace.spanning import known_by_parts
 

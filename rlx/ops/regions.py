@@ -13,8 +13,9 @@ from rlx.errors import ControlFlowTypeError, NanError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
+from rlx.trace.hooks import execution
 from rlx.trace.interpret import interpret
-from rlx.trace.places import Elsewhere, execution, followed, program_of
+from rlx.trace.places import Elsewhere, followed, program_of
 from rlx.trace.primitive import Region, Zero, type_of, watching
 from rlx.trace.spanning import known_by_parts
 

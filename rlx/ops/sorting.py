@@ -75,6 +75,8 @@ class sort(Primitive):
 
     def reference(self, *arrays: np.ndarray, axis: int, keys: int) -> tuple[np.ndarray, ...]:
         order = _order(arrays[:keys], axis)
+        if order.ndim == 1:
+            return tuple(x.take(order) for x in arrays)
         return tuple(np.take_along_axis(x, order, axis) for x in arrays)
 
     def jvp(

@@ -7,7 +7,7 @@ are the same in every process; numbers may differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, dead_code, encode_params

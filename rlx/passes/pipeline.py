@@ -33,6 +33,7 @@ from rlx.passes.cse import eliminate_common
 from rlx.passes.decompose_routines import decompose_routines
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
+from rlx.passes.hooks import observer, regions
 from rlx.passes.join_exchanges import join_exchanges
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.order_exchanges import order_exchanges
@@ -77,20 +78,6 @@ __all__ = [
 _logger = logging.getLogger("rlx")
 
 
-class _Observer:
-    """`compiled(stages, directory)` receives the stages of every compiled program under RLX_DUMP."""
-
-    compiled: Callable[[Sequence[Stage], str], Any]
-
-
-class _Regions:
-    """`executable(program, backend, memory_limit)` compiles a program with regions on devices of their own."""
-
-    executable: Callable[[Program, Backend, int | None], Executable]
-
-
-observer = _Observer()
-regions = _Regions()
 Pass = Callable[[Program], Program]
 Form = Program | Nests | Plan
 

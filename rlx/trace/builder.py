@@ -14,8 +14,9 @@ from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshare
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
 from rlx.ir.types import TensorType, scalar_dtype
+from rlx.trace.hooks import operations
 from rlx.trace.origins import current_origin
-from rlx.trace.spanning import ArrayOfParts, operations
+from rlx.trace.spanning import ArrayOfParts
 
 __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 

@@ -15,8 +15,8 @@ from rlx.config import config
 from rlx.errors import InputTypeError, ReferenceUseError, describe, entered
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
-from rlx.trace.places import execution
-from rlx.trace.spanning import SpanningArray, at_border, operations
+from rlx.trace.hooks import execution, operations
+from rlx.trace.spanning import SpanningArray, at_border
 from rlx.trees import tree
 
 __all__ = [

@@ -16,6 +16,7 @@ from rlx.errors import DeviceError
 from rlx.ir.program import Equation, Program, Var, encode_params
 from rlx.ir.types import TensorType
 from rlx.storage import Device
+from rlx.trace.hooks import execution
 
 if TYPE_CHECKING:
     from rlx.device_memory import Memory
@@ -24,7 +25,6 @@ __all__ = [
     "HOST",
     "Elsewhere",
     "common_memory",
-    "execution",
     "followed",
     "forget_operations",
     "program_of",
@@ -40,23 +40,6 @@ class Elsewhere(Exception):
     """An operand is in a memory that NumPy cannot compute on."""
 
 
-class _Execution:
-    """How eager control flow, library routines and operations on devices are compiled; set by the api, so that neither
-    primitives nor tracing need know the compiler. `prepared` returns a function that compiles its program only once;
-    `default_memory` the default device's memory for values, None for the host's; `adopted` an array of another library
-    in a device's memory as an rlx array there, None for other values; `borrowed` the same over its memory,
-    which its owner may write to; `places` how the results of a program are divided for arguments that are.
-    """
-
-    compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
-    prepared: Callable[[Program], Runner] | None = None
-    default_memory: Callable[[Iterable[Any]], Memory | None] = staticmethod(lambda values: None)
-    adopted: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
-    borrowed: Callable[[Any, bool], ConcreteArray | None] = staticmethod(lambda value, may_copy: None)
-    places: Callable[[Program, Sequence[Any]], Sequence[Any]] = staticmethod(lambda program, args: program.outputs)
-
-
-execution = _Execution()
 _runners: OrderedDict[Any, tuple[Any, Runner]] = OrderedDict()
 _places: OrderedDict[Any, tuple[Any, Sequence[Any]]] = OrderedDict()
 

@@ -14,8 +14,9 @@ from rlx.ir.index_sets import Along, Reading
 from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
+from rlx.trace.hooks import operations
 from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
-from rlx.trace.spanning import ArrayOfParts, known_by_parts, operations
+from rlx.trace.spanning import ArrayOfParts, known_by_parts
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]

@@ -5,7 +5,7 @@ Parts of processes are here, parts of devices in stacked.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["ArrayOfParts", "SpanningArray", "at_border", "known_by_parts", "locals_of", "operations"]
+__all__ = ["ArrayOfParts", "SpanningArray", "at_border", "known_by_parts", "locals_of"]
 
 
 class ArrayOfParts(Array):
@@ -109,18 +109,6 @@ class SpanningArray(ArrayOfParts):
         )
 
     known = concrete
-
-
-class _SpanningOperations:
-    """Operations on such arrays: `on_parts(primitive, args, params)` runs an operation, `divided_as(x, like)`
-    divides a value over processes like another one. Set by rlx.sharding, so that tracing need not know meshes.
-    """
-
-    on_parts: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
-    divided_as: Callable[[Any, Any], Any]
-
-
-operations = _SpanningOperations()
 
 
 class _AtBorder:

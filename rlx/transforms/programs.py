@@ -19,6 +19,11 @@ __all__ = [
     "jvp_program",
     "jvp_walk",
     "remember",
+    "remembered_batch",
+    "remembered_jvp",
+    "remembered_separate",
+    "remembered_split",
+    "remembered_transpose",
     "separate_program",
     "split_program",
     "transpose_program",
@@ -46,3 +51,10 @@ def clear_transform_cache() -> None:
     """Forget every remembered result."""
     for cached in _remembered:
         cached.cache_clear()
+
+
+remembered_batch = remember(batch_program)
+remembered_jvp = remember(jvp_program)
+remembered_separate = remember(separate_program)
+remembered_split = remember(split_program)
+remembered_transpose = remember(transpose_program)

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 import numpy
 system, machine, triple = sys.argv[1:]
 sys.platform, platform.machine = system, lambda: machine
-from rlx.backends.cpu.runtime.executor import PARTS_OF_RUNTIME, runtime_text
+from rlx.backends.cpu.runtime.parts import PARTS_OF_RUNTIME, runtime_text
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple(triple).create_target_machine()
@@ -45,7 +45,7 @@ def test_the_run_time_system_is_code_for_others(system: str, machine: str, tripl
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert [line[0] for line in lines] == ["core", "products", "control", "clock"]
+    assert [line[0] for line in lines] == ["core", "products", "control", "clock", "calls"]
     assert all(line[1] == "True" for line in lines)
     called = {name for line in lines for name in line[2:]}
     assert wanted <= called
@@ -60,7 +60,7 @@ import time
 import numpy as np
 sys.platform = "freebsd14"  # none that has sleeping of its own
 import rlx, rlx.numpy as jnp
-from rlx.backends.cpu.runtime.executor import runtime_text
+from rlx.backends.cpu.runtime.parts import runtime_text
 assert "pthread_cond_wait" in runtime_text("core") and "syscall" not in runtime_text("core")
 rlx.set_num_threads(3)
 f = rlx.jit(lambda x: jnp.sin(x).sum(1))

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from rlx.backends.cpu.runtime import executor, signals, system
+from rlx.backends.cpu.runtime import executor, known_calls, signals, system
 from rlx.backends.cpu.runtime.compile import define_symbols
 from rlx.backends.cpu.runtime.native import External
+from rlx.backends.cpu.runtime.parts import PARTS_OF_RUNTIME, runtime_text
 from rlx.backends.cpu.runtime.store import default_store, fingerprint
 from rlx.interrupts import in_background
 from rlx.storage import Storage
@@ -59,7 +60,7 @@ def bind_externals() -> None:
     """Pass LLVM the addresses of the C functions that the run-time system calls."""
     libraries = _libraries()
     addresses: dict[str, int] = {}
-    for module in (executor, signals, system):
+    for module in (executor, known_calls, signals, system):
         for value in vars(module).values():
             if isinstance(value, External):
                 for library in libraries:
@@ -95,7 +96,7 @@ class RuntimeCode:
     def ir(self) -> str:
         """LLVM IR text."""
         bind_externals()
-        return executor.runtime_text(self.part)
+        return runtime_text(self.part)
 
     def filler(self) -> int:
         """The address of the function that tells the others' addresses."""
@@ -107,27 +108,27 @@ class _Addresses(dict[str, int]):
     """Native addresses by name; a part of the run-time system is loaded when one of its names is first used."""
 
     def __missing__(self, name: str) -> int:
-        part = next(p for p, functions in executor.PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
-        names = [function.name for function in executor.PARTS_OF_RUNTIME[part]]
+        part = next(p for p, functions in PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
+        names = [function.name for function in PARTS_OF_RUNTIME[part]]
         words = (ctypes.c_int64 * len(names))()
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(RuntimeCode(part).filler())(ctypes.addressof(words))
         self.update(zip(names, words, strict=True))
         return self[name]
 
 
-def _load_core() -> None:
-    core = RuntimeCode("core")
+def _load(part: str) -> None:
+    code = RuntimeCode(part)
     with contextlib.suppress(Exception):  # the error is raised again when the code is needed
-        if not default_store().on_disk(core.key):
-            core.filler()
+        if not default_store().on_disk(code.key):
+            code.filler()
 
 
-_loading: list[AbstractContextManager[Any]] = []  # locks, held while the core is being loaded
+_loading: list[AbstractContextManager[Any]] = []  # locks, held while a part is being loaded
 
 
-def start_loading() -> None:
-    """Compile the core of the run-time system, if it is not on disk, while Python traces and lowers."""
-    _loading.append(in_background(_load_core))
+def start_loading(part: str = "core") -> None:
+    """Compile a part of the run-time system, if it is not on disk, while Python traces and lowers."""
+    _loading.append(in_background(partial(_load, part)))
 
 
 def _finish_loading() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rlx.backends.base import PlannedExecutable
 from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, THREAD_NANOSECONDS, longest_stretch, plan_cost
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.frame import (
+    FIRST_SLOT,
     INPUTS,
     OUTPUTS,
     POINTER_NAME,
@@ -64,6 +65,16 @@ class _Frame:
     def stop(self) -> None:
         """Abandon the call: its steps end at their next check."""
         self.words[STOPPED] = 1
+
+
+class OwnFrame(NamedTuple):
+    """A frame for calls from native code. outputs: returns memory for the results; kept: what the address points to."""
+
+    address: int
+    input_slot: int
+    output_slot: int
+    outputs: Callable[[], list[Storage]]
+    kept: Any
 
 
 def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
@@ -124,9 +135,18 @@ class NativeExecutable(PlannedExecutable):
                 frame.arena = None
             frames.append(frame)
 
+    def own_frame(self) -> OwnFrame | None:
+        """A frame for calls from native code; None if steps are Python functions, or if the arena is large."""
+        if self._table.calls_python or not self._keeps_arena:
+            return None
+        frame = self._frames.pop() if self._frames else self._new_frame()
+        return OwnFrame(frame.address, FIRST_SLOT, FIRST_SLOT + self._input_count, self._outputs, (frame, self))
+
     def _outputs(self) -> list[Storage]:
         """Memory for the results, small ones from blocks."""
         blocks = self._blocks
+        if not blocks:
+            return list(map(take, self._queues))
         if len(blocks) == 1 and len(blocks[0][0]) == len(self._queues):
             return blocks[0][1].take()
         outputs: list[Any] = [None] * len(self._queues)
@@ -174,6 +194,10 @@ class AbandonableExecutable(NativeExecutable):
             frame = frame or frames.pop()
         own = frame or self._new_frame()
         return abandonable(lambda: super(AbandonableExecutable, self).run(inputs, own), own.stop)
+
+    def own_frame(self) -> OwnFrame | None:
+        """None: its calls run in threads."""
+        return None
 
 
 def native_executable(plan: Plan) -> NativeExecutable:

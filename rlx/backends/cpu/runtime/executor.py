@@ -7,8 +7,6 @@ Tables of loop bodies and branches are inside the rows of their Scan, While or B
 
 from __future__ import annotations
 
-from rlx.backends.cpu.routines.gemm import gemm_step
-from rlx.backends.cpu.routines.radix_sort import sort_step
 from rlx.backends.cpu.runtime.frame import (
     CLOCK,
     COUNTDOWN,
@@ -30,7 +28,6 @@ from rlx.backends.cpu.runtime.frame import (
 )
 from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
 from rlx.backends.cpu.runtime.native import (
-    NativeFunction,
     NativeSignature,
     Word,
     address_of,
@@ -43,12 +40,25 @@ from rlx.backends.cpu.runtime.native import (
     native,
     stack_of,
 )
-from rlx.backends.cpu.runtime.native_compiler import filler_text, module_text
 from rlx.backends.cpu.runtime.parallel_regions import launch, nanoseconds
-from rlx.backends.cpu.runtime.row_tile_steps import row_tiles_step
 from rlx.backends.cpu.runtime.signals import interrupted, look_soon, restore_thread, save_thread, thread_identity
 
-__all__ = ["PARTS_OF_RUNTIME", "runtime_text"]
+__all__ = [
+    "branch_step",
+    "carried_step",
+    "chunked_step",
+    "clock_step",
+    "copy_step",
+    "entry",
+    "host_step",
+    "kernel_step",
+    "long_kernel_step",
+    "parallel_step",
+    "run_released",
+    "run_table",
+    "scan_step",
+    "while_step",
+]
 
 integer_value = external("PyLong_AsLongLong", "i64", "ptr")
 make_integer = external("PyLong_FromLongLong", "ptr", "i64")
@@ -379,20 +389,3 @@ def entry(module: Word, arguments: Word, count: Word) -> int:
         return 0
     acquire_reference(arguments[2])
     return arguments[2]
-
-
-# The run-time system in parts, each compiled when a plan first needs it; functions that several
-# parts call are in each part, and keep their state in the pool and in frames.
-PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
-    "core": (entry, kernel_step, long_kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
-    "products": (gemm_step, row_tiles_step),
-    "control": (carried_step, scan_step, while_step, branch_step),
-    "sorting": (sort_step,),
-    "clock": (clock_step,),
-}
-
-
-def runtime_text(part: str) -> str:
-    """LLVM IR of a part of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
-    functions = PARTS_OF_RUNTIME[part]
-    return module_text(functions) + filler_text("rlx_runtime", [function.name for function in functions])

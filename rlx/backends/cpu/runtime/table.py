@@ -77,6 +77,7 @@ class StepTable:
     arena: int
     kept: tuple[object, ...]  # constants and host functions that the words refer to
     underway: Underway
+    calls_python: bool
     clock: TimeLog | None = None
 
 
@@ -101,6 +102,7 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> St
         builder.arena,
         (*builder.constants.values(), *builder.functions),
         builder.underway,
+        bool(builder.functions),
         TimeLog(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
     )
 

@@ -1,0 +1,344 @@
+"""Known calls of jitted functions that native code runs: see rlx/backends/call_words.py.
+
+The layouts of objects are read from the running interpreter. Where they are not as expected (other implementations of
+Python, builds without the GIL), calls run in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx.array import ConcreteArray, arrays_over
+from rlx.backends import call_words as words
+from rlx.config import config
+from rlx.forks import cached_property
+from rlx.ir.types import is_key
+from rlx.offered_names import LateModule
+from rlx.storage import HostStorage, Storage, divided, padded
+from rlx.trace.builder import state
+
+if TYPE_CHECKING:
+    from rlx.backends.cpu.runtime import entry as native_entry
+    from rlx.call.compiled import CompiledProgram
+else:
+    native_entry = LateModule("rlx.backends.cpu.runtime.entry")
+
+__all__ = ["JittedWords", "KnownCalls", "Uses", "WithWords"]
+
+_USES = 16  # calls before native code is made for them
+_MOST_KNOWN = 8  # known calls of a function
+_SETS = 4  # sets of memory for results that a known call keeps
+_SET_BYTES = 4096  # the largest one
+_WORD = ctypes.sizeof(ctypes.c_int64)
+
+
+def _array(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+class WithWords:
+    """The base class of jitted functions, whose first field is the address of their words."""
+
+    __slots__ = ("_words",)
+    _words: int
+
+
+class JittedWords:
+    """The words of a jitted function."""
+
+    def __init__(self, known: KnownCalls) -> None:
+        self._array = _array(_address(_facts), known.address, 0)
+        self.address = _address(self._array)
+
+    @property
+    def calls(self) -> int:
+        """How many calls native code ran."""
+        return int(self._array[words.CALLS])
+
+
+class KnownCalls:
+    """The known calls of a traced function, the newest first."""
+
+    def __init__(self) -> None:
+        self._first = _array(0)
+        self._calls: list[_KnownCall] = []
+        self.address = _address(self._first)
+
+    def add(self, known: _KnownCall) -> None:
+        """Add a call; the oldest one is dropped if there are many."""
+        self._calls = [known, *self._calls]
+        self._link()
+        for old in self._calls[_MOST_KNOWN:]:
+            old.retire()
+        self._calls = self._calls[:_MOST_KNOWN]
+        self._link()
+
+    def clear(self) -> None:
+        """Forget every known call."""
+        self._first[0] = 0
+        for known in self._calls:
+            known.retire()
+        self._calls = []
+
+    def _link(self) -> None:
+        for known, following in zip(self._calls, [*self._calls[1:], None], strict=True):
+            known.words[words.NEXT] = 0 if following is None else following.address
+        self._first[0] = self._calls[0].address
+
+
+_retired: list[Any] = []  # calls in progress when they were forgotten: native code still reads their words
+
+
+class _KnownCall:
+    """The words of a known call, and the objects that they refer to."""
+
+    def __init__(self, values: Sequence[int], kept: Sequence[Any]) -> None:
+        self.words = _array(*values)
+        self.address = _address(self.words)
+        self._kept = kept
+
+    def retire(self) -> None:
+        """Keep what native code may still read."""
+        if self.words[words.BUSY]:
+            _retired.append(self)
+
+
+class Uses:
+    """Counts the calls with a key; after a few, native code runs them.
+
+    maker: of the result; None for one array. order: puts leaves in the order of the program's inputs; None if they are
+    in it.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        key: Sequence[Any],
+        compiled: CompiledProgram,
+        maker: Any,
+        order: Callable[[Any], Any] | None,
+    ) -> None:
+        self._left = _USES
+        self._forms = [tuple(a) if type(a) is dict else None for a in args]
+        self._key = key
+        self._compiled = compiled
+        self._maker = maker
+        self._order = order
+
+    @staticmethod
+    def possible(key: Sequence[Any], args: Sequence[Any], compiled: CompiledProgram) -> bool:
+        """Whether native code can run calls with a key: plain arrays, whose results the plan computes on the host."""
+        values = [v for a in args for v in (a.values() if type(a) is dict else (a,))]
+        return (
+            type(key[0]) is int
+            and compiled.executable is not None
+            and compiled.direct
+            and bool(compiled.types)
+            and compiled.over is arrays_over
+            and all(_is_plain(v) for v in values)
+            and layout.known
+        )
+
+    def count(self, jitted: type[WithWords], known: KnownCalls) -> None:
+        """Count a call in Python; the last one lets native code run the next ones."""
+        self._left -= 1
+        if self._left:
+            return
+        executable = self._compiled.executable
+        frame = None if executable is None else executable.own_frame()
+        if frame is None:
+            return
+        if layout.installed(jitted):
+            known.add(self._made(frame))
+        else:
+            self._left = _USES
+
+    def _made(self, frame: Any) -> _KnownCall:
+        compiled, sizes = self._compiled, [t.nbytes for t in self._compiled.types]
+        count = sum(1 if keys is None else len(keys) for keys in self._forms)
+        ordered = list(range(count)) if self._order is None else list(self._order(range(count)))
+        slots = [0] * count
+        for number, used in enumerate(compiled.used):
+            slots[ordered[used]] = frame.input_slot + number
+        sets: list[list[Storage]] = []
+        fresh = _fresh_sets(sizes, sets) if sum(map(padded, sizes)) <= _SET_BYTES else frame.outputs
+        shape, maker, order_words = _shape_of(self._maker, len(sizes))
+        types = _array(*[id(x) for t in compiled.types for x in (t, bool(t.weak))])
+        slot_words, held = _array(*slots), _array(*[0] * count)
+        values = [0] * words.FORM
+        values[words.CALL_TOKEN] = id(self._key[0])
+        values[words.ARGUMENTS] = len(self._forms)
+        values[words.FRAME] = frame.address
+        values[words.LEAVES] = count
+        values[words.SLOTS], values[words.HELD] = _address(slot_words), _address(held)
+        values[words.SETS], values[words.FRESH] = id(sets), id(fresh)
+        values[words.RESULTS], values[words.RESULT_SLOT] = len(sizes), frame.output_slot
+        values[words.TYPES] = _address(types)
+        values[words.SHAPE], values[words.MAKER], values[words.ORDER] = shape, id(maker), _address(order_words)
+        kept = (self._key, self._forms, frame, slot_words, held, sets, fresh, types, maker, order_words, compiled)
+        return _KnownCall([*values, *self._form()], kept)
+
+    def _form(self) -> list[int]:
+        """The words of the form of the arguments."""
+        parts = iter(self._key[1:])
+        form: list[int] = []
+        for keys in self._forms:
+            if keys is None:
+                form += words.ARRAY_FORM, id(next(parts))
+            else:
+                # the keys that the key has may be other, equal strings
+                form += words.DICT_FORM, len(keys)
+                next(parts)
+                for name in keys:
+                    form += id(name), id(next(parts))
+        return form
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an array of numbers in the host's memory, whole."""
+    return type(value) is ConcreteArray and value._type is value.type and not is_key(value.dtype)
+
+
+def _fresh_sets(sizes: Sequence[int], sets: list[list[Storage]]) -> Callable[[], list[Storage]]:
+    """A function that makes memory for small results, and keeps it in `sets`."""
+
+    def fresh() -> list[Storage]:
+        made = divided(sizes)
+        sets[:] = [*sets[1 - _SETS :], made]
+        return made
+
+    return fresh
+
+
+def _shape_of(maker: Any, count: int) -> tuple[int, Any, np.ndarray]:
+    """The shape of a result of `count` arrays, the function or dict that it is made of, and the order of a dict."""
+    if maker is None:
+        return words.ONE, None, _array(0)
+    result = maker.unflatten(range(count))
+    if type(result) is dict and all(type(k) is str and type(v) is int for k, v in result.items()):
+        return words.MAPPING, dict.fromkeys(result), _array(*[n for k, v in result.items() for n in (id(k), v)])
+    return words.OTHER, maker.unflatten, _array(0)
+
+
+# ------------------------------------------------------------------ the layouts of objects
+_facts = _array(*[0] * words.FACT_WORDS)
+_IN_PYTHON = sys.intern("_call")
+_facts[words.IN_PYTHON] = id(_IN_PYTHON)
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+def _words_of(value: Any) -> list[int]:
+    """The words of an object of a class without items."""
+    return list((ctypes.c_int64 * (type(value).__basicsize__ // _WORD)).from_address(id(value)))
+
+
+def _field(instance: Any, name: str, value: Any) -> int:
+    """The word number of a field, found by a value that it is set to; ValueError if it is not found."""
+    setattr(instance, name, value)
+    (number,) = [n for n, word in enumerate(_words_of(instance)) if word == id(value)]
+    return number
+
+
+def _count(value: Any) -> int:
+    """The reference count of an object as native code reads it."""
+    return ctypes.c_int32.from_address(id(value)).value
+
+
+class _ObjectLayout:
+    """The layouts of objects in this process."""
+
+    def __init__(self) -> None:
+        self._method: _Method | None = None
+        self._started = False
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether the layouts are as native code expects; it has them as facts from then on."""
+        free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        words_are_usual = _WORD == ctypes.sizeof(ctypes.c_void_p) and sys.byteorder == "little"
+        if sys.implementation.name != "cpython" or free_threaded or not words_are_usual:
+            return False
+        try:
+            self._read()
+        except ValueError:
+            return False
+        return self._counts() and importlib.util.find_spec("llvmlite") is not None
+
+    def _read(self) -> None:
+        array, marks = ConcreteArray.__new__(ConcreteArray), [object() for _ in range(4)]
+        storage = HostStorage.__new__(HostStorage)
+        fields = ("_type", "_storage", "_numpy", "_weak")
+        types, storages, numpys, weaks = (_field(array, name, mark) for name, mark in zip(fields, marks, strict=True))
+        found = {
+            words.STATE: id(state),
+            words.BUILDER: id(_BUILDER),
+            words.CONFIG: id(config),
+            words.TOKEN: id(_TOKEN),
+            words.NONE: id(None),
+            words.DICT: id(dict),
+            words.ARRAY: id(ConcreteArray),
+            words.ARRAY_TYPE: types,
+            words.ARRAY_STORAGE: storages,
+            words.ARRAY_NUMPY: numpys,
+            words.ARRAY_WEAK: weaks,
+            words.STORAGE: id(HostStorage),
+            words.STORAGE_POINTER: _field(storage, "pointer", marks[0]),
+            words.STORAGE_MEMORY: _field(storage, "memory", marks[1]),
+        }
+        for number, value in found.items():
+            _facts[number] = value
+        first = _WithField()
+        if _words_of(array)[words.CLASS] != id(ConcreteArray) or _field(first, "_words", marks[0]) != words.FIRST_FIELD:
+            raise ValueError("a field is in another place")
+
+    def _counts(self) -> bool:
+        """Whether reference counts are where native code reads them."""
+        value = np.zeros(1)
+        before = _count(value)
+        others = [value] * 3
+        return _count(value) == before + len(others) and 0 < before < 8
+
+    def installed(self, jitted: type[WithWords]) -> bool:
+        """Whether native code runs the calls of jitted functions; the first time, its compilation is started."""
+        if self._method is None and not self._started:
+            self._started = True
+            native_entry.start_loading("calls")
+            return False
+        if self._method is None:
+            address = native_entry.load_runtime().addresses["call_jitted"]
+            # METH_FASTCALL | METH_KEYWORDS
+            method = _Method(b"__call__", address, 0x82, b"Run the compiled program.")
+            make = ctypes.pythonapi.PyDescr_NewMethod
+            make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+            setattr(jitted, "__call__", make(jitted, ctypes.addressof(method)))  # noqa: B010
+            self._method = method  # CPython refers to it as long as the class lives
+        return True
+
+
+class _WithField(WithWords):
+    """A class like that of jitted functions, whose instances also have a dict."""
+
+
+_BUILDER, _TOKEN = sys.intern("builder"), sys.intern("token")
+layout = _ObjectLayout()
