@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -93,16 +93,19 @@ class SignatureEntry:
 # what runs for a call's leaves, the results' tree (None: one array alone), and whether results are arguments
 ReadyCall = tuple[Callable[[Any], Any], Any, bool]
 _MOST_TREES = 256
+MOST_SIZED = 32
 
 
 class SignatureTraces:
     """What was traced of a function with some options: shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "odd", "ready")
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "families", "odd", "ready", "sized_keys")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
         self.ready: dict[CallKey, ReadyCall] = {}
+        self.families: dict[Any, Any] = {}  # of signatures that differ in sizes: see sized.py
+        self.sized_keys: deque[CallKey] = deque()  # of calls whose sizes were filled in
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
         self.odd = False  # whether there were others
         self._lock = threading.RLock()
@@ -114,6 +117,8 @@ class SignatureTraces:
         with self._lock:
             self.entries.clear()
             self.ready.clear()
+            self.families.clear()
+            self.sized_keys.clear()
             self._plain_trees.clear()
 
     def find(self, key: Key, size: int, make: Callable[[], SignatureEntry]) -> SignatureEntry:
@@ -140,6 +145,15 @@ class SignatureTraces:
                 if entry.compiled is None:
                     entry.compiled = make()
         return entry.compiled
+
+    def keep_sized(self, key: CallKey, ready: ReadyCall) -> None:
+        """What runs for a call with filled-in sizes: kept for the latest of them."""
+        with self._lock:
+            if key not in self.ready:
+                self.sized_keys.append(key)
+            self.ready[key] = ready
+            if len(self.sized_keys) > MOST_SIZED:
+                self.ready.pop(self.sized_keys.popleft(), None)
 
     def tree_key(self, treedef: tree.TreeDef) -> tuple[Any, Any]:
         """As the function of this name, which visits every node the first time only."""

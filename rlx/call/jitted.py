@@ -24,6 +24,7 @@ from rlx.call.explanations import say, why_traced_again
 from rlx.call.jit_options import chosen_arguments, refuse_both
 from rlx.call.key import Key, Signature, call_key, completed_key, program_order
 from rlx.call.policy import AUTO, Policy, chooser
+from rlx.call.sized import sized_entry
 from rlx.call.run import check_results, ready_call, run_compiled
 from rlx.call.stages import Lowered, Traced
 from rlx.call.trace import nesting, trace_entry
@@ -174,7 +175,8 @@ class Jitted:
                 raise leaked(x)
         self._calls += 1
         with nesting(self.name):
-            entry = self._entry(request)
+            sized = sized_entry(self, request, self._traces)
+            entry = sized or self._entry(request)
             operands = entry.operands(arguments.leaves)
             compiled = self._traces.compiled(entry, partial(self._compiled, request, entry, operands))
         # contents of cells may be in any memory
@@ -183,14 +185,16 @@ class Jitted:
         )
         ready = ready_call(arguments, entry, compiled, brings, self.automatic)
         if ready is not None:
-            self._keep(ready, token, given, request.key.signature.dict_keys)
+            self._keep(ready, token, given, request.key.signature.dict_keys, sized is not None)
         outs = entry.placed(run_compiled(compiled, arguments, operands, brings))
         check_results(outs, self.name, compiled.program, operands)
         if self.roles.donates:
             give(locals_of(arguments.donated_values()), outs)
         return entry.out_tree.unflatten(entry.returned(outs, arguments.cells))
 
-    def _keep(self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...]) -> None:
+    def _keep(
+        self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...], sized: bool
+    ) -> None:
         """Let later calls with the key of these values run at once."""
         leaves, key, _ = call_key(token, given)
         # a key finds no keys of dicts in nodes of users' classes
@@ -198,7 +202,11 @@ class Jitted:
             run, out_tree, passes_inputs = ready
             order = program_order(given, leaves, key)
             ordered = run if order is None else lambda x: run(order(x))
-            self._ready[completed_key(given, leaves, key, bool(odd_keys))] = ordered, out_tree, passes_inputs
+            key, ready = completed_key(given, leaves, key, bool(odd_keys)), (ordered, out_tree, passes_inputs)
+            if sized:
+                self._traces.keep_sized(key, ready)
+            else:
+                self._ready[key] = ready
 
     # ------------------------------------------------------------------ the program of a call
     def request(self, arguments: Arguments) -> Request:

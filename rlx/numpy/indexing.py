@@ -17,6 +17,7 @@ from rlx.errors import (
     ShapeError,
     TracerSliceError,
 )
+from rlx.ir.sizes import whole_number
 from rlx.ir.types import dtype_kind
 from rlx.numpy.creation import array
 from rlx.numpy.index_dtypes import holding, index_dtype
@@ -291,7 +292,7 @@ def _bound(value: Any) -> int | None:
             "Slices have static bounds: use rlx.lax.dynamic_slice(x, (start,), (size,)) for a moving window of one"
             " size, or a mask with rlx.numpy.where.",
         )
-    return None if value is None else operator.index(value)
+    return None if value is None else whole_number(value)
 
 
 # ------------------------------------------------------------------ plans

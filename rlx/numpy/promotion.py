@@ -25,6 +25,7 @@ from rlx.errors import (
     entered,
     out_of_memory,
 )
+from rlx.ir.sizes import whole_number
 from rlx.ir.types import (
     TensorType,
     broadcast_sizes,
@@ -356,7 +357,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape",
         shape = (shape,)
     sizes = tuple(shape)
     try:
-        result = tuple(map(operator.index, sizes))
+        result = tuple(map(whole_number, sizes))
     except RlxError:  # traced sizes say more themselves
         raise
     except TypeError:
@@ -370,7 +371,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape",
 
 def canonical_size(size: Any, name: str = "the function") -> int:
     """The size of one axis as an int; ShapeError for a negative one."""
-    number = operator.index(size)
+    number = whole_number(size)
     if number < 0:
         raise ShapeError(f"{name} got the size {number}.", "Sizes cannot be negative.")
     return number

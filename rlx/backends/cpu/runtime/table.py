@@ -48,10 +48,12 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.row_tiles import iterations
+from rlx.ir.sizes import chosen, greatest
+from rlx.ir.sized_data import refuse_sizes
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
-__all__ = ["TimeLog", "StepTable", "build_table"]
+__all__ = ["StepTable", "TableWords", "TimeLog", "build_table", "table_words"]
 
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two checks for Ctrl-C
@@ -79,7 +81,27 @@ class StepTable:
     clock: TimeLog | None = None
 
 
+@dataclass(frozen=True)
+class TableWords:
+    """The words of a StepTable, some of which may depend on symbolic sizes."""
+
+    rows: list[int]
+    slots: list[int]
+    relative: list[int]
+    arena: int
+    kept: tuple[object, ...]
+    underway: Underway
+    clock: TimeLog | None = None
+
+
 def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> StepTable:
+    """The table of a plan; see table_words."""
+    words = table_words(plan, steps, timed)
+    rows, slots, relative = (np.array(part, np.int64) for part in (words.rows, words.slots, words.relative))
+    return StepTable(rows, slots, relative, words.arena, words.kept, words.underway, words.clock)
+
+
+def table_words(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> TableWords:
     """Compile missing code and lay out the table of a plan; with a clock step after each kernel if `timed`.
 
     The first two clock steps of a timed table belong to no kernel: they start the clock, and measure
@@ -93,10 +115,10 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> St
         raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
     first = builder.clock("") + builder.clock("")
     rows = first + builder.rows(_PlanSlots(builder, plan, slots, 0))
-    return StepTable(
-        np.array(rows, np.int64),
-        np.array(builder.words, np.int64),
-        np.array(builder.relative, np.int64),
+    return TableWords(
+        rows,
+        builder.words,
+        builder.relative,
         builder.arena,
         (*builder.constants.values(), *builder.functions),
         builder.underway,
@@ -163,7 +185,7 @@ class _FrameBuilder:
 
     def arena_slot(self, offset: int, nbytes: int) -> int:
         """A slot for bytes of the arena."""
-        self.arena = max(self.arena, offset + nbytes)
+        self.arena = greatest(self.arena, offset + nbytes)
         slot = self.slot(offset)
         self.relative.append(slot)
         return slot
@@ -182,7 +204,7 @@ class _FrameBuilder:
         """The rows of a plan's kernels."""
         plan = scope.plan
         inner = scope.base + aligned(plan.arena)
-        self.arena = max(self.arena, inner)
+        self.arena = greatest(self.arena, inner)
         rows: list[int] = []
         for number, kernel in enumerate(plan.kernels):
             path = f"{scope.path}{number}"
@@ -210,12 +232,14 @@ class _FrameBuilder:
         if isinstance(kernel, RowTiles):
             return self.row_tiles(kernel, scope, inner)
         if isinstance(kernel, Callback) and isinstance(kernel.function, ArrayCall):
+            refuse_sizes(kernel)
             return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
         if isinstance(kernel, (Sort, Library, Callback, Collective, Await)):
+            refuse_sizes(kernel)
             function = host_function(kernel, scope, self.underway)
             self.functions.append(function)
             return self.step("host_step", [id(function)])
@@ -250,9 +274,10 @@ class _FrameBuilder:
         own = layout.row(scope)
         if kernel.chunks > 1:
             return self.step("chunked_step", [*fields, kernel.chunks, *own])
-        if kernel.parallel and fields[2] > 1:
-            return self.step("parallel_step", [*fields, *own])
-        return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
+        parts = fields[2]
+        alone = chosen(parts, LONG_KERNEL_PARTS, self.steps["kernel_step"], self.steps["long_kernel_step"])
+        first = chosen(parts, 2, alone, self.steps["parallel_step"]) if kernel.parallel else alone
+        return [first, STEP_HEAD + len(fields) + len(own), *fields, *own]
 
     def row_tiles(self, kernel: RowTiles, scope: _PlanSlots, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""
