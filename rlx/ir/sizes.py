@@ -23,6 +23,7 @@ __all__ = [
     "Scope",
     "SizePinned",
     "chosen",
+    "common",
     "computed",
     "greatest",
     "hint_of",
@@ -851,6 +852,37 @@ def root(value: Any) -> Any:
     if type(value) is Dim:
         return value.scope.whole_of(("isqrt", value.terms), "math.isqrt({})", math.isqrt(value.hint), (value,), 0)
     return math.isqrt(value)
+
+
+def common(left: Any, right: Any) -> Any:
+    """math.gcd(left, right) of numbers that are not negative."""
+    if not is_sized(left) and not is_sized(right):
+        return math.gcd(left, right)
+    scope = left.scope if is_sized(left) else right.scope
+    for one, other in ((left, right), (right, left)):
+        if type(one) is int and one == 0:
+            return other
+        if type(other) is Dim or other != 0:
+            if _divided(scope, one, other) is not None:
+                return other
+    shared, left, right = _shared_term(scope, left, right)
+    if type(left) is not Dim and type(right) is not Dim:
+        return shared * math.gcd(left, right)
+    hint = math.gcd(hint_of(left), hint_of(right))
+    return shared * scope.whole_of(("gcd", _key(left), _key(right)), "math.gcd({}, {})", hint, (left, right), 1)
+
+
+def _shared_term(scope: Scope, left: Any, right: Any) -> tuple[Any, Any, Any]:
+    """The names that are factors of all terms of two expressions, as a product, and the expressions without them."""
+    terms = [m for x in (left, right) for m, _ in (x.terms if type(x) is Dim else (((), x),))]
+    shared = []
+    for at in terms[0]:
+        if all(m.count(at) > shared.count(at) for m in terms):
+            shared.append(at)
+    if not shared:
+        return 1, left, right
+    product = scope.polynomial({tuple(shared): 1})
+    return product, left // product, right // product
 
 
 def _picked(name: str, left: Any, right: Any) -> Any:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
 
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
+from rlx.ir.sizes import common
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
@@ -147,7 +147,7 @@ class _TileGroup:
         bound |= {b for b in kernel.writes if b in kernel.reads}
         free = set(kernel.writes) - bound
         widest = max(b.nbytes for b in (*bound, *free))
-        most = gcd(self.count, iterations(kernel))
+        most = common(self.count, iterations(kernel))
         for count in self._counts(most):
             if widest > count * self.options.row_tiles.widest:
                 break
