@@ -9,6 +9,7 @@ lowering. Where a step needs the number itself there is no template, and calls a
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["sized_entry"]
 
+_numbers = itertools.count()  # names are unique, as programs are told apart by their text
 MOST_TEMPLATES = 8
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 2
+MOST_CHANCES = 8
 Axis = tuple[int, int]  # a leaf's number, and its axis
 
 
@@ -121,7 +124,7 @@ class Family:
         self.first = first
         self.free: set[int] = set()  # the axes whose sizes have changed, numbered through all arguments
         self.templates: list[Template] = []
-        self.attempts = 0
+        self.attempts = self.chances = 0  # failed ones; at sizes that were alone in their range
 
 
 def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> SignatureEntry | None:
@@ -149,7 +152,9 @@ def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> 
     if request.key in traces.entries:
         return None
     family.free |= {at for at, (a, b) in enumerate(zip(family.first, found, strict=True)) if a != b}
-    if family.attempts >= MOST_ATTEMPTS or len(family.templates) >= MOST_TEMPLATES:
+    if family.attempts >= MOST_ATTEMPTS or family.chances >= MOST_CHANCES:
+        return None
+    if len(family.templates) >= MOST_TEMPLATES:
         return None
     return _attempted(function, request, family, found)
 
@@ -158,7 +163,7 @@ def _attempted(function: Jitted, request: Request, family: Family, found: tuple[
     """The entry of a new template; None if none can be made."""
     names: dict[tuple[int, int], str] = {}
     for at in sorted(family.free):  # axes whose sizes change together have one name
-        names.setdefault((family.first[at], found[at]), f"n{len(names)}")
+        names.setdefault((family.first[at], found[at]), f"n{next(_numbers)}")
     scope = Scope({name: sizes[1] for sizes, name in names.items()}, current_origin)
     dims = dict(zip(names, scope.dims, strict=True))
     pattern = [dims[family.first[at], n] if at in family.free else n for at, n in enumerate(found)]
@@ -184,7 +189,8 @@ def _attempted(function: Jitted, request: Request, family: Family, found: tuple[
         if entry is not None:
             _explain(function.name, scope, "")
             return entry
-    family.attempts += 1
+    family.attempts += not scope.equal
+    family.chances += scope.equal
     _explain(function.name, scope, scope.pinned or "the program holds for no size")
     return None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.kernels import Buffer, Plan
-from rlx.ir.sizes import is_sized
+from rlx.ir.sizes import SizedScalar, is_sized
 
 __all__ = ["filled_plan", "refuse_sizes", "sizes_in"]
 
@@ -53,7 +53,8 @@ class _Filling:
     def of(self, data: Any) -> Any:
         """The copy; the object itself if it has no sizes in it."""
         if is_sized(data):
-            return self._numbers[data]
+            found = self._numbers[data]
+            return found.tobytes() if isinstance(data, SizedScalar) else found
         if data is None or isinstance(data, (str, bytes, int, float, np.ndarray, np.dtype)):
             return data
         found = self._done.get(id(data))

@@ -9,6 +9,7 @@ itself (`__index__`, `float`, `str`) gets none: SizePinned ends the attempt, and
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 import os
@@ -16,12 +17,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 __all__ = [
     "Condition",
     "Dim",
     "Real",
     "Scope",
     "SizePinned",
+    "SizedScalar",
+    "array_of",
     "chosen",
     "common",
     "computed",
@@ -29,10 +34,13 @@ __all__ = [
     "hint_of",
     "is_sized",
     "kept_with",
+    "key_of",
     "least",
     "plain_size",
     "root",
     "shown_size",
+    "slice_indices",
+    "span",
     "whole",
     "whole_number",
 ]
@@ -83,12 +91,17 @@ class Scope:
     ([25, 7], None)
     """
 
+    serials = itertools.count()
+
     def __init__(self, hints: Mapping[str, int], origin: Callable[[], Any] = lambda: None) -> None:
         self.closed = False
+        self.serial = next(self.serials)
         self.kept: dict[Any, Any] = {}  # types with these sizes
         self.pinned = ""  # why an attempt ended
+        self.equal = False  # whether it ended because a size has one value only
         self._origin = origin
         self._factors: list[_Factor] = []
+        self._objects: list[np.ndarray] = []
         self._interned: dict[Terms, Dim] = {}
         self._operations: dict[tuple[Any, ...], int] = {}
         # bounds of polynomials without their constants, and values that they do not have
@@ -154,9 +167,12 @@ class Scope:
         """Python source of a number or an expression."""
         if type(value) is Dim:
             return "(" + " + ".join(self._term(m, c) for m, c in value.terms) + ")"
-        if type(value) is Real:
+        if type(value) is Real or type(value) is SizedScalar:
             return self._factors[value.number].name
-        return "math.inf" if value == math.inf else repr(value)
+        if isinstance(value, np.ndarray):
+            self._objects.append(value)
+            return f"objects[{len(self._objects) - 1}]"
+        return "math.inf" if type(value) is float and value == math.inf else repr(value)
 
     def _term(self, monomial: Monomial, factor: int) -> str:
         names = [self._factors[at].name for at in monomial]
@@ -168,7 +184,7 @@ class Scope:
         for factor in reversed(self._factors):
             if factor.name in found and factor.parts:
                 found = found.replace(factor.name, f"({factor.text})")
-        return found.replace("((", "(").replace("))", ")") if found.count("(") > 3 else found.strip("()")
+        return found[1:-1] if found.startswith("(") and found.count("(") == 1 else found
 
     # ------------------------------------------------------------------ bounds
     def bounds(self, terms: Terms) -> tuple[float, float]:
@@ -284,6 +300,7 @@ class Scope:
                 self._recorded.pop((sign, form), None)
                 self._note((sign, form), f"{name} {sign} {edge}")
         if low_now == high_now and len(form) == 1:
+            self.equal = True
             self.pin(name, f"{name} == {low_now}")
 
     def test(self, relation: str, left: Any, right: Any) -> bool:
@@ -346,7 +363,7 @@ class Scope:
         lines += [f"{self._factors[at].name} = {self._factors[at].text}" for at in sorted(needed) if self._factors[at].parts]
         lines += [f"if not ({' and '.join(later)}): return None"] if later else []
         lines.append(f"return [{', '.join(map(self.source, values))}]")
-        space: dict[str, Any] = {"math": math}
+        space: dict[str, Any] = {"math": math, "objects": self._objects}
         space |= {f"f{at}": factor.function for at, factor in enumerate(self._factors) if factor.function}
         exec("def run(names):\n    " + "\n    ".join(lines), space)
         return space["run"]
@@ -368,11 +385,13 @@ def _normal(terms: Terms) -> tuple[Terms, int, int]:
 def _factors_in(value: Any) -> tuple[int, ...]:
     if type(value) is Dim:
         return tuple(at for monomial, _ in value.terms for at in monomial)
-    return (value.number,) if type(value) is Real else ()
+    return (value.number,) if type(value) is Real or type(value) is SizedScalar else ()
 
 
 def _key(value: Any) -> Any:
-    return value.terms if type(value) is Dim else ("v", value.number) if type(value) is Real else (type(value), value)
+    if type(value) is Dim:
+        return value.terms
+    return ("v", value.number) if is_sized(value) else (type(value), value)
 
 
 def _place() -> str:
@@ -437,12 +456,18 @@ def hint_of(value: Any) -> Any:
     """The number of a size at the traced sizes; nothing is recorded."""
     if type(value) is Dim:
         return value.hint
-    return value.scope._factors[value.number].hint if type(value) is Real else value
+    return value.scope._factors[value.number].hint if is_sized(value) else value
+
+
+def key_of(value: Any) -> str:
+    """A name of a value that depends on symbolic sizes, different for different values of all scopes."""
+    named = value.terms if type(value) is Dim else value.number
+    return f"{value.scope.serial}:{named}"
 
 
 def is_sized(value: Any) -> bool:
     """Whether a value depends on symbolic sizes."""
-    return type(value) is Dim or type(value) is Real
+    return type(value) is Dim or type(value) is Real or type(value) is SizedScalar
 
 
 class Dim:
@@ -677,6 +702,9 @@ class Real:
     __truediv__ = _operated("/")
     __rtruediv__ = _operated("/", True)
 
+    def __abs__(self) -> Any:
+        return self if self >= 0.0 else -1.0 * self
+
     def _compare(self, relation: str, other: Any) -> bool:
         if isinstance(other, (int, float)) and type(other) is not Dim and relation in (">=", "<"):
             if self.scope._factors[self.number].low >= other:
@@ -717,6 +745,113 @@ class Real:
 
 _real_add, _real_subtract, _real_multiply = _operated("+"), _operated("-"), _operated("*")
 _real_subtracted = _operated("-", True)
+
+
+class SizedScalar:
+    """A NumPy scalar that depends on named sizes, in the place of a 0-d array: its dtype, and how it is computed.
+
+    dim: the whole number whose value it is, if it is one.
+    """
+
+    __slots__ = ("dim", "dtype", "number", "scope")
+    shape = ()
+    ndim = 0
+    size = 1
+
+    def __init__(self, scope: Scope, number: int, dtype: np.dtype, dim: Dim | None = None) -> None:
+        self.scope, self.number, self.dtype, self.dim = scope, number, dtype, dim
+
+    @classmethod
+    def of(cls, value: Any, dtype: np.dtype) -> SizedScalar:
+        """A Dim or another scalar, converted to a dtype."""
+        dim = value if type(value) is Dim else value.dim
+        if dim is not None and _holds_sizes(dtype):
+            key = ("array", dim.terms, dtype)
+            return array_of(key, lambda n: np.asarray(n, dtype), (dim,), dtype, dim)
+        if type(value) is Dim:
+            return cls.of(cls.of(value, np.dtype(np.int64)), dtype)
+        if value.dtype == dtype:
+            return value
+        return array_of(("astype", value.number, dtype), lambda x: x.astype(dtype), (value,), dtype)
+
+    def astype(self, dtype: Any) -> SizedScalar:
+        """Converted to another dtype."""
+        return SizedScalar.of(self, np.dtype(dtype))
+
+    def item(self) -> Any:
+        """As a number."""
+        if self.dim is not None:
+            return self.dim
+        hint = hint_of(self).item()
+        if isinstance(hint, complex):
+            return self.pin()
+        return self.scope.real_of(("item", self.number), "{}.item()", hint, (self,))
+
+    def any(self) -> bool:
+        """Whether it is not zero."""
+        return bool(self.item() != 0)
+
+    def pin(self) -> Any:
+        """End the attempt to make a template: the number is needed."""
+        if not self.scope.closed:
+            self.scope.pin("a scalar", "the value of a scalar that a size determines is needed")
+        return hint_of(self)
+
+    def tobytes(self) -> bytes:
+        """As NumPy's."""
+        return self.pin().tobytes()
+
+    def bits(self) -> Any:
+        """The scalar's bytes as a whole number."""
+        if self.dtype.kind in "iu":
+            return self.item()
+        kind = f"i{self.dtype.itemsize}"
+        key = ("bits", self.number)
+        at = self.scope.operation(key, "", _bits(hint_of(self), kind), (self,), function=lambda x: _bits(x, kind))
+        return self.scope.polynomial({(at,): 1})
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.pin(), dtype)
+
+    def __float__(self) -> float:
+        return float(self.pin())
+
+    def __index__(self) -> int:
+        return int(self.pin())
+
+    __int__ = __index__
+
+    def __bool__(self) -> bool:
+        return self.any()
+
+    def __eq__(self, other: object) -> Any:
+        if type(other) is not SizedScalar:
+            return NotImplemented
+        return other.scope is self.scope and (other.number, other.dtype) == (self.number, self.dtype)
+
+    def __hash__(self) -> int:
+        return hash((id(self.scope), self.number))
+
+    def __repr__(self) -> str:
+        return repr(self.pin())
+
+
+def _holds_sizes(dtype: np.dtype) -> bool:
+    """Whether sizes are exact in a dtype, or raise OverflowError; or are rounded, which keeps their order."""
+    return dtype.kind in "iuf" and dtype.itemsize >= 4 and dtype.type.__module__ == "numpy"
+
+
+def _bits(array: np.ndarray, kind: str) -> int:
+    return int(array.view(kind))
+
+
+def array_of(
+    key: tuple[Any, ...], function: Callable[..., Any], parts: Sequence[Any], dtype: np.dtype, dim: Dim | None = None
+) -> SizedScalar:
+    """The 0-d array that a function makes of numbers and 0-d arrays, of which some depend on sizes. key: its name."""
+    scope = next(part.scope for part in parts if is_sized(part))
+    at = scope.operation(key, "", function(*map(hint_of, parts)), parts, function=function)
+    return SizedScalar(scope, at, dtype, dim)
 
 
 def _as_int(value: Any) -> int | None:
@@ -838,6 +973,29 @@ def computed(function: Callable[..., Sequence[int]], values: Sequence[Any], coun
     at = scope.operation(key, "", found, values, function=function)
     row = Real(scope, at)
     return [scope.whole_of(("item", at, n), f"{{}}[{n}]", found[n], (row,), 0) for n in range(count)]
+
+
+def slice_indices(part: slice, size: Any) -> tuple[Any, Any, Any]:
+    """part.indices(size), of numbers of which some may be symbolic."""
+    if not any(map(is_sized, (part.start, part.stop, part.step, size))):
+        return part.indices(size)
+    step = 1 if part.step is None else part.step
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def inside(bound: Any, default: Any) -> Any:
+        if bound is None:
+            return default
+        return max(bound + size, low) if bound < 0 else min(bound, high)
+
+    ends = (low, high) if step > 0 else (high, low)
+    return inside(part.start, ends[0]), inside(part.stop, ends[1]), step
+
+
+def span(start: Any, stop: Any, step: Any) -> Any:
+    """len(range(start, stop, step)), of numbers of which some may be symbolic."""
+    return max(0, (stop - start + step - 1) // step if step > 0 else (start - stop - step - 1) // -step)
 
 
 def whole(value: Any) -> Any:

@@ -17,8 +17,8 @@ from rlx.errors import (
     ShapeError,
     TracerSliceError,
 )
-from rlx.ir.sizes import whole_number
-from rlx.ir.types import dtype_kind
+from rlx.ir.sizes import slice_indices, span, whole_number
+from rlx.ir.types import broadcast_sizes, dtype_kind
 from rlx.numpy.creation import array
 from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.promotion import convert_to, fill, scalar_array
@@ -268,8 +268,9 @@ def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
     if isinstance(entry, Slice):
         return _window(entry, size, axis, inside)
     if isinstance(entry, slice):
-        start, stop, step = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)]).indices(size)
-        return Cut(start, step, len(range(start, stop, step)), size)
+        bounds = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)])
+        start, stop, step = slice_indices(bounds, size)
+        return Cut(start, step, span(start, stop, step), size)
     if isinstance(entry, int):
         if not -size <= entry < size:
             if not strict:
@@ -402,7 +403,7 @@ def _shape_of(entry: Any) -> tuple[int, ...]:
 
 def _common_shape(sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(*sizes)
+        return broadcast_sizes(*sizes)
     except ValueError:
         raise IndexBoundsError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {sizes}",

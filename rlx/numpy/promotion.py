@@ -40,7 +40,7 @@ from rlx.ir.types import (
 from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import Tracer, sized_tracer, state
 from rlx.trace.flat import as_array, shared_array
 from rlx.trace.strictness import check_dtypes, check_ranks
 
@@ -233,8 +233,11 @@ def beside_arrays(*values: Any) -> list[Any]:
     ]
 
 
-def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
-    """A Python number as a 0-d array; DtypeOverflowError if it does not fit."""
+def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> Array:
+    """A Python number as a 0-d array, traced if it is a symbolic size; DtypeOverflowError if it does not fit."""
+    sized = sized_tracer(value, dtype, weak)
+    if sized is not None:
+        return sized
     try:
         return ConcreteArray(number_array(value, dtype), weak)
     except TypeError:

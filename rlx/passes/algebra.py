@@ -14,6 +14,7 @@ import numpy as np
 
 from rlx.ir.program import Atom, Literal
 from rlx.ir.rewrite import Match, Rule, RuleSet
+from rlx.ir.sizes import is_sized
 from rlx.ir.types import TensorType, bits_of, broadcast_sizes, dtype_kind, is_float, is_integer
 from rlx.passes.fold import folded
 
@@ -50,7 +51,7 @@ def splat(m: Match, atom: Atom) -> Literal | None:
 def _times_inverse(m: Match) -> Atom | None:
     """1 / c if that is exact: c is a power of two and 1 / c neither overflows nor is subnormal."""
     divisor = m.inputs[1]
-    if not isinstance(divisor, Literal):
+    if not isinstance(divisor, Literal) or is_sized(divisor.value):
         return None
     value = float(divisor.value)
     info = ml_dtypes.finfo(divisor.type.dtype)

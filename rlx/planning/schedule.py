@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isqrt, prod
+from math import prod
 
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, merged_numbers
 from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.sizes import root
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
@@ -89,7 +90,7 @@ def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
         return 1
     rows = nest.sizes[0]
     limits = options.chunks
-    exact = min(rows // limits.exact_rows, isqrt(rows)) if _adds(nest) else 1
+    exact = min(rows // limits.exact_rows, root(rows)) if _adds(nest) else 1
     most = min(rows // limits.rows, nest.total // kept)
     if min(exact, most) > max(limits.counts):
         return max(1, min(exact, most) // limits.group * limits.group)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.backends.cpu.emit.tiling import Tiling, tiled
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
+from rlx.ir.sizes import is_sized, plain_size
 
 __all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
 
@@ -113,16 +114,23 @@ def _argument_constants(kernel: Loops) -> list[int]:
 
 def _is_argument(instruction: Instruction) -> bool:
     if instruction.dtype.name in ("int32", "int64"):
-        return abs(int(_number(instruction))) > _SMALL_INTEGER
+        return bool(abs(plain_size(_number(instruction))) > _SMALL_INTEGER)
+    if is_sized(instruction.attribute):
+        size = abs(_number(instruction))
+        return instruction.dtype.name in ("float32", "float64") and all(size != f for f in sorted(_SIMPLE_FACTORS))
     return instruction.dtype.name in ("float32", "float64") and abs(float(_number(instruction))) not in _SIMPLE_FACTORS
 
 
 def _number(instruction: Instruction) -> Any:
+    if is_sized(instruction.attribute):
+        return instruction.attribute.item()
     return np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
 
 
 def _word(instruction: Instruction) -> int:
     """The constant in a word: an integer itself, a float's bits."""
+    if is_sized(instruction.attribute):
+        return instruction.attribute.bits()
     number = _number(instruction)
     if instruction.dtype.kind == "f":
         number = number.view(f"i{instruction.dtype.itemsize}")
