@@ -60,6 +60,12 @@ class SignatureEntry:
         self._followed = False
         self.compiled = None
 
+    def with_program(self, compiled: CompiledProgram) -> SignatureEntry:
+        """The entry with a compiled program of some sizes, where this one has symbolic ones."""
+        entry = SignatureEntry(compiled.program, self.captured, self.out_tree, self.marks, self.cells)
+        entry.given, entry.flows, entry.compiled, entry._followed = self.given, self.flows, compiled, True
+        return entry
+
     def follow(self, arguments: Sequence[Any]) -> list[Any] | None:
         """The results' shardings, by those of the arguments and of marked values; explains what is moved."""
         if self._followed:
@@ -99,7 +105,7 @@ MOST_SIZED = 32
 class SignatureTraces:
     """What was traced of a function with some options: shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "families", "odd", "ready", "sized_keys")
+    __slots__ = ("__weakref__", "_plain_trees", "entries", "families", "lock", "odd", "ready", "sized_keys")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
@@ -108,13 +114,13 @@ class SignatureTraces:
         self.sized_keys: deque[CallKey] = deque()  # of calls whose sizes were filled in
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
         self.odd = False  # whether there were others
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
 
     def clear(self) -> None:
         """Forget every signature."""
-        with self._lock:
+        with self.lock:
             self.entries.clear()
             self.ready.clear()
             self.families.clear()
@@ -126,7 +132,7 @@ class SignatureTraces:
         entry = self.entries.get(key)
         if entry is not None:
             return entry
-        with self._lock:
+        with self.lock:
             entry = self.entries.get(key)
             if entry is not None:
                 return entry
@@ -141,14 +147,14 @@ class SignatureTraces:
     def compiled(self, entry: SignatureEntry, make: Callable[[], CompiledProgram]) -> CompiledProgram:
         """The compiled program of an entry, made once."""
         if entry.compiled is None:
-            with self._lock:
+            with self.lock:
                 if entry.compiled is None:
                     entry.compiled = make()
         return entry.compiled
 
     def keep_sized(self, key: CallKey, ready: ReadyCall) -> None:
         """What runs for a call with filled-in sizes: kept for the latest of them."""
-        with self._lock:
+        with self.lock:
             if key not in self.ready:
                 self.sized_keys.append(key)
             self.ready[key] = ready

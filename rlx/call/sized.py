@@ -12,9 +12,8 @@ import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlx.array import ConcreteArray
 from rlx.backends.base import Backend, Executable, SizedExecutable
 from rlx.call.cache import MOST_SIZED, SignatureEntry, SignatureTraces
 from rlx.call.compiled import CompiledProgram
@@ -23,7 +22,6 @@ from rlx.call.trace import trace_entry
 from rlx.config import config
 from rlx.ir.program import Program
 from rlx.ir.sizes import Dim, Scope, SizePinned, hint_of
-from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Context, has_regions, lower_to_plan
 from rlx.trace.builder import Tracer
 from rlx.trace.origins import current_origin
@@ -37,9 +35,7 @@ __all__ = ["sized_entry"]
 
 _numbers = itertools.count()  # names are unique, as programs are told apart by their text
 MOST_TEMPLATES = 8
-MOST_ATTEMPTS = 2
-MOST_CHANCES = 8
-Axis = tuple[int, int]  # a leaf's number, and its axis
+MOST_REFUSALS = 8
 
 
 class SizedProgram(CompiledProgram):
@@ -73,48 +69,59 @@ class SizedProgram(CompiledProgram):
         return found
 
 
-class Template:
-    """A traced and compiled program for all sizes of some axes.
+class Pattern:
+    """The sizes of all axes of a call's arguments, in order: numbers, and names of sizes."""
 
-    names: for each axis of the arguments, in order, its size or the number of its name.
-    """
-
-    def __init__(self, pattern: Sequence[Any], entry: SignatureEntry, program: SizedProgram) -> None:
-        self._fixed = [(at, size) for at, size in enumerate(pattern) if type(size) is int]
-        self._named = [(at, program.scope.dims.index(size)) for at, size in enumerate(pattern) if type(size) is Dim]
-        self._entry, self._program = entry, program
-        self._made: OrderedDict[tuple[int, ...], SignatureEntry] = OrderedDict()
+    def __init__(self, sizes: Sequence[Any], scope: Scope) -> None:
+        self._count = len(scope.names)
+        self._fixed = [(at, size) for at, size in enumerate(sizes) if type(size) is int]
+        self._named = [(at, scope.dims.index(size)) for at, size in enumerate(sizes) if type(size) is Dim]
 
     def sizes(self, found: Sequence[int]) -> tuple[int, ...] | None:
-        """The sizes of the names, if those of all axes fit."""
+        """The sizes of the names; None if those of the axes do not fit."""
         if any(found[at] != size for at, size in self._fixed):
             return None
-        sizes = [0] * len(self._program.scope.names)
+        sizes = [0] * self._count
         for at, name in self._named:
             if sizes[name] not in (0, found[at]):
                 return None
             sizes[name] = found[at]
         return tuple(sizes)
 
+
+class Template(NamedTuple):
+    """A traced and compiled program for all sizes of some axes; `made`: the entries of the latest sizes."""
+
+    pattern: Pattern
+    entry: SignatureEntry
+    program: SizedProgram
+    made: OrderedDict[tuple[int, ...], SignatureEntry]
+
     def at(self, found: Sequence[int]) -> SignatureEntry | None:
-        """The entry for the sizes of all axes; None if it is not for them."""
-        sizes = self.sizes(found)
-        if sizes is None:
-            return None
-        known = self._made.get(sizes)
-        if known is not None:
+        """The entry for the sizes of all axes; None if the program does not hold for them."""
+        sizes = self.pattern.sizes(found)
+        known = None if sizes is None else self.made.get(sizes)
+        if sizes is None or known is not None:
             return known
-        program = self._program.at(sizes)
+        program = self.program.at(sizes)
         if program is None:
             return None
-        own = self._entry
-        entry = SignatureEntry(program.program, own.captured, own.out_tree, own.marks, own.cells)
-        entry.given, entry.flows, entry.compiled = own.given, own.flows, program
-        entry.places, entry._followed = None, True
-        self._made[sizes] = entry
-        while len(self._made) > MOST_SIZED:
-            self._made.popitem(last=False)
+        entry = self.made[sizes] = self.entry.with_program(program)
+        while len(self.made) > MOST_SIZED:
+            self.made.popitem(last=False)
         return entry
+
+
+class Refusal(NamedTuple):
+    """The sizes for which no template can be made: its steps would make the same decisions, and end as they did."""
+
+    pattern: Pattern
+    holds: Callable[[tuple[int, ...]], Any]
+
+    def covers(self, found: Sequence[int]) -> bool:
+        """Whether the sizes of all axes are among them."""
+        sizes = self.pattern.sizes(found)
+        return sizes is not None and self.holds(sizes) is not None
 
 
 class Family:
@@ -124,97 +131,92 @@ class Family:
         self.first = first
         self.free: set[int] = set()  # the axes whose sizes have changed, numbered through all arguments
         self.templates: list[Template] = []
-        self.attempts = self.chances = 0  # failed ones; at sizes that were alone in their range
+        self.refusals: list[Refusal] = []
+
+    def pattern(self, found: tuple[int, ...]) -> tuple[Scope, list[Any]]:
+        """Names for the free axes, and the sizes of all axes with them. Axes that change together have one name."""
+        pairs = {(self.first[at], found[at]): "" for at in sorted(self.free)}
+        scope = Scope({f"n{next(_numbers)}": size for _, size in pairs}, current_origin)
+        dims = dict(zip(pairs, scope.dims, strict=True))
+        return scope, [dims[self.first[at], n] if at in self.free else n for at, n in enumerate(found)]
 
 
 def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> SignatureEntry | None:
     """The entry of a call, whose program has symbolic sizes; None if it must be traced for its sizes."""
-    arguments, signature = request.arguments, request.key.signature
-    if not config.symbolic_sizes or request.key.divisions or signature.places or request.memory is not None:
+    if not config.symbolic_sizes or not _may_vary(function, request):
         return None
-    if function.automatic or function.memory_limit is not None or config.no_tracing or watching() or arguments.cells:
-        return None
-    types = signature.types
-    key = (signature._replace(types=tuple([(len(t.shape), t.dtype, t.weak) for t in types])), request.committed)
+    types = request.key.signature.types
+    kinds: Any = tuple([(len(t.shape), t.dtype, t.weak) for t in types])
+    key = (request.key.signature._replace(types=kinds), request.committed)
     found = tuple([n for t in types for n in t.shape])
     family = traces.families.get(key)
     if family is None:
-        plain = set(map(type, arguments.given)) <= {ConcreteArray} and not arguments.away
-        if plain and 0 not in found:
-            traces.families[key] = Family(found)
+        traces.families[key] = Family(found)
         return None
-    if found == family.first or 0 in found:
+    if found == family.first or 0 in found or 0 in family.first:
         return None
     for template in family.templates:
         entry = template.at(found)
         if entry is not None:
             return entry
-    if request.key in traces.entries:
+    if request.key in traces.entries or len(family.templates) >= MOST_TEMPLATES:
         return None
-    family.free |= {at for at, (a, b) in enumerate(zip(family.first, found, strict=True)) if a != b}
-    if family.attempts >= MOST_ATTEMPTS or family.chances >= MOST_CHANCES:
+    if len(family.refusals) >= MOST_REFUSALS or any(refusal.covers(found) for refusal in family.refusals):
         return None
-    if len(family.templates) >= MOST_TEMPLATES:
-        return None
-    return _attempted(function, request, family, found)
+    with traces.lock:
+        return _attempted(function, request, family, found)
+
+
+def _may_vary(function: Jitted, request: Request) -> bool:
+    """Whether a call is of the kind that has templates: on the host, undivided, without Refs, limits and checks."""
+    arguments, signature = request.arguments, request.key.signature
+    plain = not (request.key.divisions or signature.places or request.memory is not None or arguments.away)
+    known = not (function.automatic or function.memory_limit is not None or config.no_tracing or watching())
+    return plain and known and not arguments.cells
 
 
 def _attempted(function: Jitted, request: Request, family: Family, found: tuple[int, ...]) -> SignatureEntry | None:
     """The entry of a new template; None if none can be made."""
-    names: dict[tuple[int, int], str] = {}
-    for at in sorted(family.free):  # axes whose sizes change together have one name
-        names.setdefault((family.first[at], found[at]), f"n{next(_numbers)}")
-    scope = Scope({name: sizes[1] for sizes, name in names.items()}, current_origin)
-    dims = dict(zip(names, scope.dims, strict=True))
-    pattern = [dims[family.first[at], n] if at in family.free else n for at, n in enumerate(found)]
-    types, rest = [], iter(pattern)
-    for t in request.key.signature.types:
-        types.append(TensorType(tuple([next(rest) for _ in t.shape]), t.dtype, t.weak))
+    family.free |= {at for at, (a, b) in enumerate(zip(family.first, found, strict=True)) if a != b}
+    scope, sizes = family.pattern(found)
+    entry, pattern = None, Pattern(sizes, scope)
     try:
-        template = _made(function, request, scope, pattern, types)
+        made, program = _made(function, request, scope, sizes)
+        template = Template(pattern, made, program, OrderedDict())
+        entry = None if scope.pinned else template.at(found)
     except SizePinned:
-        template = None
-    except Exception as error:  # the same error is raised again for fixed sizes, unless it is of symbolic ones
-        template, scope.pinned = None, scope.pinned or f"{type(error).__name__}: {error}"
-        if config.explain:
-            import traceback
-
-            traceback.print_exc()
-    finally:
-        scope.closed = True
-    if template is not None and not scope.pinned:
+        pass
+    except Exception as error:  # traced for its sizes, the function raises it again, unless it is an error of symbolic ones
+        scope.pinned = scope.pinned or f"{type(error).__name__}: {error}"
+    scope.closed = True
+    if entry is None:
+        family.refusals.append(Refusal(pattern, scope.compiled([])))
+    else:
         family.templates.append(template)
         function._misses += 1
-        entry = template.at(found)
-        if entry is not None:
-            _explain(function.name, scope, "")
-            return entry
-    family.attempts += not scope.equal
-    family.chances += scope.equal
-    _explain(function.name, scope, scope.pinned or "the program holds for no size")
-    return None
+    if config.explain:
+        say(_explanation(function.name, scope, entry is not None))
+    return entry
 
 
 def _made(
-    function: Jitted, request: Request, scope: Scope, pattern: Sequence[Any], types: Sequence[TensorType]
-) -> Template | None:
+    function: Jitted, request: Request, scope: Scope, sizes: Sequence[Any]
+) -> tuple[SignatureEntry, SizedProgram]:
+    """The traced and the compiled program."""
+    rest = iter(sizes)
+    types = [t.update(tuple([next(rest) for _ in t.shape])) for t in request.key.signature.types]
     entry = trace_entry(request.arguments, (), function._device_name(request), types)
     if entry.marks or entry.cells is not None or any(isinstance(c, Tracer) for c in entry.captured):
-        return None
+        scope.pin("a size", "shardings, Refs and captured traced values have no symbolic sizes")
     backend = function.backend_for(request, entry.program, entry.captured)
     if has_regions(entry.program):
-        return None
-    closed = close_over(entry.program, entry.captured)
-    return Template(pattern, entry, SizedProgram(closed, backend, scope))
+        scope.pin("a size", "regions on devices of their own have no symbolic sizes")
+    return entry, SizedProgram(close_over(entry.program, entry.captured), backend, scope)
 
 
-def _explain(name: str, scope: Scope, refused: str) -> None:
-    if not config.explain:
-        return
+def _explanation(name: str, scope: Scope, made: bool) -> str:
     sizes = ", ".join(f"{dim} = {hint_of(size)}" for dim, size in zip(scope.names, scope.dims, strict=True))
-    if refused:
-        say(f"rlx: {name} has no program for all sizes ({sizes}): {refused}")
-        return
-    lines = [f"rlx: {name} has one program for sizes ({sizes}) with"]
-    lines += [f"  {c.text}   {c.line or c.place}" for c in scope.conditions()]
-    say("\n".join(lines))
+    if not made:
+        return f"rlx: {name} has no program for all sizes like {sizes}: {scope.pinned}"
+    lines = [f"rlx: {name} has one program for all sizes like {sizes}, as long as"]
+    return "\n".join([*lines, *(f"  {c.text}   {c.line} in {c.place}" for c in scope.conditions())])

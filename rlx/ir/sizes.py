@@ -98,7 +98,6 @@ class Scope:
         self.serial = next(self.serials)
         self.kept: dict[Any, Any] = {}  # types with these sizes
         self.pinned = ""  # why an attempt ended
-        self.equal = False  # whether it ended because a size has one value only
         self._origin = origin
         self._factors: list[_Factor] = []
         self._objects: list[np.ndarray] = []
@@ -300,7 +299,6 @@ class Scope:
                 self._recorded.pop((sign, form), None)
                 self._note((sign, form), f"{name} {sign} {edge}")
         if low_now == high_now and len(form) == 1:
-            self.equal = True
             self.pin(name, f"{name} == {low_now}")
 
     def test(self, relation: str, left: Any, right: Any) -> bool:

@@ -78,7 +78,8 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
         return wrap(asarray_numpy(value))
     if isinstance(value, (bool, int, float, complex)):
         dtype = scalar_dtype(value, config.default_float, config.default_int)
-        return sized_tracer(value, dtype, True) or ConcreteArray(number_array(value, dtype), True)
+        sized = sized_tracer(value, dtype, True)
+        return ConcreteArray(number_array(value, dtype), True) if sized is None else sized
     if isinstance(value, (np.ndarray, memoryview, array)):
         return hold(asarray_numpy(value))
     adopted = execution.adopted(value)
