@@ -872,6 +872,9 @@ def _quotient(scope: Scope, left: Any, right: Any) -> Any:
     exact = _divided(scope, left, right)
     if exact is not None:
         return exact
+    shared, left, right = _shared_term(scope, left, right)
+    if shared != 1:  # names are positive
+        return _quotient(scope, left, right) if is_sized(left) or is_sized(right) else left // right
     base: Any = 0
     if type(right) is not Dim:
         if right < 0:
@@ -1029,11 +1032,11 @@ def common(left: Any, right: Any) -> Any:
 
 
 def _shared_term(scope: Scope, left: Any, right: Any) -> tuple[Any, Any, Any]:
-    """The names that are factors of all terms of two expressions, as a product, and the expressions without them."""
+    """The positive factors of all terms of two expressions, as a product, and the expressions without them."""
     terms = [m for x in (left, right) for m, _ in (x.terms if type(x) is Dim else (((), x),))]
     shared = []
     for at in terms[0]:
-        if all(m.count(at) > shared.count(at) for m in terms):
+        if scope._factors[at].low >= 1 and all(m.count(at) > shared.count(at) for m in terms):
             shared.append(at)
     if not shared:
         return 1, left, right
