@@ -30,6 +30,7 @@ __all__ = [
     "chosen",
     "common",
     "computed",
+    "exact_half",
     "greatest",
     "hint_of",
     "is_sized",
@@ -1042,6 +1043,13 @@ def _shared_term(scope: Scope, left: Any, right: Any) -> tuple[Any, Any, Any]:
         return 1, left, right
     product = scope.polynomial({tuple(shared): 1})
     return product, left // product, right // product
+
+
+def exact_half(value: Any) -> Any:
+    """value // 2; None for an odd number, and if an expression is not even whatever its sizes are."""
+    if type(value) is Dim:
+        return _divided(value.scope, value, 2)
+    return None if value % 2 else value // 2
 
 
 def _picked(name: str, left: Any, right: Any) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
-from rlx.ir.sizes import common
+from rlx.ir.sizes import common, exact_half
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
@@ -159,12 +159,16 @@ class _TileGroup:
         return None
 
     def _counts(self, most: int) -> Iterator[int]:
-        """Numbers of row tiles to try: wider tiles contain more of the elements that a kernel reads together."""
+        """Numbers of row tiles to try: wider tiles contain more of the elements that a kernel reads together.
+
+        A symbolic size is not halved: no kernel needs pairs of elements along it.
+        """
         while most >= self.options.least_row_tiles:
             yield most
-            if most % 2:
+            half = exact_half(most)
+            if half is None:
                 return
-            most //= 2
+            most = half
 
     def is_apart(self, kernel: Kernel) -> bool:
         """Whether the kernel may run before the group although it follows it."""
