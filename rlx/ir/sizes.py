@@ -28,8 +28,9 @@ __all__ = [
     "SizedScalar",
     "array_of",
     "chosen",
-    "common",
+    "common_divisor",
     "computed",
+    "decided",
     "exact_half",
     "greatest",
     "hint_of",
@@ -1014,22 +1015,24 @@ def root(value: Any) -> Any:
     return math.isqrt(value)
 
 
-def common(left: Any, right: Any) -> Any:
-    """math.gcd(left, right) of numbers that are not negative."""
+def common_divisor(left: Any, right: Any) -> Any:
+    """math.gcd(left, right) of numbers that are not negative; of expressions a divisor that they have for all sizes."""
     if not is_sized(left) and not is_sized(right):
         return math.gcd(left, right)
     scope = left.scope if is_sized(left) else right.scope
     for one, other in ((left, right), (right, left)):
         if type(one) is int and one == 0:
             return other
-        if type(other) is Dim or other != 0:
-            if _divided(scope, one, other) is not None:
-                return other
+        if type(other) is Dim and _divided(scope, one, other) is not None:
+            return other
     shared, left, right = _shared_term(scope, left, right)
-    if type(left) is not Dim and type(right) is not Dim:
-        return shared * math.gcd(left, right)
-    hint = math.gcd(hint_of(left), hint_of(right))
-    return shared * scope.whole_of(("gcd", _key(left), _key(right)), "math.gcd({}, {})", hint, (left, right), 1)
+    factors = [c for x in (left, right) for _, c in (x.terms if type(x) is Dim else (((), x),))]
+    return shared * math.gcd(*factors)
+
+
+def decided(value: Any) -> Any:
+    """An expression's number, with the condition that the expression has this value."""
+    return value.hint if type(value) is Dim and value == value.hint else value
 
 
 def _shared_term(scope: Scope, left: Any, right: Any) -> tuple[Any, Any, Any]:

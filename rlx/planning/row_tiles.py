@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
-from rlx.ir.sizes import common, exact_half
+from rlx.ir.sizes import common_divisor, exact_half, greatest
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
@@ -146,10 +146,9 @@ class _TileGroup:
         bound = {b for b in kernel.reads if b in self.written}
         bound |= {b for b in kernel.writes if b in kernel.reads}
         free = set(kernel.writes) - bound
-        widest = max(b.nbytes for b in (*bound, *free))
-        most = common(self.count, iterations(kernel))
+        most = common_divisor(self.count, iterations(kernel))
         for count in self._counts(most):
-            if widest > count * self.options.row_tiles.widest:
+            if any(b.nbytes > count * self.options.row_tiles.widest for b in (*bound, *free)):
                 break
             if all(stays_in_row_tiles(kernel, buffer, count) for buffer in (*bound, *free)):
                 return count, set()
@@ -220,7 +219,7 @@ def _place_local(
                 continue
             if buffer not in blocks:
                 size = -(-buffer.nbytes // count // alignment) * alignment
-                blocks[buffer] = MemoryBlock(max(size, alignment), position, position, [buffer])
+                blocks[buffer] = MemoryBlock(greatest(size, alignment), position, position, [buffer])
             blocks[buffer].last = position
     placement = place(list(blocks.values()))
     return dict(zip(blocks, placement.offsets, strict=True)), placement.size

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, merged_numbers
 from rlx.ir.options import ChunkLimits, LoweringOptions
-from rlx.ir.sizes import root
+from rlx.ir.sizes import decided, root
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
@@ -48,6 +48,8 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
     for step in nests.steps:
         step = _cut_first(nests.table, step, options) if isinstance(step, Nest) else step
         chunks = _chunk_count(options, step) if isinstance(step, Nest) else 1
+        if chunks <= options.chunks.unrolled:
+            chunks = decided(chunks)
         if chunks == 1 or not isinstance(step, Nest):
             steps.append(step)
             continue
