@@ -152,6 +152,10 @@ class SignatureTraces:
                     entry.compiled = make()
         return entry.compiled
 
+    def count(self) -> int:
+        """The number of traced programs."""
+        return len(self.entries) + sum(len(family.templates) for family in self.families.values())
+
     def keep_sized(self, key: CallKey, ready: ReadyCall) -> None:
         """What runs for a call with filled-in sizes: kept for the latest of them."""
         with self.lock:

@@ -243,20 +243,24 @@ class Jitted:
             refuse_closed_over(self.name, entry.cells.used, named_leaves(request.arguments.tree()))
         return entry
 
-    def _trace(self, request: Request) -> SignatureEntry:
-        entries, now = self._traces.entries, request.key.signature
+    def count_trace(self, request: Request) -> None:
+        """Count a trace for a call, and explain it if the function has been traced before."""
+        entries = self._traces.entries
         if config.explain and entries:
-            names = leaf_names(request.arguments.tree())
-            say(why_traced_again(self.name, len(entries) + 1, next(reversed(entries)).signature, now, names))
+            last, names = next(reversed(entries)).signature, leaf_names(request.arguments.tree())
+            say(why_traced_again(self.name, self._traces.count() + 1, last, request.key.signature, names))
         self._misses += 1
+
+    def _trace(self, request: Request) -> SignatureEntry:
+        self.count_trace(request)
         if config.no_tracing:
             raise SwitchError(
                 f"{self.name} would be traced, which the switch no_tracing forbids.",
                 "Call it with arguments of shapes and dtypes that it was traced for, or outside of the `with` block.",
             )
-        return trace_entry(request.arguments, now.places, self._device_name(request))
+        return trace_entry(request.arguments, request.key.signature.places, self.device_name(request))
 
-    def _device_name(self, request: Request) -> str:
+    def device_name(self, request: Request) -> str:
         """The name of the device that a call's program is for; inside another program, the other program's device."""
         if state.builder is not None:
             return config.device
@@ -306,7 +310,7 @@ class Jitted:
     # ------------------------------------------------------------------ the cache
     def cache_info(self) -> CacheInfo:
         """Hits, misses (traces), current and largest number of kept signatures."""
-        return CacheInfo(self._calls - self._misses, self._misses, len(self._traces.entries), self.cache_size)
+        return CacheInfo(self._calls - self._misses, self._misses, self._traces.count(), self.cache_size)
 
     def clear_cache(self) -> None:
         """Forget every traced signature."""

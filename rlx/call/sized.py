@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["sized_entry"]
 
 _numbers = itertools.count()  # names are unique, as programs are told apart by their text
-MOST_TEMPLATES = 8
+MOST_TEMPLATES = 16
 MOST_REFUSALS = 8
 
 
@@ -133,6 +133,12 @@ class Family:
         self.templates: list[Template] = []
         self.refusals: list[Refusal] = []
 
+    def takes_more(self, found: Sequence[int]) -> bool:
+        """Whether to try to make another template, for sizes of all axes that no template has."""
+        if len(self.templates) >= MOST_TEMPLATES or len(self.refusals) >= MOST_REFUSALS:
+            return False
+        return not any(refusal.covers(found) for refusal in self.refusals)
+
     def pattern(self, found: tuple[int, ...]) -> tuple[Scope, list[Any]]:
         """Names for the free axes, and the sizes of all axes with them. Axes that change together have one name."""
         pairs = {(self.first[at], found[at]): "" for at in sorted(self.free)}
@@ -155,16 +161,11 @@ def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> 
         return None
     if found == family.first or 0 in found or 0 in family.first:
         return None
-    for template in family.templates:
-        entry = template.at(found)
-        if entry is not None:
-            return entry
-    if request.key in traces.entries or len(family.templates) >= MOST_TEMPLATES:
-        return None
-    if len(family.refusals) >= MOST_REFUSALS or any(refusal.covers(found) for refusal in family.refusals):
-        return None
     with traces.lock:
-        return _attempted(function, request, family, found)
+        entry = next(filter(None, (template.at(found) for template in family.templates)), None)
+        if entry is None and request.key not in traces.entries and family.takes_more(found):
+            entry = _attempted(function, request, traces, family, found)
+        return entry
 
 
 def _may_vary(function: Jitted, request: Request) -> bool:
@@ -175,7 +176,9 @@ def _may_vary(function: Jitted, request: Request) -> bool:
     return plain and known and not arguments.cells
 
 
-def _attempted(function: Jitted, request: Request, family: Family, found: tuple[int, ...]) -> SignatureEntry | None:
+def _attempted(
+    function: Jitted, request: Request, traces: SignatureTraces, family: Family, found: tuple[int, ...]
+) -> SignatureEntry | None:
     """The entry of a new template; None if none can be made."""
     family.free |= {at for at, (a, b) in enumerate(zip(family.first, found, strict=True)) if a != b}
     scope, sizes = family.pattern(found)
@@ -193,7 +196,7 @@ def _attempted(function: Jitted, request: Request, family: Family, found: tuple[
         family.refusals.append(Refusal(pattern, scope.compiled([])))
     else:
         family.templates.append(template)
-        function._misses += 1
+        function.count_trace(request)
     if config.explain:
         say(_explanation(function.name, scope, entry is not None))
     return entry
@@ -205,7 +208,7 @@ def _made(
     """The traced and the compiled program."""
     rest = iter(sizes)
     types = [t.update(tuple([next(rest) for _ in t.shape])) for t in request.key.signature.types]
-    entry = trace_entry(request.arguments, (), function._device_name(request), types)
+    entry = trace_entry(request.arguments, (), function.device_name(request), types)
     if entry.marks or entry.cells is not None or any(isinstance(c, Tracer) for c in entry.captured):
         scope.pin("a size", "shardings, Refs and captured traced values have no symbolic sizes")
     backend = function.backend_for(request, entry.program, entry.captured)

@@ -14,6 +14,7 @@ import math
 import operator
 import os
 import sys
+from functools import partial
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -113,6 +114,7 @@ class Scope:
         for name, hint in hints.items():
             self._factors.append(_Factor(name, hint, name, (), 1, math.inf))
         self.names = tuple(hints)
+        self._names: set[Terms] = {(((at,), 1),) for at in range(len(hints))}
         self.dims = tuple(self._dim((((at,), 1),)) for at in range(len(self.names)))
 
     # ------------------------------------------------------------------ expressions
@@ -300,7 +302,7 @@ class Scope:
             if edge not in (-math.inf, math.inf):
                 self._recorded.pop((sign, form), None)
                 self._note((sign, form), f"{name} {sign} {edge}")
-        if low_now == high_now and len(form) == 1:
+        if low_now == high_now and form in self._names:
             self.pin(name, f"{name} == {low_now}")
 
     def test(self, relation: str, left: Any, right: Any) -> bool:
@@ -366,7 +368,15 @@ class Scope:
         space: dict[str, Any] = {"math": math, "objects": self._objects}
         space |= {f"f{at}": factor.function for at, factor in enumerate(self._factors) if factor.function}
         exec("def run(names):\n    " + "\n    ".join(lines), space)
-        return space["run"]
+        return partial(_held, space["run"])
+
+
+def _held(run: Callable[[tuple[int, ...]], list[Any] | None], sizes: tuple[int, ...]) -> list[Any] | None:
+    """The values of a compiled function; None where it cannot be evaluated: a condition does not hold there."""
+    try:
+        return run(sizes)
+    except (ArithmeticError, ValueError):
+        return None
 
 
 def _form(terms: Terms) -> tuple[Terms, int]:
@@ -667,6 +677,9 @@ class Dim:
     def __complex__(self) -> complex:
         return complex(self.__index__())
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.__index__(), dtype)
+
     def __repr__(self) -> str:
         return repr(self.__index__())
 
@@ -875,7 +888,7 @@ def _quotient(scope: Scope, left: Any, right: Any) -> Any:
     if exact is not None:
         return exact
     shared, left, right = _shared_term(scope, left, right)
-    if shared != 1:  # names are positive
+    if type(shared) is Dim:  # factors are positive
         return _quotient(scope, left, right) if is_sized(left) or is_sized(right) else left // right
     base: Any = 0
     if type(right) is not Dim:
