@@ -15,7 +15,7 @@ from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Origin, Program
-from rlx.ir.sizes import Scope
+from rlx.ir.sizes import SizeScope
 from rlx.storage import AllocationError, Storage
 
 __all__ = ["Backend", "Executable", "PlannedExecutable", "SizedExecutable", "failed_run", "shown_lines"]
@@ -158,7 +158,7 @@ class Backend(ABC):
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""
 
-    def compile_sized(self, plan: Plan, scope: Scope) -> SizedExecutable | None:
+    def compile_sized(self, plan: Plan, scope: SizeScope) -> SizedExecutable | None:
         """Compile a plan with symbolic sizes, recording conditions; None if the backend cannot."""
         return None
 

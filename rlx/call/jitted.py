@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple
+from typing import Any
 
 import optree
 
@@ -14,7 +14,7 @@ from rlx.array import DeviceArray
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.argument_names import leaf_names, named_leaves
-from rlx.call.arguments import Arguments, Roles
+from rlx.call.arguments import Arguments, Request, Roles
 from rlx.call.cache import CacheInfo, ReadyCall, SignatureEntry, signature_traces
 from rlx.call.compiled import CompiledProgram, backend_on
 from rlx.call.default_place import program_stays_on_host
@@ -24,8 +24,8 @@ from rlx.call.explanations import say, why_traced_again
 from rlx.call.jit_options import chosen_arguments, refuse_both
 from rlx.call.key import Key, Signature, call_key, completed_key, program_order
 from rlx.call.policy import AUTO, Policy, chooser
-from rlx.call.sized import sized_entry
 from rlx.call.run import check_results, ready_call, run_compiled
+from rlx.call.sized import sized_entry
 from rlx.call.stages import Lowered, Traced
 from rlx.call.trace import nesting, trace_entry
 from rlx.config import config
@@ -45,16 +45,6 @@ from rlx.trees.structure import odd_keys_in
 __all__ = ["Jitted", "Request"]
 
 _unflatten = optree.tree_unflatten
-
-
-class Request(NamedTuple):
-    """One call: its arguments, the key of its program, the arguments' memory (None: the host's), and whether a policy
-    may not move them, since the user put some on a device."""
-
-    arguments: Arguments
-    key: Key
-    memory: Any
-    committed: bool
 
 
 class Jitted:

@@ -12,24 +12,23 @@ import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rlx.backends.base import Backend, Executable, SizedExecutable
+from rlx.call.arguments import Request
 from rlx.call.cache import MOST_SIZED, SignatureEntry, SignatureTraces
 from rlx.call.compiled import CompiledProgram
 from rlx.call.explanations import say
 from rlx.call.trace import trace_entry
 from rlx.config import config
+from rlx.ir.dims import Dim, SizePinned, hint_of
 from rlx.ir.program import Program
-from rlx.ir.sizes import Dim, Scope, SizePinned, hint_of
+from rlx.ir.sizes import SizeScope
 from rlx.passes.pipeline import Context, has_regions, lower_to_plan
 from rlx.trace.builder import Tracer
 from rlx.trace.origins import current_origin
 from rlx.trace.primitive import watching
 from rlx.trace.tracing import close_over
-
-if TYPE_CHECKING:
-    from rlx.call.jitted import Jitted, Request
 
 __all__ = ["sized_entry"]
 
@@ -41,7 +40,7 @@ MOST_REFUSALS = 8
 class SizedProgram(CompiledProgram):
     """A compiled program with symbolic sizes."""
 
-    def __init__(self, program: Program, backend: Backend, scope: Scope) -> None:
+    def __init__(self, program: Program, backend: Backend, scope: SizeScope) -> None:
         self.scope = scope
         super().__init__(program, backend)
         sizes = [n for t in self.types for n in t.shape if type(n) is Dim]
@@ -69,10 +68,34 @@ class SizedProgram(CompiledProgram):
         return found
 
 
-class Pattern:
+class TracedForSizes(Protocol):
+    """What is asked of a jitted function here."""
+
+    name: str
+    memory_limit: int | None
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a policy chooses the device of each program."""
+        ...
+
+    def device_name(self, request: Request) -> str:
+        """The name of the device that a call's program is for."""
+        ...
+
+    def backend_for(self, request: Request, program: Program, captured: Sequence[Any]) -> Backend:
+        """The backend of a call's program."""
+        ...
+
+    def count_trace(self, request: Request) -> None:
+        """Count a trace for a call."""
+        ...
+
+
+class SizePattern:
     """The sizes of all axes of a call's arguments, in order: numbers, and names of sizes."""
 
-    def __init__(self, sizes: Sequence[Any], scope: Scope) -> None:
+    def __init__(self, sizes: Sequence[Any], scope: SizeScope) -> None:
         self._count = len(scope.names)
         self._fixed = [(at, size) for at, size in enumerate(sizes) if type(size) is int]
         self._named = [(at, scope.dims.index(size)) for at, size in enumerate(sizes) if type(size) is Dim]
@@ -89,10 +112,10 @@ class Pattern:
         return tuple(sizes)
 
 
-class Template(NamedTuple):
+class SizedTemplate(NamedTuple):
     """A traced and compiled program for all sizes of some axes; `made`: the entries of the latest sizes."""
 
-    pattern: Pattern
+    pattern: SizePattern
     entry: SignatureEntry
     program: SizedProgram
     made: OrderedDict[tuple[int, ...], SignatureEntry]
@@ -112,10 +135,10 @@ class Template(NamedTuple):
         return entry
 
 
-class Refusal(NamedTuple):
+class RefusedSizes(NamedTuple):
     """The sizes for which no template can be made: its steps would make the same decisions, and end as they did."""
 
-    pattern: Pattern
+    pattern: SizePattern
     holds: Callable[[tuple[int, ...]], Any]
 
     def covers(self, found: Sequence[int]) -> bool:
@@ -124,14 +147,14 @@ class Refusal(NamedTuple):
         return sizes is not None and self.holds(sizes) is not None
 
 
-class Family:
+class SizeFamily:
     """What is known of signatures that differ in sizes only: the sizes of the first one, and the templates."""
 
     def __init__(self, first: tuple[int, ...]) -> None:
         self.first = first
         self.free: set[int] = set()  # the axes whose sizes have changed, numbered through all arguments
-        self.templates: list[Template] = []
-        self.refusals: list[Refusal] = []
+        self.templates: list[SizedTemplate] = []
+        self.refusals: list[RefusedSizes] = []
 
     def takes_more(self, found: Sequence[int]) -> bool:
         """Whether to try to make another template, for sizes of all axes that no template has."""
@@ -139,15 +162,15 @@ class Family:
             return False
         return not any(refusal.covers(found) for refusal in self.refusals)
 
-    def pattern(self, found: tuple[int, ...]) -> tuple[Scope, list[Any]]:
+    def pattern(self, found: tuple[int, ...]) -> tuple[SizeScope, list[Any]]:
         """Names for the free axes, and the sizes of all axes with them. Axes that change together have one name."""
         pairs = {(self.first[at], found[at]): "" for at in sorted(self.free)}
-        scope = Scope({f"n{next(_numbers)}": size for _, size in pairs}, current_origin)
+        scope = SizeScope({f"n{next(_numbers)}": size for _, size in pairs}, current_origin)
         dims = dict(zip(pairs, scope.dims, strict=True))
         return scope, [dims[self.first[at], n] if at in self.free else n for at, n in enumerate(found)]
 
 
-def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> SignatureEntry | None:
+def sized_entry(function: TracedForSizes, request: Request, traces: SignatureTraces) -> SignatureEntry | None:
     """The entry of a call, whose program has symbolic sizes; None if it must be traced for its sizes."""
     if not config.symbolic_sizes or not _may_vary(function, request):
         return None
@@ -157,7 +180,7 @@ def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> 
     found = tuple([n for t in types for n in t.shape])
     family = traces.families.get(key)
     if family is None:
-        traces.families[key] = Family(found)
+        traces.families[key] = SizeFamily(found)
         return None
     if found == family.first or 0 in found or 0 in family.first:
         return None
@@ -168,7 +191,7 @@ def sized_entry(function: Jitted, request: Request, traces: SignatureTraces) -> 
         return entry
 
 
-def _may_vary(function: Jitted, request: Request) -> bool:
+def _may_vary(function: TracedForSizes, request: Request) -> bool:
     """Whether a call is of the kind that has templates: on the host, undivided, without Refs, limits and checks."""
     arguments, signature = request.arguments, request.key.signature
     plain = not (request.key.divisions or signature.places or request.memory is not None or arguments.away)
@@ -177,23 +200,23 @@ def _may_vary(function: Jitted, request: Request) -> bool:
 
 
 def _attempted(
-    function: Jitted, request: Request, traces: SignatureTraces, family: Family, found: tuple[int, ...]
+    function: TracedForSizes, request: Request, traces: SignatureTraces, family: SizeFamily, found: tuple[int, ...]
 ) -> SignatureEntry | None:
     """The entry of a new template; None if none can be made."""
     family.free |= {at for at, (a, b) in enumerate(zip(family.first, found, strict=True)) if a != b}
     scope, sizes = family.pattern(found)
-    entry, pattern = None, Pattern(sizes, scope)
+    entry, pattern = None, SizePattern(sizes, scope)
     try:
         made, program = _made(function, request, scope, sizes)
-        template = Template(pattern, made, program, OrderedDict())
+        template = SizedTemplate(pattern, made, program, OrderedDict())
         entry = None if scope.pinned else template.at(found)
     except SizePinned:
         pass
-    except Exception as error:  # traced for its sizes, the function raises it again, unless it is an error of symbolic ones
+    except Exception as error:  # tracing for the call's sizes raises it again, unless it is of symbolic ones only
         scope.pinned = scope.pinned or f"{type(error).__name__}: {error}"
     scope.closed = True
     if entry is None:
-        family.refusals.append(Refusal(pattern, scope.compiled([])))
+        family.refusals.append(RefusedSizes(pattern, scope.compiled([])))
     else:
         family.templates.append(template)
         function.count_trace(request)
@@ -203,7 +226,7 @@ def _attempted(
 
 
 def _made(
-    function: Jitted, request: Request, scope: Scope, sizes: Sequence[Any]
+    function: TracedForSizes, request: Request, scope: SizeScope, sizes: Sequence[Any]
 ) -> tuple[SignatureEntry, SizedProgram]:
     """The traced and the compiled program."""
     rest = iter(sizes)
@@ -217,7 +240,7 @@ def _made(
     return entry, SizedProgram(close_over(entry.program, entry.captured), backend, scope)
 
 
-def _explanation(name: str, scope: Scope, made: bool) -> str:
+def _explanation(name: str, scope: SizeScope, made: bool) -> str:
     sizes = ", ".join(f"{dim} = {hint_of(size)}" for dim, size in zip(scope.names, scope.dims, strict=True))
     if not made:
         return f"rlx: {name} has no program for all sizes like {sizes}: {scope.pinned}"

@@ -40,7 +40,7 @@ from rlx.code.tree import (
 )
 from rlx.ir.kernels import Loops
 from rlx.ir.scalar import ALPHABET
-from rlx.ir.sizes import greatest
+from rlx.ir.size_functions import greatest
 from rlx.ir.work import Work
 
 __all__ = [

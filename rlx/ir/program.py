@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import cell_name
-from rlx.ir.sizes import is_sized, key_of
+from rlx.ir.dims import is_sized, key_of
 from rlx.ir.types import TensorType
 
 __all__ = [
@@ -74,7 +74,7 @@ class Literal:
     __slots__ = ("type", "value")
 
     def __init__(self, value: np.ndarray, type: TensorType) -> None:
-        self.value = value  # 0-d array of type.dtype
+        self.value = value  # 0-d array of type.dtype, or a SizedScalar
         self.type = type
 
     @property

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer, Plan
-from rlx.ir.sizes import SizedScalar, is_sized
+from rlx.ir.sized_scalars import SizedScalar
 
 __all__ = ["filled_plan", "refuse_sizes", "sizes_in"]
 
@@ -38,7 +39,7 @@ def sizes_in(data: Any) -> Iterator[Any]:
             yield from sizes_in(getattr(data, field.name))
 
 
-def filled_plan(plan: Plan, numbers: Mapping[Any, int]) -> Plan:
+def filled_plan(plan: Plan, numbers: Mapping[Any, Any]) -> Plan:
     """The plan with numbers in place of its symbolic sizes."""
     return _Filling(numbers).of(plan)
 
@@ -46,7 +47,7 @@ def filled_plan(plan: Plan, numbers: Mapping[Any, int]) -> Plan:
 class _Filling:
     """Copies data with numbers in place of sizes; one copy of each object, so that buffers stay themselves."""
 
-    def __init__(self, numbers: Mapping[Any, int]) -> None:
+    def __init__(self, numbers: Mapping[Any, Any]) -> None:
         self._numbers = numbers
         self._done: dict[int, tuple[Any, Any]] = {}
 

@@ -10,9 +10,10 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.ir.dims import hint_of
 from rlx.ir.extended import UINT32, KeyDtype, key_dtype_of
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.sizes import hint_of, kept_with, plain_size, shown_size
+from rlx.ir.size_functions import kept_with, plain_size, shown_size
 
 __all__ = [
     "TensorType",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.sizes import whole_number
+from rlx.ir.size_functions import whole_number
 from rlx.ir.types import is_complex, is_float, is_key, promote_dtypes, scalar_dtype
 from rlx.numpy import promotion
 from rlx.numpy.promotion import yielding

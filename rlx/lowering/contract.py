@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer, Contract, Operand
 from rlx.ir.options import ProductType
-from rlx.ir.sizes import is_sized
 from rlx.ir.types import TensorType, bits_of, compute_dtype, dtype_kind, is_narrow
 from rlx.lowering import reduction, views
 from rlx.lowering.lowered import LoweredValue, natural_order, view_of

@@ -16,7 +16,7 @@ from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Buffer, Operand, Order, Plan, Role
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Equation, Program
-from rlx.ir.sizes import plain_size
+from rlx.ir.size_functions import plain_size
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
     BufferView,

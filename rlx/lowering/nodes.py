@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer
 from rlx.ir.scalar import operation_cost
-from rlx.ir.sizes import SizedScalar, is_sized
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import compute_dtype
 
 __all__ = [

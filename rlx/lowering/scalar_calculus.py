@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
-from rlx.ir.sizes import SizedScalar, is_sized
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import INT64, Node, NodeTable

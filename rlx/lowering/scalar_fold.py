@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ir.sizes import SizedScalar, array_of, plain_size
+from rlx.ir.size_functions import plain_size
+from rlx.ir.sized_scalars import SizedScalar, array_of
 from rlx.ir.types import dtype_kind
 from rlx.lowering.nodes import INT64, Node, NodeTable, constant_value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from rlx.errors import (
     ShapeError,
     TracerSliceError,
 )
-from rlx.ir.sizes import slice_indices, span, whole_number
+from rlx.ir.size_functions import slice_indices, span, whole_number
 from rlx.ir.types import broadcast_sizes, dtype_kind
 from rlx.numpy.creation import array
 from rlx.numpy.index_dtypes import holding, index_dtype

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
-from rlx.ir.sizes import whole_number
+from rlx.ir.size_functions import whole_number
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     broadcast_array,

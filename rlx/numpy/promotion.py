@@ -25,7 +25,7 @@ from rlx.errors import (
     entered,
     out_of_memory,
 )
-from rlx.ir.sizes import whole_number
+from rlx.ir.size_functions import whole_number
 from rlx.ir.types import (
     TensorType,
     broadcast_sizes,

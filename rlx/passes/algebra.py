@@ -12,9 +12,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Literal
 from rlx.ir.rewrite import Match, Rule, RuleSet
-from rlx.ir.sizes import is_sized
 from rlx.ir.types import TensorType, bits_of, broadcast_sizes, dtype_kind, is_float, is_integer
 from rlx.passes.fold import folded
 

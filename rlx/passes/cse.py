@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, encode_params
-from rlx.ir.sizes import SizedScalar
+from rlx.ir.sized_scalars import SizedScalar
 
 __all__ = ["eliminate_common"]
 

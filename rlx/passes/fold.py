@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from rlx.ir.program import Atom, Equation, Literal, Program, Var, encode_params
-from rlx.ir.sizes import SizedScalar, array_of
+from rlx.ir.sized_scalars import SizedScalar, array_of
 from rlx.trace.builder import state
 
 __all__ = ["fold_constants", "folded"]
@@ -50,7 +51,8 @@ def _folded_sized(equation: Equation) -> Sequence[Literal] | None:
     values = [a.value if isinstance(a.value, SizedScalar) else np.asarray(a.value) for a in literals]
     names = [v if isinstance(v, SizedScalar) else (v.dtype, v.tobytes()) for v in values]
     key = ("primitive", p.name, encode_params(params), *names)
-    return [Literal(array_of(key, run, values, dtype), output.type)]
+    value: Any = array_of(key, run, values, dtype)
+    return [Literal(value, output.type)]
 
 
 def folded(equation: Equation) -> Sequence[Literal] | None:

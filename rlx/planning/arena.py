@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer
-from rlx.ir.sizes import computed, is_sized
+from rlx.ir.size_functions import computed
 
 __all__ = ["MemoryBlock", "Peak", "Placement", "most_live", "place", "place_by_size", "place_by_time"]
 

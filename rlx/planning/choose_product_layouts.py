@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer, Contract, Operand
 from rlx.ir.options import ProductLimits
-from rlx.ir.sizes import is_sized
 from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads
 from rlx.lowering.nodes import IndexMap, Node, NodeTable
 

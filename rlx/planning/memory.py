@@ -8,7 +8,7 @@ from typing import Any
 
 from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles, nested_plans
 from rlx.ir.rename import renamed
-from rlx.ir.sizes import greatest
+from rlx.ir.size_functions import greatest
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.in_place import KernelRows, carries_in_place

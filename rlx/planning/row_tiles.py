@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
-from rlx.ir.sizes import common_divisor, exact_half, greatest
+from rlx.ir.size_functions import common_divisor, exact_half, greatest
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes

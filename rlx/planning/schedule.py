@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, merged_numbers
 from rlx.ir.options import ChunkLimits, LoweringOptions
-from rlx.ir.sizes import decided, root
+from rlx.ir.size_functions import decided, root
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder

@@ -12,8 +12,9 @@ import numpy as np
 from rlx import errors
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
+from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
-from rlx.ir.sizes import SizedScalar, is_sized
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.origins import current_origin
 from rlx.trace.spanning import ArrayOfParts, operations
@@ -394,7 +395,8 @@ class Builder:
 def number_literal(value: Any, dtype: np.dtype, weak: bool) -> Literal:
     """A Python number, or a symbolic size, as an operand. Raises DtypeOverflowError if it does not fit."""
     sized = is_sized(value) and dtype.kind != "c"
-    return Literal(SizedScalar.of(value, dtype) if sized else number_array(value, dtype), TensorType((), dtype, weak))
+    made: Any = SizedScalar.of(value, dtype) if sized else number_array(value, dtype)
+    return Literal(made, TensorType((), dtype, weak))
 
 
 def sized_tracer(value: Any, dtype: np.dtype, weak: bool) -> Tracer | None:

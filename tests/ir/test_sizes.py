@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.ir.sizes import (
-    Scope,
-    SizedScalar,
-    SizePinned,
+from rlx.ir.dims import SizePinned, hint_of, key_of
+from rlx.ir.size_functions import (
     chosen,
     common_divisor,
     computed,
     decided,
     exact_half,
     greatest,
-    hint_of,
-    key_of,
     least,
     root,
     slice_indices,
@@ -30,6 +26,8 @@ from rlx.ir.sizes import (
     whole,
     whole_number,
 )
+from rlx.ir.sized_scalars import SizedScalar
+from rlx.ir.sizes import SizeScope
 
 _OPERATIONS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b,
@@ -69,7 +67,7 @@ def test_values_and_conditions_are_those_of_numbers(block: int) -> None:
     held = 0
     for seed in range(40 * block, 40 * block + 40):
         hints = {"n": 2 + seed % 9, "m": 1 + seed % 5}
-        scope = Scope(hints)
+        scope = SizeScope(hints)
         found = decisions(seed, *scope.dims)
         assert list(map(hint_of, found)) == decisions(seed, *hints.values())
         run = scope.compiled(found)
@@ -83,7 +81,7 @@ def test_values_and_conditions_are_those_of_numbers(block: int) -> None:
 
 def test_conditions_are_needed() -> None:
     """Without its conditions, an expression has other values than the program: each condition excludes some size."""
-    scope = Scope({"n": 8})
+    scope = SizeScope({"n": 8})
     (n,) = scope.dims
     value = n * 2 if n > 5 and n != 9 and n % 4 == 0 else n
     checked, unchecked = scope.compiled([value]), scope.compiled([value], checked=False)
@@ -95,7 +93,7 @@ def test_conditions_are_needed() -> None:
 
 def test_equal_expressions_are_one_object() -> None:
     """Expressions are polynomials over names and quotients."""
-    scope = Scope({"n": 12, "m": 5})
+    scope = SizeScope({"n": 12, "m": 5})
     n, m = scope.dims
     same = [
         ((n * 4) // 4, n), ((n * m) // m, n), (-(-(n * 256) // 64), n * 4), ((n * 2) // 16, n // 8),
@@ -109,7 +107,7 @@ def test_equal_expressions_are_one_object() -> None:
 
 def test_what_follows_is_not_recorded() -> None:
     """Bounds that follow from names being positive, or from earlier conditions, are not conditions."""
-    scope = Scope({"n": 12, "m": 5})
+    scope = SizeScope({"n": 12, "m": 5})
     n, m = scope.dims
     assert n >= 1 and n * m + 1 > 1 and n * n >= n and -n < 0 and n != 0
     assert not scope.conditions()
@@ -129,7 +127,7 @@ def test_what_follows_is_not_recorded() -> None:
 )  # fmt: skip
 def test_a_number_that_is_needed_ends_the_attempt(use: Callable[[Any], Any]) -> None:
     """C code, text and arrays get no number; nor does a decision that leaves one size."""
-    scope = Scope({"n": 12})
+    scope = SizeScope({"n": 12})
     with pytest.raises(SizePinned):
         use(scope.dims[0])
     assert scope.pinned
@@ -137,7 +135,7 @@ def test_a_number_that_is_needed_ends_the_attempt(use: Callable[[Any], Any]) -> 
 
 def test_a_closed_scope_has_numbers() -> None:
     """What a traced function left elsewhere is a number afterwards."""
-    scope = Scope({"n": 12})
+    scope = SizeScope({"n": 12})
     (n,) = scope.dims
     scope.closed = True
     assert int(n) == 12 and str(n + 1) == "13" and list(range(n)) == list(range(12)) and n == 12
@@ -146,7 +144,7 @@ def test_a_closed_scope_has_numbers() -> None:
 
 def test_integers_by_name() -> None:
     """A size is an int to isinstance, and works beside NumPy's integers."""
-    (n,) = Scope({"n": 12}).dims
+    (n,) = SizeScope({"n": 12}).dims
     assert isinstance(n, int) and whole_number(n) is n and whole_number(np.int64(3)) == 3
     assert np.int64(3) * n is n * 3 and np.int64(3) + n is n + 3
     assert {n: 1}[n] == 1 and n in (1, n) and 12 not in {n: 1}
@@ -154,7 +152,7 @@ def test_integers_by_name() -> None:
 
 def test_functions_without_conditions() -> None:
     """Functions that are evaluated again for each call's sizes."""
-    scope = Scope({"n": 12})
+    scope = SizeScope({"n": 12})
     (n,) = scope.dims
     assert common_divisor(12, 18) == 6 and common_divisor(0, n) is n and common_divisor(4 * n, 6) == 2
     assert exact_half(6) == 3 and exact_half(5) is None and exact_half(4 * n) is 2 * n and exact_half(n) is None
@@ -171,5 +169,5 @@ def test_functions_without_conditions() -> None:
 
 def test_keys_differ_between_scopes() -> None:
     """Programs of two traces, whose names may be alike, have different fingerprints."""
-    (a,), (b,) = Scope({"n": 12}).dims, Scope({"n": 12}).dims
+    (a,), (b,) = SizeScope({"n": 12}).dims, SizeScope({"n": 12}).dims
     assert key_of(a) != key_of(b) and key_of(a) == key_of(a + 0)

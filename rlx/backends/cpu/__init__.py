@@ -13,7 +13,7 @@ from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
-from rlx.ir.sizes import Scope
+from rlx.ir.sizes import SizeScope
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.routines.sparse_solves import offer_cholesky
 
@@ -48,7 +48,7 @@ class CpuBackend(Backend):
         """The Python code that runs a kernel, and why; None if native code runs it."""
         return step_reason(kernel)
 
-    def compile_sized(self, plan: Plan, scope: Scope) -> SizedExecutable:
+    def compile_sized(self, plan: Plan, scope: SizeScope) -> SizedExecutable:
         """Compile a plan with symbolic sizes."""
         return SizedPlan(plan, scope)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rlx.errors import ShapeError
 from rlx.ir.types import broadcast_sizes
 from rlx.numpy.promotion import broadcast_array, convert_to, inexact, promote_inexact

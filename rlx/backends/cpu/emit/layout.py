@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.cpu.emit.tiling import Tiling, tiled
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
-from rlx.ir.sizes import is_sized, plain_size
+from rlx.ir.size_functions import plain_size
 
 __all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
 

@@ -33,7 +33,7 @@ from rlx.backends.cpu.runtime.compile import processor
 from rlx.errors import UnsupportedError, VerificationError
 from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Buffer, Contract, Operand
-from rlx.ir.sizes import computed
+from rlx.ir.size_functions import computed
 
 __all__ = ["gemm_fields", "load_blas"]
 

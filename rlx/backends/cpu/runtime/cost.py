@@ -25,7 +25,7 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.routine_work import routine_flops
-from rlx.ir.sizes import greatest, least, whole
+from rlx.ir.size_functions import greatest, least, whole
 
 __all__ = [
     "STRETCH_NANOSECONDS", "THREAD_NANOSECONDS", "is_abandonable", "is_long", "kernel_cost", "longest_stretch",

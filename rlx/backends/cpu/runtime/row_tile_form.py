@@ -6,7 +6,7 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 from rlx.ir.kernels import Contract, RowTiles
-from rlx.ir.sizes import computed, greatest, least
+from rlx.ir.size_functions import computed, greatest, least
 
 __all__ = ["RowTileForm", "row_tile_form"]
 

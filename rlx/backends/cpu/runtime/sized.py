@@ -12,9 +12,10 @@ from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, longest_stretch, 
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.executable import RELEASE_NANOSECONDS, AbandonableExecutable, NativeExecutable
 from rlx.backends.cpu.runtime.table import StepTable, table_words
+from rlx.ir.dims import hint_of, is_sized
 from rlx.ir.kernels import Plan
 from rlx.ir.sized_data import filled_plan, sizes_in
-from rlx.ir.sizes import Scope, hint_of, is_sized
+from rlx.ir.sizes import SizeScope
 
 __all__ = ["SizedPlan"]
 
@@ -38,7 +39,7 @@ class _SizedWords:
 class SizedPlan(SizedExecutable):
     """A plan with symbolic sizes, and its table."""
 
-    def __init__(self, plan: Plan, scope: Scope) -> None:
+    def __init__(self, plan: Plan, scope: SizeScope) -> None:
         self.plan, self.scope = plan, scope
         words = table_words(plan, load_runtime().addresses)
         self._numbers: dict[Any, int] = {}
@@ -82,7 +83,7 @@ class _SizedNative(NativeExecutable):
         self._prepare(table, len(made_by.plan.inputs), output_bytes, releases)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Plan:  # ty: ignore[incompatible-property-override]  it is never set
         """The plan for these sizes."""
         if self._filled is None:
             self._filled = self._made_by.plan_at(self._sizes)

@@ -48,7 +48,7 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.row_tiles import iterations
-from rlx.ir.sizes import chosen, greatest
+from rlx.ir.size_functions import chosen, greatest
 from rlx.ir.sized_data import refuse_sizes
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
