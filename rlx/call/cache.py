@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
-from rlx.call.key import CallKey, Key
+from rlx.call.key import CallKey, Key, Signature
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
@@ -105,7 +105,7 @@ MOST_SIZED = 32
 class SignatureTraces:
     """What was traced of a function with some options: shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_plain_trees", "entries", "families", "lock", "odd", "ready", "sized_keys")
+    __slots__ = ("__weakref__", "_plain_trees", "entries", "families", "latest", "lock", "odd", "ready", "sized_keys")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
@@ -113,6 +113,7 @@ class SignatureTraces:
         self.families: dict[Any, Any] = {}  # of signatures that differ in sizes: see sized.py
         self.sized_keys: deque[CallKey] = deque()  # of calls whose sizes were filled in
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
+        self.latest: Signature | None = None  # that was traced
         self.odd = False  # whether there were others
         self.lock = threading.RLock()
         _all_traces.add(self)
@@ -124,6 +125,7 @@ class SignatureTraces:
             self.entries.clear()
             self.ready.clear()
             self.families.clear()
+            self.latest = None
             self.sized_keys.clear()
             self._plain_trees.clear()
 

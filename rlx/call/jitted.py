@@ -235,9 +235,9 @@ class Jitted:
 
     def count_trace(self, request: Request) -> None:
         """Count a trace for a call, and explain it if the function has been traced before."""
-        entries = self._traces.entries
-        if config.explain and entries:
-            last, names = next(reversed(entries)).signature, leaf_names(request.arguments.tree())
+        last, self._traces.latest = self._traces.latest, request.key.signature
+        if config.explain and last is not None:
+            names = leaf_names(request.arguments.tree())
             say(why_traced_again(self.name, self._traces.count() + 1, last, request.key.signature, names))
         self._misses += 1
 

@@ -218,8 +218,8 @@ def _attempted(
     if entry is None:
         family.refusals.append(RefusedSizes(pattern, scope.compiled([])))
     else:
-        family.templates.append(template)
         function.count_trace(request)
+        family.templates.append(template)
     if config.explain:
         say(_explanation(function.name, scope, entry is not None))
     return entry
