@@ -15,6 +15,7 @@ __all__ = [
     "common_divisor",
     "computed",
     "decided",
+    "divides",
     "exact_half",
     "greatest",
     "kept_with",
@@ -120,6 +121,12 @@ def common_divisor(left: Any, right: Any) -> Any:
 def decided(value: Any) -> Any:
     """An expression's number, with the condition that the expression has this value."""
     return value.hint if type(value) is Dim and value == value.hint else value
+
+
+def divides(divisor: Any, value: Any) -> bool:
+    """Whether a positive number divides another one; of expressions: whether it does for all sizes."""
+    sized = value if is_sized(value) else divisor
+    return divided(sized.scope, value, divisor) is not None if is_sized(sized) else value % divisor == 0
 
 
 def exact_half(value: Any) -> Any:
