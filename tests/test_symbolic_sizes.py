@@ -111,6 +111,13 @@ PROGRAMS: dict[str, Program] = {
     "cumulative": (lambda x: jnp.cumsum(x, 0), lambda n: (reals(n, 6),)),
     "gather": (lambda t, i: t[i], lambda n: (BLOCK["table"], integers(32, n))),
     "one hot": (lambda i: rlx.nn.one_hot(i, 8), lambda n: (integers(8, n),)),
+    "sort": (lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1)), lambda n: (reals(n, 6),)),
+    "median": (lambda x: jnp.median(x, 0), lambda n: (reals(n, 6),)),
+    "largest": (lambda x: lax.top_k(x, 3), lambda n: (reals(n, 40),)),
+    "random mask": (
+        lambda key, x: x * rlx.random.bernoulli(key, 0.5, x.shape), lambda n: (rlx.random.key(n), reals(n, 6))
+    ),
+    "scatter": (lambda x, i: jnp.zeros((5, 6)).at[i].add(x), lambda n: (reals(n, 6), integers(5, n))),
     "pairs": (lambda x: ((x[:, None] - x[None]) ** 2).sum(-1), lambda n: (reals(n, 6),)),
 }
 SIZES = (5, 9, 13, 12, 16, 31, 2, 64, 100, 257, 9, 600, 1, 24)

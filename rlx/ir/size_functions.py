@@ -20,6 +20,7 @@ __all__ = [
     "greatest",
     "kept_with",
     "least",
+    "logarithm",
     "plain_size",
     "root",
     "shown_size",
@@ -101,6 +102,13 @@ def root(value: Any) -> Any:
     if type(value) is Dim:
         return value.scope.whole_of(("isqrt", value.terms), "math.isqrt({})", math.isqrt(value.hint), (value,), 0)
     return math.isqrt(value)
+
+
+def logarithm(value: Any) -> Any:
+    """math.log2(value) of a number that is at least 1."""
+    if type(value) is Dim:
+        return value.scope.real_of(("log2", value.terms), "math.log2({})", math.log2(value.hint), (value,), 0.0)
+    return math.log2(value)
 
 
 def common_divisor(left: Any, right: Any) -> Any:

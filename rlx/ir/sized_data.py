@@ -13,7 +13,7 @@ from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.sized_scalars import SizedScalar
 
-__all__ = ["filled_plan", "refuse_sizes", "sizes_in"]
+__all__ = ["filled_kernel", "filled_plan", "refuse_sizes", "sizes_in"]
 
 
 def refuse_sizes(data: Any) -> None:
@@ -42,6 +42,13 @@ def sizes_in(data: Any) -> Iterator[Any]:
 def filled_plan(plan: Plan, numbers: Mapping[Any, Any]) -> Plan:
     """The plan with numbers in place of its symbolic sizes."""
     return _Filling(numbers).of(plan)
+
+
+def filled_kernel(kernel: Any, numbers: Mapping[Any, Any]) -> tuple[Any, dict[Buffer, Buffer]]:
+    """A kernel with numbers in place of its symbolic sizes, and which buffer each of its buffers is made from."""
+    filling = _Filling(numbers)
+    made = filling.of(kernel)
+    return made, {filling.of(buffer): buffer for buffer in (*kernel.reads, *kernel.writes)}
 
 
 class _Filling:

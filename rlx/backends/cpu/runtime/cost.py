@@ -25,7 +25,7 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.routine_work import routine_flops
-from rlx.ir.size_functions import greatest, least, whole
+from rlx.ir.size_functions import greatest, least, logarithm, whole
 
 __all__ = [
     "STRETCH_NANOSECONDS", "THREAD_NANOSECONDS", "is_abandonable", "is_long", "kernel_cost", "longest_stretch",
@@ -91,7 +91,7 @@ def _stretch(kernel: Kernel) -> float:
     if isinstance(kernel, Loops) and not kernel.parallel:
         return kernel_cost(kernel) / kernel.chunks
     if isinstance(kernel, Sort):
-        return kernel.rows * kernel.length * math.log2(kernel.length + 2)
+        return kernel.rows * kernel.length * logarithm(kernel.length + 2)
     if isinstance(kernel, Library):
         return (routine_flops(kernel) or 0.0) / LIBRARY_FLOPS_PER_NANOSECOND
     return 0.0

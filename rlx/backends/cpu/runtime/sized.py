@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import SizedExecutable
+from rlx.backends.cpu.routines.host_steps import HostStep, host_function
 from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, longest_stretch, plan_cost
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.executable import RELEASE_NANOSECONDS, AbandonableExecutable, NativeExecutable
-from rlx.backends.cpu.runtime.table import StepTable, table_words
+from rlx.backends.cpu.runtime.table import HostKernel, StepTable, table_words
 from rlx.ir.dims import hint_of, is_sized
 from rlx.ir.kernels import Plan
-from rlx.ir.sized_data import filled_plan, sizes_in
+from rlx.ir.sized_data import filled_kernel, filled_plan, sizes_in
 from rlx.ir.sizes import SizeScope
 
 __all__ = ["SizedPlan"]
@@ -24,7 +25,7 @@ class _SizedWords:
     """Words of a table, some of which are symbolic: their positions, and for each the number of its value."""
 
     def __init__(self, words: Sequence[Any], numbers: dict[Any, int]) -> None:
-        self._words = np.array(list(map(hint_of, words)), np.int64)
+        self._words = np.array([0 if isinstance(word, HostKernel) else hint_of(word) for word in words], np.int64)
         sized = [(at, word) for at, word in enumerate(words) if is_sized(word)]
         self._places = np.array([at for at, _ in sized], np.intp)
         self._values = np.array([numbers.setdefault(word, len(numbers)) for _, word in sized], np.intp)
@@ -46,6 +47,10 @@ class SizedPlan(SizedExecutable):
         self._rows, self._slots = _SizedWords(words.rows, self._numbers), _SizedWords(words.slots, self._numbers)
         self._table = words
         self._relative = np.array(words.relative, np.int64)
+        self._host = [(at, word) for at, word in enumerate(words.rows) if isinstance(word, HostKernel)]
+        for _, word in self._host:
+            for size in sizes_in(word.kernel):
+                self._numbers.setdefault(size, len(self._numbers))
         others = (words.arena, *(buffer.nbytes for buffer in plan.outputs))
         costs = (plan_cost(plan), longest_stretch(plan))
         self._run = scope.compiled([*costs, *others, *self._numbers])
@@ -60,9 +65,21 @@ class SizedPlan(SizedExecutable):
         values = np.array(found[self._others :], np.int64)
         known = self._table
         rows, slots = self._rows.filled(values), self._slots.filled(values)
-        table = StepTable(rows, slots, self._relative, arena, known.kept, known.underway)
+        kept = (*known.kept, *self._host_functions(rows, found[self._others :]))
+        table = StepTable(rows, slots, self._relative, arena, kept, known.underway)
         kind = _SizedAbandonable if stretch >= STRETCH_NANOSECONDS else _SizedNative
         return kind(self, sizes, table, output_bytes, cost >= RELEASE_NANOSECONDS)
+
+    def _host_functions(self, rows: np.ndarray, values: Sequence[Any]) -> list[HostStep]:
+        """The functions of kernels that run in Python; their addresses are put into the rows."""
+        made: list[HostStep] = []
+        if self._host:
+            numbers = dict(zip(self._numbers, values, strict=True))
+            for at, (kernel, slots) in self._host:
+                filled, sources = filled_kernel(kernel, numbers)
+                made.append(host_function(filled, lambda b, s=sources, t=slots: t[s[b]], self._table.underway))
+                rows[at] = id(made[-1])
+        return made
 
     def plan_at(self, sizes: tuple[int, ...]) -> Plan:
         """The plan with these sizes, as a compiler for them would make it."""

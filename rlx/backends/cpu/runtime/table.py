@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,11 +50,11 @@ from rlx.ir.kernels import (
 )
 from rlx.ir.row_tiles import iterations
 from rlx.ir.size_functions import chosen, greatest
-from rlx.ir.sized_data import refuse_sizes
+from rlx.ir.sized_data import refuse_sizes, sizes_in
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
-__all__ = ["StepTable", "TableWords", "TimeLog", "build_table", "table_words"]
+__all__ = ["HostKernel", "StepTable", "TableWords", "TimeLog", "build_table", "table_words"]
 
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two checks for Ctrl-C
@@ -81,11 +82,18 @@ class StepTable:
     clock: TimeLog | None = None
 
 
+class HostKernel(NamedTuple):
+    """A word that stands for the address of a function, which is made for the sizes of each call."""
+
+    kernel: Sort
+    slots: Mapping[Buffer, int]
+
+
 @dataclass(frozen=True)
 class TableWords:
     """The words of a StepTable, some of which may depend on symbolic sizes."""
 
-    rows: list[int]
+    rows: list[Any]
     slots: list[int]
     relative: list[int]
     arena: int
@@ -238,6 +246,8 @@ class _FrameBuilder:
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
+        if isinstance(kernel, Sort) and any(True for _ in sizes_in(kernel)):
+            return self.step("host_step", [HostKernel(kernel, {b: scope(b) for b in (*kernel.reads, *kernel.writes)})])
         if isinstance(kernel, (Sort, Library, Callback, Collective, Await)):
             refuse_sizes(kernel)
             function = host_function(kernel, scope, self.underway)
@@ -254,7 +264,7 @@ class _FrameBuilder:
             return self.while_loop(kernel, scope, inner, path)
         raise VerificationError(f"the CPU has no kernels of kind {type(kernel).__name__}")
 
-    def step(self, name: str, fields: Sequence[int]) -> list[int]:
+    def step(self, name: str, fields: Sequence[Any]) -> list[Any]:
         """A row of the step called `name`."""
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
 
