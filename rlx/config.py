@@ -83,6 +83,8 @@ class Config(threading.local):
     disable_jit: run jitted functions and control flow op by op.
     debug_nans: raise if an operation makes a NaN (RLX_DEBUG_NANS=1).
     debug_infs: raise if an operation makes an infinity (RLX_DEBUG_INFS=1).
+    symbolic_sizes: make one program for all sizes of the axes whose sizes change from call to call
+      (RLX_SYMBOLIC_SIZES=0: one for each size).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE; else "mlx" on a Mac where MLX is installed, "cpu" elsewhere).
     auto_device: choose a device for each jitted program (RLX_DEVICE=auto, or "auto" as the default device).
@@ -131,6 +133,7 @@ class Config(threading.local):
     disable_jit: bool = _flag("RLX_DISABLE_JIT")
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
+    symbolic_sizes: Aside[bool] = _flag("RLX_SYMBOLIC_SIZES", "1")
     dump: Aside[str] = os.environ.get("RLX_DUMP", "")
     device: str = initial_device()
     auto_device: bool = os.environ.get("RLX_DEVICE") == "auto"

@@ -292,7 +292,7 @@ def test_explain_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
         g({"a": np.ones(2)}, 1.0)
         assert capsys.readouterr().err == ""
         g({"a": np.ones(3)}, 1.0)
-        assert capsys.readouterr().err == (
+        assert capsys.readouterr().err.startswith(
             "rlx: f is traced again (2 signatures)\n  argument 0['a']: float64[2] -> float64[3]\n"
         )
         g({"a": np.ones(3)}, 1)

@@ -15,9 +15,10 @@ from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Origin, Program
+from rlx.ir.sizes import SizeScope
 from rlx.storage import AllocationError, Storage
 
-__all__ = ["Backend", "Executable", "PlannedExecutable", "failed_run", "shown_lines"]
+__all__ = ["Backend", "Executable", "PlannedExecutable", "SizedExecutable", "failed_run", "shown_lines"]
 
 _SHOWN = 3  # the largest number of the user's lines in a message
 
@@ -89,6 +90,14 @@ class PlannedExecutable(Executable):
     plan: Plan  # ty: ignore[incompatible-mutable-override]  set once, by the constructor
 
 
+class SizedExecutable(ABC):
+    """A compiled plan with symbolic sizes."""
+
+    @abstractmethod
+    def at(self, sizes: tuple[int, ...]) -> PlannedExecutable | None:
+        """The executable for sizes of the names; None if a condition of the plan does not hold."""
+
+
 class Backend(ABC):
     """Compiles plans for one kind of device.
 
@@ -155,6 +164,10 @@ class Backend(ABC):
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""
+
+    def compile_sized(self, plan: Plan, scope: SizeScope) -> SizedExecutable | None:
+        """Compile a plan with symbolic sizes, recording conditions; None if the backend cannot."""
+        return None
 
     def compile_program(self, program: Program, given: Sequence[bool] = ()) -> Executable:
         """Compile an optimised program, with its constants, if the backend takes programs.

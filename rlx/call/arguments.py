@@ -12,6 +12,7 @@ from rlx.call.argument_names import ArgumentTree, named_leaves, refused_argument
 from rlx.call.descriptions import ShapeDtypeStruct
 from rlx.call.divisions import division_of, explicit_division
 from rlx.call.donation import check_given
+from rlx.call.key import Key
 from rlx.errors import InputTypeError, NonHashableStaticArgumentError
 from rlx.forks import cached_property
 from rlx.ir.types import TensorType
@@ -20,7 +21,7 @@ from rlx.trace.flat import flatten_values, shared_array
 from rlx.trace.references import as_given, cells_given, refuse_twice
 from rlx.trees import tree
 
-__all__ = ["Arguments", "Roles", "SplitArguments"]
+__all__ = ["Arguments", "Request", "Roles", "SplitArguments"]
 
 _KEY = "Static arguments are part of the cache key: "
 _UNHASHABLE = {
@@ -192,6 +193,16 @@ class Arguments:
         """The leaves that a call donates, as passed."""
         given = [self.args[i] for i in sorted(self.roles.donated_numbers(self.args))]
         return tree.leaves(given + [self.kwargs[k] for k in self.roles.donate_argnames if k in self.kwargs])
+
+
+class Request(NamedTuple):
+    """One call: its arguments, the key of its program, the arguments' memory (None: the host's), and whether a policy
+    may not move them, since the user put some on a device."""
+
+    arguments: Arguments
+    key: Key
+    memory: Any
+    committed: bool
 
 
 def _leaf(x: Any, name: str, abstract: bool) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
-from rlx.call.key import CallKey, Key
+from rlx.call.key import CallKey, Key, Signature
 from rlx.call.native_calls import KnownCalls, Uses
 from rlx.config import config
 from rlx.forks import reopen_after_fork
@@ -66,6 +66,12 @@ class SignatureEntry:
         self._followed = False
         self.compiled = None
 
+    def with_program(self, compiled: CompiledProgram) -> SignatureEntry:
+        """The entry with a compiled program of some sizes, where this one has symbolic ones."""
+        entry = SignatureEntry(compiled.program, self.captured, self.out_tree, self.marks, self.cells)
+        entry.given, entry.flows, entry.compiled, entry._followed = self.given, self.flows, compiled, True
+        return entry
+
     def follow(self, arguments: Sequence[Any]) -> list[Any] | None:
         """The results' shardings, by those of the arguments and of marked values; explains what is moved."""
         if self._followed:
@@ -100,28 +106,42 @@ class SignatureEntry:
 # of calls until native code runs them (None: it cannot)
 ReadyCall = tuple[Callable[[Any], Any], Any, bool, Uses | None]
 _MOST_TREES = 256
+MOST_SIZED = 32
 
 
 class SignatureTraces:
     """The traced programs of a function with some options, shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "known", "odd", "ready")
+    __slots__ = (
+        "__weakref__", "_lock", "_plain_trees", "entries", "families", "known", "latest", "odd", "ready", "sized_keys",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
         self.ready: dict[CallKey, ReadyCall] = {}
         self.known = KnownCalls()  # those that native code runs
+        self.families: dict[Any, Any] = {}  # of signatures that differ in sizes: see sized.py
+        self.sized_keys: deque[CallKey] = deque()  # of calls whose sizes were filled in
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
+        self.latest: Signature | None = None  # that was traced
         self.odd = False  # whether there were others
         self._lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while an entry is made."""
+        return self._lock
 
     def clear(self) -> None:
         """Forget every signature."""
         with self._lock:
             self.entries.clear()
             self.forget_ready()
+            self.families.clear()
+            self.latest = None
+            self.sized_keys.clear()
             self._plain_trees.clear()
 
     def forget_ready(self) -> None:
@@ -153,6 +173,19 @@ class SignatureTraces:
                 if entry.compiled is None:
                     entry.compiled = make()
         return entry.compiled
+
+    def count(self) -> int:
+        """The number of traced programs."""
+        return len(self.entries) + sum(len(family.templates) for family in self.families.values())
+
+    def keep_sized(self, key: CallKey, ready: ReadyCall) -> None:
+        """What runs for a call with filled-in sizes: kept for the latest of them."""
+        with self._lock:
+            if key not in self.ready:
+                self.sized_keys.append(key)
+            self.ready[key] = ready
+            if len(self.sized_keys) > MOST_SIZED:
+                self.ready.pop(self.sized_keys.popleft(), None)
 
     def tree_key(self, treedef: tree.TreeDef) -> tuple[Any, Any]:
         """As the function of this name, which visits every node the first time only."""

@@ -130,6 +130,9 @@ def jit(
 ) -> Any:
     """Compile `fun`. It is traced once for each combination of argument structure, shapes and dtypes.
 
+    On the CPU, an axis whose size changes between calls is traced with a symbolic size from its second size on. Other
+    sizes then use the same program, unless a decision of `fun` or of the compiler is different for them.
+
     Args:
       fun: a function of arrays, or trees of them. It must be pure: side effects such as printing happen
         while tracing only.

@@ -6,14 +6,14 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import optree
 
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, memory_named
 from rlx.call.argument_names import leaf_names, named_leaves
-from rlx.call.arguments import Arguments, Roles
+from rlx.call.arguments import Arguments, Request, Roles
 from rlx.call.cache import CacheInfo, ReadyCall, SignatureEntry, signature_traces
 from rlx.call.compiled import CompiledProgram, backend_on
 from rlx.call.default_place import program_stays_on_host
@@ -26,6 +26,7 @@ from rlx.call.key import Key, Signature, call_key, completed_key, program_order
 from rlx.call.native_calls import JittedWords, Uses, WithWords
 from rlx.call.policy import AUTO, Policy
 from rlx.call.run import check_results, ready_call, run_compiled
+from rlx.call.sized import sized_entry
 from rlx.call.stages import Lowered, Traced
 from rlx.call.trace import nesting, trace_entry
 from rlx.config import config
@@ -48,16 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Jitted", "Request"]
 
 _unflatten = optree.tree_unflatten
-
-
-class Request(NamedTuple):
-    """One call: its arguments, the key of its program, the arguments' memory (None: the host's), and whether a policy
-    may not move them, since the user put some on a device."""
-
-    arguments: Arguments
-    key: Key
-    memory: Any
-    committed: bool
 
 
 class Jitted(WithWords):
@@ -185,7 +176,8 @@ class Jitted(WithWords):
                 raise leaked(x)
         self._calls += 1
         with nesting(self.name):
-            entry = self._entry(request)
+            sized = sized_entry(self, request, self._traces)
+            entry = sized or self._entry(request)
             operands = entry.operands(arguments.leaves)
             compiled = self._traces.compiled(entry, partial(self._compiled, request, entry, operands))
         # contents of cells may be in any memory
@@ -194,7 +186,7 @@ class Jitted(WithWords):
         )
         ready = ready_call(arguments, entry, compiled, brings, self.automatic)
         if ready is not None:
-            self._keep(ready, token, given, request.key.signature.dict_keys, entry)
+            self._keep(ready, token, given, request.key.signature.dict_keys, entry, sized is not None)
         outs = entry.placed(run_compiled(compiled, arguments, operands, brings))
         check_results(outs, self.name, compiled.program, operands)
         if self.roles.donates:
@@ -202,9 +194,15 @@ class Jitted(WithWords):
         return entry.out_tree.unflatten(entry.returned(outs, arguments.cells))
 
     def _keep(
-        self, ready: ReadyCall, token: Any, given: tuple[Any, ...], odd_keys: tuple[Any, ...], entry: SignatureEntry
+        self,
+        ready: ReadyCall,
+        token: Any,
+        given: tuple[Any, ...],
+        odd_keys: tuple[Any, ...],
+        entry: SignatureEntry,
+        sized: bool,
     ) -> None:
-        """Let later calls with the key of these values run at once."""
+        """Let later calls with the key of these values run at once. sized: the program is filled in for their sizes."""
         leaves, key, _ = call_key(token, given)
         # a key finds no keys of dicts in nodes of users' classes
         if key and len(odd_keys_in(given)) == len(odd_keys):
@@ -216,7 +214,11 @@ class Jitted(WithWords):
             plain = entry.cells is None and entry.places is None and not donates and not self._traces.odd
             possible = plain and compiled is not None and Uses.possible(key, given, compiled)
             uses = Uses(given, key, compiled, out_tree, order) if possible else None
-            self._ready[key] = ordered, out_tree, passes_inputs, uses
+            ready = ordered, out_tree, passes_inputs, uses
+            if sized:
+                self._traces.keep_sized(key, ready)
+            else:
+                self._ready[key] = ready
 
     # ------------------------------------------------------------------ the program of a call
     def request(self, arguments: Arguments) -> Request:
@@ -253,20 +255,24 @@ class Jitted(WithWords):
             refuse_closed_over(self.name, entry.cells.used, named_leaves(request.arguments.tree()))
         return entry
 
-    def _trace(self, request: Request) -> SignatureEntry:
-        entries, now = self._traces.entries, request.key.signature
-        if config.explain and entries:
+    def count_trace(self, request: Request) -> None:
+        """Count a trace for a call, and explain it if the function has been traced before."""
+        last, self._traces.latest = self._traces.latest, request.key.signature
+        if config.explain and last is not None:
             names = leaf_names(request.arguments.tree())
-            say(why_traced_again(self.name, len(entries) + 1, next(reversed(entries)).signature, now, names))
+            say(why_traced_again(self.name, self._traces.count() + 1, last, request.key.signature, names))
         self._misses += 1
+
+    def _trace(self, request: Request) -> SignatureEntry:
+        self.count_trace(request)
         if config.no_tracing:
             raise SwitchError(
                 f"{self.name} would be traced, which the switch no_tracing forbids.",
                 "Call it with arguments of shapes and dtypes that it was traced for, or outside of the `with` block.",
             )
-        return trace_entry(request.arguments, now.places, self._device_name(request))
+        return trace_entry(request.arguments, request.key.signature.places, self.device_name(request))
 
-    def _device_name(self, request: Request) -> str:
+    def device_name(self, request: Request) -> str:
         """The name of the device that a call's program is for; inside another program, the other program's device."""
         if state.builder is not None:
             return config.device
@@ -317,7 +323,7 @@ class Jitted(WithWords):
     def cache_info(self) -> CacheInfo:
         """Hits, misses (traces), current and largest number of kept signatures."""
         calls = self._calls + self._native.calls
-        return CacheInfo(calls - self._misses, self._misses, len(self._traces.entries), self.cache_size)
+        return CacheInfo(calls - self._misses, self._misses, self._traces.count(), self.cache_size)
 
     def clear_cache(self) -> None:
         """Forget every traced signature."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlx.call.arguments import Arguments
 from rlx.call.cache import SignatureEntry
 from rlx.config import scoped
 from rlx.errors import NestingError
+from rlx.ir.types import TensorType
 from rlx.trace.flat import FlatFunction
 from rlx.trace.references import Cell, Threaded, flow_back, received
 from rlx.trace.tracing import place_known, places_known, trace_program
@@ -62,10 +63,12 @@ class _TracedFunction:
         return flow_back(cell for cell, _ in self._cells)
 
 
-def trace_entry(arguments: Arguments, places: tuple[Any, ...], device: str) -> SignatureEntry:
+def trace_entry(
+    arguments: Arguments, places: tuple[Any, ...], device: str, types: Sequence[TensorType] | None = None
+) -> SignatureEntry:
     """Trace the function for the types of arguments, whose shardings over Explicit axes are `places`.
 
-    device: the default device while the function runs.
+    device: the default device while the function runs. types: others, with symbolic sizes.
     """
     name = arguments.roles.name
     function = _TracedFunction(arguments)
@@ -81,7 +84,7 @@ def trace_entry(arguments: Arguments, places: tuple[Any, ...], device: str) -> S
         return [*outs, *function.left_in_cells()] if arguments.cells else outs
 
     threaded = Threaded(placed)
-    types = [x.type for x in arguments.leaves]
+    types = types or [x.type for x in arguments.leaves]
     with scoped(device=device):
         program, captured = trace_program(threaded, types, None, name, arguments.leaves)
     threaded.forget()

@@ -41,6 +41,7 @@ from rlx.code.tree import (
 )
 from rlx.ir.kernels import Loops
 from rlx.ir.scalar import ALPHABET
+from rlx.ir.size_functions import greatest
 from rlx.ir.work import Work
 
 __all__ = [
@@ -111,7 +112,7 @@ def cost_of(counts: Counts, rates: Rates, filled: float = 1.0) -> Cost:
     products = sum(number / rates.product_rate(unit) for unit, number in counts.products.items())
     memory, arithmetic = counts.moved / rates.bandwidth / filled, (operations / rates.flops + products) / filled
     waiting = rates.queued + counts.barriers * rates.barrier
-    return Cost(max(memory, arithmetic) + waiting, memory, arithmetic, waiting)
+    return Cost(greatest(memory, arithmetic) + waiting, memory, arithmetic, waiting)
 
 
 # ------------------------------------------------------------------ counts without a tree

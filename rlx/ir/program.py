@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import cell_name
+from rlx.ir.dims import is_sized, key_of
 from rlx.ir.types import TensorType
 
 __all__ = [
@@ -73,7 +74,7 @@ class Literal:
     __slots__ = ("type", "value")
 
     def __init__(self, value: np.ndarray, type: TensorType) -> None:
-        self.value = value  # 0-d array of type.dtype
+        self.value = value  # 0-d array of type.dtype, or a SizedScalar
         self.type = type
 
     @property
@@ -274,7 +275,9 @@ def _constant_content(array: Any) -> Any:
 
 def _encode(value: Any, put: Callable[[bytes], None]) -> None:
     """Feed a parameter's content to a hash, tagged by type so that 1, 1.0 and True differ."""
-    if isinstance(value, Program):
+    if is_sized(value):
+        put(f"S{key_of(value)}".encode())
+    elif isinstance(value, Program):
         put(b"P" + value.fingerprint)
     elif isinstance(value, np.ndarray):
         put(f"A{value.shape}{value.dtype.str}".encode() + value.tobytes())
@@ -310,7 +313,8 @@ def fingerprint(program: Program) -> bytes:
 
     def atom(a: Atom) -> None:
         if isinstance(a, Literal):
-            put(b"L%s" % repr(a.type).encode() + a.value.tobytes())
+            put(b"L%s" % repr(a.type).encode())
+            _encode(a.value, put) if is_sized(a.value) else put(a.value.tobytes())
         else:
             put(b"v%d" % numbers[a])
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from rlx.ir.kernels import Access, Buffer, Contract, Kernel, Loops, Operand
+from rlx.ir.size_functions import divides
 
 __all__ = ["iterations", "stays_in_row_tiles"]
 
@@ -73,18 +74,21 @@ def _access_stays(kernel: Loops, access: Access | None, count: int) -> bool:
 def _stays(
     sizes: Sequence[int], strides: Sequence[int], parallel: int, offset: int, count: int, elements: int
 ) -> bool:
-    """Whether part r of the first `parallel` dimensions, taken as one, reaches only part r of the elements."""
-    if elements % count:
+    """Whether part r of the first `parallel` dimensions, taken as one, reaches only part r of the elements.
+
+    A symbolic size is not cut in parts, even if a number happens to divide it.
+    """
+    if not divides(count, elements):
         return False
     part = elements // count
     remaining, leading, rest = count, [], []
     for dimension, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         if dimension >= parallel or remaining == 1:
             rest.append((size, stride))
-        elif remaining % size == 0:
+        elif divides(size, remaining):
             leading.append((size, stride))
             remaining //= size
-        elif size % remaining == 0:
+        elif divides(remaining, size):
             length = size // remaining
             leading.append((remaining, stride * length))
             rest.append((length, stride))

@@ -10,8 +10,10 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.ir.dims import hint_of
 from rlx.ir.extended import UINT32, KeyDtype, key_dtype_of
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+from rlx.ir.size_functions import kept_with, plain_size, shown_size
 
 __all__ = [
     "TensorType",
@@ -167,11 +169,14 @@ class TensorType:
                 return cls(tuple(shape), np.dtype(dtype), bool(weak))
             dtype = cast(np.dtype, key_dtype_of(dtype) or dtype)  # records in memory are keys
             found = object.__new__(cls)
-            found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
+            interned = kept_with(shape, _interned)
+            if interned is not _interned and key in interned:
+                return interned[key]
+            found.shape, found.dtype, found.weak = tuple(map(plain_size, shape)), dtype, weak
             found.memory = found.device_sharding = found._text = None
             found.unplaced = found
             _refuse_enormous(found)
-            found = _interned.setdefault((found.shape, dtype, weak), found)
+            found = interned.setdefault((found.shape, dtype, weak), found)
         return found
 
     def placed(self, memory: Any = None, sharding: Any = None) -> TensorType:
@@ -240,7 +245,7 @@ class TensorType:
     def __repr__(self) -> str:
         text = self._text
         if text is None:  # kept, because NumPy takes long over the name of a dtype
-            dims = ",".join(map(str, self.shape))
+            dims = ",".join(map(shown_size, self.shape))
             place = "" if self.memory is None else f" on {self.memory.device!r}"
             place += "" if self.device_sharding is None else f" as {self.device_sharding!r}"
             text = self._text = f"{'weak ' if self.weak else ''}{self.dtype.name}[{dims}]{place}"
@@ -266,7 +271,7 @@ def _refuse_enormous(type: TensorType) -> None:
             f"An array of {len(type.shape)} axes would be needed.",
             f"Arrays have at most {MOST_AXES} axes: merge some with reshape.",
         )
-    if type.nbytes > MOST_BYTES:
+    if hint_of(type.nbytes) > MOST_BYTES:
         raise ShapeError(
             f"{type!r:.80} has {type.size} elements: more bytes than memory has addresses.",
             "Check the sizes: an array has less than 2**63 bytes.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.size_functions import whole_number
 from rlx.ir.types import is_complex, is_float, is_key, promote_dtypes, scalar_dtype
 from rlx.numpy import promotion
 from rlx.numpy.promotion import yielding
@@ -116,8 +116,8 @@ def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 def canonical_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of Python ints; one int is a shape of one axis."""
     if isinstance(shape, Sequence) or (isinstance(shape, (np.ndarray, Array)) and shape.ndim):
-        return tuple(operator.index(d) for d in shape)
-    return (operator.index(shape),)
+        return tuple(whole_number(d) for d in shape)
+    return (whole_number(shape),)
 
 
 def new_shape(name: str, shape: Any) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ import numpy as np
 
 from rlx.array import Array, wrap
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError
-from rlx.ir.types import TensorType, bits_of
+from rlx.ir.dims import is_sized
+from rlx.ir.types import TensorType, bits_of, broadcast_sizes
 from rlx.lax.operands import (
     as_array,
     as_dtype,
@@ -264,7 +265,8 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     (2, 3)
     """
     try:
-        return tuple(np.broadcast_shapes(*shapes))
+        sized = any(is_sized(n) for shape in shapes if isinstance(shape, tuple) for n in shape)
+        return broadcast_sizes(*shapes) if sized else tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         raise ShapeError(
             f"Incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import pairwise, product
 from math import prod
@@ -9,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlx.ir.kernels import Contract, Operand
+from rlx.ir.dims import is_sized
+from rlx.ir.kernels import Buffer, Contract, Operand
 from rlx.ir.options import ProductType
 from rlx.ir.types import TensorType, bits_of, compute_dtype, dtype_kind, is_narrow
 from rlx.lowering import reduction, views
@@ -130,6 +132,9 @@ def _product(
     buffer = kernels.allocate(type.dtype, type.size)
     looped = type.shape[:count]
     step = prod(type.shape[count:])
+    if len(looped) == 1 and is_sized(looped[0]) and looped[0] > 1:
+        kernels.emit_kernel(_stack(lhs, rhs, left, right, type, buffer, product_type, accumulator))
+        return kernels.from_buffer(buffer, type)
     for number, position in enumerate(product(*(range(n) for n in looped))):
         first = _as_matrices(lhs, left.batch, left.free, left.contracted, position)
         second = _as_matrices(rhs, right.batch, right.contracted, right.free, position)
@@ -139,6 +144,35 @@ def _product(
         out = Operand(buffer, (b, m, n), strides, number * step)
         kernels.emit_kernel(Contract(first, second, out, accumulator=accumulator, tf32=product_type.tf32))
     return kernels.from_buffer(buffer, type)
+
+
+def _stack(
+    lhs: LoweredValue,
+    rhs: LoweredValue,
+    left: _ContractionAxes,
+    right: _ContractionAxes,
+    type: TensorType,
+    buffer: Buffer,
+    product_type: ProductType,
+    accumulator: np.dtype | None,
+) -> Contract:
+    """One product over the first batch axis, whose size is symbolic, as stack_products makes of one for each index."""
+    operands = []
+    for v, batch, rows, columns in (
+        (lhs, left.batch, left.free, left.contracted),
+        (rhs, right.batch, right.contracted, right.free),
+    ):
+        operand, after = (_as_matrices(v, batch, rows, columns, (position,)) for position in (0, 1))
+        assert operand is not None and after is not None
+        step = after.offset - operand.offset
+        shape, strides = (type.shape[0], *operand.shape), (step, *operand.strides)
+        operands.append(Operand(operand.buffer, shape, strides, operand.offset))
+    first, second = operands
+    if first.strides[0] < 0 or second.strides[0] < 0:
+        operator.index(type.shape[0])  # such products stay apart
+    (_, b, m, _), n = first.shape, second.shape[3]
+    out = Operand(buffer, (type.shape[0], b, m, n), (prod(type.shape[1:]), m * n if b > 1 else 0, n, 1), 0)
+    return Contract(first, second, out, accumulator=accumulator, tf32=product_type.tf32)
 
 
 def _readable(

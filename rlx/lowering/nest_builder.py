@@ -16,6 +16,7 @@ from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Buffer, Operand, Order, Plan, Role
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Equation, Program
+from rlx.ir.size_functions import plain_size
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
     BufferView,
@@ -29,7 +30,7 @@ from rlx.lowering.lowered import (
     view_of,
 )
 from rlx.lowering.nest import Nest, NestStore, Step, collapse
-from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost, postorder, rewrite
+from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, expression_cost, postorder, rewrite
 from rlx.lowering.rounding import rounded_result
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
@@ -378,7 +379,7 @@ class NestBuilder:
         if linear.node.op == "affine":
             affine, offset = linear.node.attribute
             return affine, offset, rest
-        constant = int(np.frombuffer(linear.node.attribute, np.int64)[0])
+        constant = plain_size(constant_value(linear.node))
         return (0,) * builder.rank, constant, rest
 
     # ------------------------------------------------------------ programs inside

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer
 from rlx.ir.scalar import operation_cost
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import compute_dtype
 
 __all__ = [
@@ -101,6 +103,8 @@ class NodeTable:
 
     def constant(self, value: Any, dtype: np.dtype) -> Node:
         """A literal of a dtype that scalars are computed in."""
+        if is_sized(value):
+            return self.make("constant", (), dtype, SizedScalar.of(value, dtype))
         return self.make("constant", (), dtype, np.asarray(value).astype(dtype).tobytes())
 
     def load(self, index_map: IndexMap, address: Node | None = None) -> Node:
@@ -121,7 +125,9 @@ def computes(node: Node) -> bool:
 
 
 def constant_value(node: Node) -> Any:
-    """The NumPy scalar of a constant node."""
+    """The NumPy scalar of a constant node; a number that depends on symbolic sizes as it is."""
+    if isinstance(node.attribute, SizedScalar):
+        return node.attribute.item()
     return np.frombuffer(node.attribute, node.dtype)[0]
 
 

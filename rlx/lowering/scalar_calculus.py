@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import INT64, Node, NodeTable
@@ -131,6 +133,8 @@ class ScalarCalculus:
     def constant(self, value: Any, dtype: Any) -> Scalar:
         """A literal of the given dtype."""
         dtype = np.dtype(dtype)
+        if is_sized(value) and dtype.kind != "c":
+            return Scalar(self, dtype, self.table.constant(SizedScalar.of(value, dtype), compute_dtype(dtype)))
         value = np.asarray(value)
         with np.errstate(all="ignore"):
             value = value.astype(dtype)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.size_functions import plain_size
+from rlx.ir.sized_scalars import SizedScalar, array_of
 from rlx.ir.types import dtype_kind
 from rlx.lowering.nodes import INT64, Node, NodeTable, constant_value
 
@@ -53,10 +55,29 @@ def _fold_constants(table: NodeTable, op: str, args: tuple[Node, ...], dtype: np
     function = _FOLDED.get(op)
     if function is None and not (op == "div" and dtype.kind == "f"):
         return None
+    if any(isinstance(a.attribute, SizedScalar) for a in args):
+        return _fold_sized(table, op, args, dtype)
     with np.errstate(all="ignore"):
         values = [np.full((1,), constant_value(a)) for a in args]
         result = (function or operator.truediv)(*values)[0]
     return table.constant(result, dtype)
+
+
+def _fold_sized(table: NodeTable, op: str, args: tuple[Node, ...], dtype: np.dtype) -> Node | None:
+    """As _fold_constants, where some depend on symbolic sizes."""
+    function = _FOLDED.get(op, operator.truediv)
+    if dtype == INT64 and op in ("add", "sub", "mul"):
+        return table.constant(function(*map(constant_value, args)), dtype)
+    dtypes = [a.dtype for a in args]
+
+    def folded(*values: Any) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            arrays = [np.asarray(v, d).reshape(1) for v, d in zip(values, dtypes, strict=True)]
+            return np.asarray(function(*arrays)[0]).astype(dtype)
+
+    known = [a.attribute if isinstance(a.attribute, SizedScalar) else constant_value(a) for a in args]
+    key = ("folded", op, dtype, *((a.attribute, a.dtype) for a in args))
+    return table.constant(array_of(key, folded, known, dtype), dtype)
 
 
 def _fold_cast(table: NodeTable, node: Node, dtype: np.dtype) -> Node | None:
@@ -67,7 +88,8 @@ def _fold_cast(table: NodeTable, node: Node, dtype: np.dtype) -> Node | None:
     wide = dtype.kind != "f" or dtype.itemsize >= 4
     if node.op == "constant" and plain and exact_kind and wide:
         with np.errstate(all="ignore"):
-            return table.constant(constant_value(node), dtype)
+            sized = isinstance(node.attribute, SizedScalar)
+            return table.constant(node.attribute if sized else constant_value(node), dtype)
     return None
 
 
@@ -111,7 +133,7 @@ def _linear(node: Node) -> tuple[tuple[int, ...] | None, int] | None:
         strides, offset = node.attribute
         return strides, offset
     if node.op == "constant":
-        return None, int(constant_value(node))
+        return None, plain_size(constant_value(node))
     return None
 
 

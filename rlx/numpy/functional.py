@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.ir.types import broadcast_sizes
 from rlx.numpy.manipulation import expand_dims, squeeze
 from rlx.numpy.promotion import canonical_axis, operand
 from rlx.trace.flat import as_array
@@ -125,7 +126,7 @@ def vectorize(
         arrays = [_array(args[i]) for i in mapped]
         sizes: dict[str, int] = {}
         leads = [_lead(x, core, sizes) for x, core in zip(arrays, inputs, strict=True)]
-        shape = np.broadcast_shapes(*leads)
+        shape = broadcast_sizes(*leads)
 
         def function(*values: Any) -> Any:
             full = list(args)

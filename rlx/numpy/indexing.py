@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,8 @@ from rlx.errors import (
     ShapeError,
     TracerSliceError,
 )
-from rlx.ir.types import dtype_kind
+from rlx.ir.size_functions import slice_indices, span, whole_number
+from rlx.ir.types import broadcast_sizes, dtype_kind
 from rlx.numpy.creation import array
 from rlx.numpy.index_dtypes import holding, index_dtype
 from rlx.numpy.promotion import convert_to, fill, scalar_array
@@ -267,8 +267,9 @@ def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
     if isinstance(entry, Slice):
         return _window(entry, size, axis, inside)
     if isinstance(entry, slice):
-        start, stop, step = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)]).indices(size)
-        return Cut(start, step, len(range(start, stop, step)), size)
+        bounds = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)])
+        start, stop, step = slice_indices(bounds, size)
+        return Cut(start, step, span(start, stop, step), size)
     if isinstance(entry, int):
         if not -size <= entry < size:
             if not strict:
@@ -291,7 +292,7 @@ def _bound(value: Any) -> int | None:
             "Slices have static bounds: use rlx.lax.dynamic_slice(x, (start,), (size,)) for a moving window of one"
             " size, or a mask with rlx.numpy.where.",
         )
-    return None if value is None else operator.index(value)
+    return None if value is None else whole_number(value)
 
 
 # ------------------------------------------------------------------ plans
@@ -401,7 +402,7 @@ def _shape_of(entry: Any) -> tuple[int, ...]:
 
 def _common_shape(sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(*sizes)
+        return broadcast_sizes(*sizes)
     except ValueError:
         raise IndexBoundsError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {sizes}",

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError, immutable
-from rlx.ir.types import dtype_kind
+from rlx.ir.types import broadcast_sizes, dtype_kind
 from rlx.numpy.elementwise import truth
 from rlx.numpy.index_dtypes import holding, index_dtype, position_dtype
 from rlx.numpy.indexing import Cut, read, wrapped
@@ -142,7 +142,7 @@ def _along(
 def _matched(x: Any, index: Any, axis: int) -> tuple[Any, Any]:
     """Both broadcast against one another in all axes but one."""
     one = (1,)
-    shape = np.broadcast_shapes(
+    shape = broadcast_sizes(
         x.shape[:axis] + one + x.shape[axis + 1 :], index.shape[:axis] + one + index.shape[axis + 1 :]
     )
 

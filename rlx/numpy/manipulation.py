@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.size_functions import whole_number
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     broadcast_array,
@@ -81,9 +81,9 @@ def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     if isinstance(shape, (Array, np.ndarray)):
         sizes = canonical_shape(shape, "reshape", smallest=-1)
     elif isinstance(shape, Iterable):
-        sizes = tuple(map(operator.index, shape))
+        sizes = tuple(map(whole_number, shape))
     else:
-        sizes = (operator.index(shape),)
+        sizes = (whole_number(shape),)
     if -1 not in sizes:
         return sizes
     rest = math.prod(n for n in sizes if n != -1)

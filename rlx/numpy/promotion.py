@@ -25,6 +25,7 @@ from rlx.errors import (
     entered,
     out_of_memory,
 )
+from rlx.ir.size_functions import whole_number
 from rlx.ir.types import (
     TensorType,
     broadcast_sizes,
@@ -39,7 +40,7 @@ from rlx.ir.types import (
 from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import Tracer, sized_tracer, state
 from rlx.trace.flat import as_array, shared_array
 from rlx.trace.strictness import check_dtypes, check_ranks
 
@@ -232,8 +233,11 @@ def beside_arrays(*values: Any) -> list[Any]:
     ]
 
 
-def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
-    """A Python number as a 0-d array; DtypeOverflowError if it does not fit."""
+def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> Array:
+    """A Python number as a 0-d array, traced if it is a symbolic size; DtypeOverflowError if it does not fit."""
+    sized = sized_tracer(value, dtype, weak)
+    if sized is not None:
+        return sized
     try:
         return ConcreteArray(number_array(value, dtype), weak)
     except TypeError:
@@ -356,7 +360,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape",
         shape = (shape,)
     sizes = tuple(shape)
     try:
-        result = tuple(map(operator.index, sizes))
+        result = tuple(map(whole_number, sizes))
     except RlxError:  # traced sizes say more themselves
         raise
     except TypeError:
@@ -370,7 +374,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape",
 
 def canonical_size(size: Any, name: str = "the function") -> int:
     """The size of one axis as an int; ShapeError for a negative one."""
-    number = operator.index(size)
+    number = whole_number(size)
     if number < 0:
         raise ShapeError(f"{name} got the size {number}.", "Sizes cannot be negative.")
     return number

@@ -12,7 +12,7 @@ from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.scalar import neutral
-from rlx.ir.types import dtype_kind, is_complex, is_float
+from rlx.ir.types import broadcast_sizes, dtype_kind, is_complex, is_float
 from rlx.numpy.documentation import alias
 from rlx.numpy.index_dtypes import position_dtype
 from rlx.numpy.placement import refuse_out
@@ -85,7 +85,7 @@ def _masked(x: Any, where: Any, value: Any) -> Any:
     if mask.dtype != _BOOL:
         raise DtypeError(f"where= got dtype {mask.dtype.name}.", "Pass a bool mask.")
     return broadcast_array(
-        select(mask, x, scalar_array(value, x.dtype, True)), np.broadcast_shapes(x.shape, mask.shape)
+        select(mask, x, scalar_array(value, x.dtype, True)), broadcast_sizes(x.shape, mask.shape)
     )
 
 

@@ -63,7 +63,7 @@ def refuse_keys(name: str, *types: TensorType) -> None:
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
     """The shape that operands broadcast to, as NumPy does; raises ShapeError if they do not."""
     first = types[0].shape
-    if all(t.shape == first for t in types):
+    if all(len(t.shape) == len(first) and t.shape == first for t in types):
         return first
     check_ranks(name, [t.shape for t in types])
     try:

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Literal
 from rlx.ir.rewrite import Match, Rule, RuleSet
 from rlx.ir.types import TensorType, bits_of, broadcast_sizes, dtype_kind, is_float, is_integer
@@ -53,7 +54,9 @@ def _times_inverse(m: Match) -> Atom | None:
     Means are divided by their counts: of other counts they have the same code.
     """
     divisor = m.inputs[1]
-    if not isinstance(divisor, Literal) or m.producer(m.inputs[0], "reduce_sum") is not None:
+    if not isinstance(divisor, Literal) or is_sized(divisor.value):
+        return None
+    if m.producer(m.inputs[0], "reduce_sum") is not None:
         return None
     value = float(divisor.value)
     info = ml_dtypes.finfo(divisor.type.dtype)

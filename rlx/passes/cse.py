@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, encode_params
+from rlx.ir.sized_scalars import SizedScalar
 
 __all__ = ["eliminate_common"]
 
@@ -42,5 +43,5 @@ def _joined(kept: Equation, origin: Origin | None) -> Equation:
 
 def _key(a: Atom) -> Any:
     if isinstance(a, Literal):
-        return (a.type, a.value.tobytes())
+        return (a.type, a.value if isinstance(a.value, SizedScalar) else a.value.tobytes())
     return a

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer
+from rlx.ir.size_functions import computed
 
 __all__ = ["MemoryBlock", "Peak", "Placement", "most_live", "place", "place_by_size", "place_by_time"]
 
@@ -48,7 +50,20 @@ class Placement(NamedTuple):
 
 
 def place(blocks: Sequence[MemoryBlock]) -> Placement:
-    """The better of the two plans."""
+    """The better of the two plans. Of blocks with symbolic sizes: places that are computed for each call's sizes."""
+    if not any(is_sized(block.size) for block in blocks):
+        return _place(blocks)
+    spans = [(block.first, block.last) for block in blocks]
+
+    def placed(*sizes: int) -> list[int]:
+        found = _place([MemoryBlock(size, *span, []) for size, span in zip(sizes, spans, strict=True)])
+        return [*found.offsets, found.size]
+
+    *offsets, size = computed(placed, [block.size for block in blocks], len(blocks) + 1)
+    return Placement(offsets, size)
+
+
+def _place(blocks: Sequence[MemoryBlock]) -> Placement:
     found = place_by_time(blocks)
     if len(blocks) > _LARGEST_BY_SIZE or found.size == most_live(blocks).size:
         return found

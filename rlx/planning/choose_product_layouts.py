@@ -7,9 +7,11 @@ product may no longer hold.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Buffer, Contract, Operand
 from rlx.ir.options import ProductLimits
 from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads
@@ -27,15 +29,15 @@ class _Product:
 
     @property
     def batch(self) -> int:
-        return sum(kernel.out.shape[0] for kernel in self.kernels)
+        return sum(kernel.batches for kernel in self.kernels)
 
     @property
     def rows(self) -> int:
-        return self.kernels[0].out.shape[1]
+        return self.kernels[0].rows
 
     @property
     def columns(self) -> int:
-        return self.kernels[0].out.shape[2]
+        return self.kernels[0].columns
 
 
 Moved = Callable[[IndexMap], IndexMap]
@@ -120,8 +122,8 @@ def _decoded(product: _Product, nest: Nest, index_map: IndexMap) -> _Decoded | N
 # ---------------------------------------------------------------- transposition
 def _transposed(kernel: Contract) -> Contract:
     """(batch, columns, rows) instead: the product of the transposed operands, swapped."""
-    b, m, n = kernel.out.shape
-    out = replace(kernel.out, shape=(b, n, m), strides=(kernel.out.strides[0], m, 1))
+    *b, m, n = kernel.out.shape
+    out = replace(kernel.out, shape=(*b, n, m), strides=(*kernel.out.strides[:-2], m, 1))
     return replace(kernel, lhs=_turned(kernel.rhs), rhs=_turned(kernel.lhs), out=out)
 
 
@@ -147,8 +149,8 @@ def _transposition(product: _Product) -> Moved:
 
 
 def _turned(operand: Operand) -> Operand:
-    (b, r, c), (stack, down, across) = operand.shape, operand.strides
-    return Operand(operand.buffer, (b, c, r), (stack, across, down), operand.offset)
+    (*b, r, c), (*stacks, down, across) = operand.shape, operand.strides
+    return Operand(operand.buffer, (*b, c, r), (*stacks, across, down), operand.offset)
 
 
 # ---------------------------------------------------------------- interleaving
@@ -182,7 +184,7 @@ def _interleaved(product: _Product, maps: Sequence[_Decoded | None], most: int) 
     if len(sizes) != 1:
         return None
     (minor,) = sizes
-    each = product.kernels[0].out.shape[0]
+    each = product.kernels[0].out.shape[-3]
     fits = each % minor == 0 or minor % each == 0
     return minor if fits and product.batch // min(minor, each) <= most else None
 
@@ -192,13 +194,33 @@ def _with_wide_strides(product: _Product, minor: int) -> dict[int, list[Step]]:
     replaced: dict[int, list[Step]] = {}
     first = 0
     for kernel in product.kernels:
-        count = kernel.out.shape[0]
+        count = kernel.out.shape[-3]
         length = min(count, minor)
+        if is_sized(kernel.batches // length):
+            replaced[id(kernel)] = [_wide_stack(kernel, length, minor)]
+            first += kernel.batches
+            continue
         replaced[id(kernel)] = [
             _strided(kernel, start, length, first + start, minor) for start in range(0, count, length)
         ]
         first += count
     return replaced
+
+
+def _wide_stack(kernel: Contract, length: int, minor: int) -> Contract:
+    """The kernels of _with_wide_strides where a symbolic size counts them, as stack_products makes them one."""
+    _, m, n = kernel.out.shape[-3:]
+    number = kernel.batches // length
+    if length != minor or number < 2 or (len(kernel.out.shape) > 3 and kernel.out.shape[-3] != length):
+        operator.index(number)  # they are not evenly spaced, or one alone
+
+    def stack(o: Operand) -> Operand:
+        step = o.strides[0] if len(o.shape) > 3 else length * o.strides[0]
+        return Operand(o.buffer, (number, length, *o.shape[-2:]), (step, *o.strides[-3:]), o.offset)
+
+    strides = (m * minor * n, n if length > 1 else 0, minor * n, 1)
+    out = Operand(kernel.out.buffer, (number, length, m, n), strides, 0)
+    return replace(kernel, lhs=stack(kernel.lhs), rhs=stack(kernel.rhs), out=out)
 
 
 def _interleaving(product: _Product, minor: int) -> Moved:

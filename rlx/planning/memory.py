@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles, nested_plans
 from rlx.ir.rename import renamed
+from rlx.ir.size_functions import greatest
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.in_place import KernelRows, carries_in_place
@@ -186,7 +187,7 @@ def blocks_of(
                 block.buffers.append(buffer)
             else:
                 nbytes = buffer.nbytes if element_bytes is None else buffer.size * element_bytes
-                size = max(alignment, -(-nbytes // alignment) * alignment)
+                size = greatest(alignment, -(-nbytes // alignment) * alignment)
                 block = blocks[buffer] = MemoryBlock(size, position, last[buffer], [buffer])
                 found.append(block)
             block.last = max(block.last, last[buffer])

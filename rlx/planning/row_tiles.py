@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
 
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles, merged_numbers
 from rlx.ir.options import LoweringOptions
 from rlx.ir.row_tiles import iterations, stays_in_row_tiles
+from rlx.ir.size_functions import common_divisor, exact_half, greatest
 from rlx.planning.arena import MemoryBlock, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
@@ -146,10 +146,9 @@ class _TileGroup:
         bound = {b for b in kernel.reads if b in self.written}
         bound |= {b for b in kernel.writes if b in kernel.reads}
         free = set(kernel.writes) - bound
-        widest = max(b.nbytes for b in (*bound, *free))
-        most = gcd(self.count, iterations(kernel))
+        most = common_divisor(self.count, iterations(kernel))
         for count in self._counts(most):
-            if widest > count * self.options.row_tiles.widest:
+            if any(b.nbytes > count * self.options.row_tiles.widest for b in (*bound, *free)):
                 break
             if all(stays_in_row_tiles(kernel, buffer, count) for buffer in (*bound, *free)):
                 return count, set()
@@ -159,12 +158,16 @@ class _TileGroup:
         return None
 
     def _counts(self, most: int) -> Iterator[int]:
-        """Numbers of row tiles to try: wider tiles contain more of the elements that a kernel reads together."""
+        """Numbers of row tiles to try: wider tiles contain more of the elements that a kernel reads together.
+
+        A symbolic size is not halved: no kernel needs pairs of elements along it.
+        """
         while most >= self.options.least_row_tiles:
             yield most
-            if most % 2:
+            half = exact_half(most)
+            if half is None:
                 return
-            most //= 2
+            most = half
 
     def is_apart(self, kernel: Kernel) -> bool:
         """Whether the kernel may run before the group although it follows it."""
@@ -216,7 +219,7 @@ def _place_local(
                 continue
             if buffer not in blocks:
                 size = -(-buffer.nbytes // count // alignment) * alignment
-                blocks[buffer] = MemoryBlock(max(size, alignment), position, position, [buffer])
+                blocks[buffer] = MemoryBlock(greatest(size, alignment), position, position, [buffer])
             blocks[buffer].last = position
     placement = place(list(blocks.values()))
     return dict(zip(blocks, placement.offsets, strict=True)), placement.size

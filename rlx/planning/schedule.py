@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isqrt, prod
+from math import prod
 
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, merged_numbers
 from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.size_functions import decided, root
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
@@ -47,6 +48,8 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
     for step in nests.steps:
         step = _cut_first(nests.table, step, options) if isinstance(step, Nest) else step
         chunks = _chunk_count(options, step) if isinstance(step, Nest) else 1
+        if chunks <= options.chunks.unrolled:
+            chunks = decided(chunks)
         if chunks == 1 or not isinstance(step, Nest):
             steps.append(step)
             continue
@@ -89,7 +92,7 @@ def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
         return 1
     rows = nest.sizes[0]
     limits = options.chunks
-    exact = min(rows // limits.exact_rows, isqrt(rows)) if _adds(nest) else 1
+    exact = min(rows // limits.exact_rows, root(rows)) if _adds(nest) else 1
     most = min(rows // limits.rows, nest.total // kept)
     if min(exact, most) > max(limits.counts):
         return max(1, min(exact, most) // limits.group * limits.group)

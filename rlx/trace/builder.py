@@ -12,13 +12,15 @@ import numpy as np
 from rlx import errors
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
+from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
+from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.hooks import operations
 from rlx.trace.origins import current_origin
 from rlx.trace.spanning import ArrayOfParts
 
-__all__ = ["Builder", "NamedAxis", "Tracer", "state"]
+__all__ = ["Builder", "NamedAxis", "Tracer", "number_literal", "sized_tracer", "state"]
 
 
 class NamedAxis(NamedTuple):
@@ -169,7 +171,7 @@ class Builder:
             return self._capture(value, value.type)
         if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
-            return Literal(number_array(value, weak_dtype), TensorType((), weak_dtype, True))
+            return number_literal(value, weak_dtype, True)
         if type(value) is not ConcreteArray:
             if isinstance(value, ConcreteArray):  # literals are never keys, nor on a device
                 return self._capture(value, value.type)
@@ -351,7 +353,7 @@ class Builder:
     def answer(self, atom: Atom) -> ConcreteArray | None:
         """The value of `atom` if it follows from known inputs by effect-free equations."""
         if isinstance(atom, Literal):
-            return wrap(atom.value, atom.type.weak)
+            return None if is_sized(atom.value) else wrap(atom.value, atom.type.weak)
         producers = self.producers()
         sources = dict(self.captures.values())
         stack = [atom]
@@ -389,6 +391,20 @@ class Builder:
             state.builder = builder
         outs = out if equation.primitive.multiple else (out,)
         self.known.update(zip(equation.outputs, outs, strict=True))
+
+
+def number_literal(value: Any, dtype: np.dtype, weak: bool) -> Literal:
+    """A Python number, or a symbolic size, as an operand. Raises DtypeOverflowError if it does not fit."""
+    sized = is_sized(value) and dtype.kind != "c"
+    made: Any = SizedScalar.of(value, dtype) if sized else number_array(value, dtype)
+    return Literal(made, TensorType((), dtype, weak))
+
+
+def sized_tracer(value: Any, dtype: np.dtype, weak: bool) -> Tracer | None:
+    """A symbolic size as a value of the program under construction; None for other numbers."""
+    if not is_sized(value) or state.builder is None:
+        return None
+    return state.builder.tracer(number_literal(value, dtype, weak))
 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshare
 from rlx.config import config
 from rlx.errors import InputTypeError, ReferenceUseError, describe, entered
 from rlx.ir.types import TensorType, float0, scalar_dtype
-from rlx.trace.builder import state
+from rlx.trace.builder import sized_tracer, state
 from rlx.trace.hooks import execution, operations
 from rlx.trace.spanning import SpanningArray, at_border
 from rlx.trees import tree
@@ -78,7 +78,8 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
         return wrap(asarray_numpy(value))
     if isinstance(value, (bool, int, float, complex)):
         dtype = scalar_dtype(value, config.default_float, config.default_int)
-        return ConcreteArray(number_array(value, dtype), True)
+        sized = sized_tracer(value, dtype, True)
+        return ConcreteArray(number_array(value, dtype), True) if sized is None else sized
     if isinstance(value, (np.ndarray, memoryview, array)):
         return hold(asarray_numpy(value))
     adopted = execution.adopted(value)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import Backend, Executable
+from rlx.backends.base import Backend, Executable, SizedExecutable
 from rlx.backends.claims import SPARSE_PRODUCTS, Claims
 from rlx.backends.cpu.routines.cholesky_factors import cholesky_pattern
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
+from rlx.backends.cpu.runtime.sized import SizedPlan
 from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import dividing_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
+from rlx.ir.sizes import SizeScope
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
 from rlx.routines.sparse_solves import offer_cholesky
 
@@ -45,6 +47,10 @@ class CpuBackend(Backend):
     def host_reason(self, kernel: Kernel) -> str | None:
         """The Python code that runs a kernel, and why; None if native code runs it."""
         return step_reason(kernel)
+
+    def compile_sized(self, plan: Plan, scope: SizeScope) -> SizedExecutable:
+        """Compile a plan with symbolic sizes."""
+        return SizedPlan(plan, scope)
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Instruction, Loops
+from rlx.ir.size_functions import plain_size
 
 __all__ = ["argument_constants", "constant_number"]
 
@@ -35,10 +37,16 @@ def argument_constants(kernel: Loops) -> list[int]:
 def _is_argument(instruction: Instruction) -> bool:
     number = constant_number(instruction)
     if instruction.dtype.name in ("int32", "int64"):
-        return abs(int(number)) > _SMALL_INTEGER
-    return instruction.dtype.name in ("float32", "float64") and abs(float(number)) not in _SIMPLE_FACTORS
+        return bool(abs(plain_size(number)) > _SMALL_INTEGER)
+    if instruction.dtype.name not in ("float32", "float64"):
+        return False
+    if is_sized(number):
+        return all(abs(number) != factor for factor in sorted(_SIMPLE_FACTORS))
+    return abs(float(number)) not in _SIMPLE_FACTORS
 
 
 def constant_number(instruction: Instruction) -> Any:
-    """The number of a constant."""
+    """The number of a constant, which may be a symbolic size."""
+    if is_sized(instruction.attribute):
+        return instruction.attribute.item()
     return np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rlx.errors import ShapeError
+from rlx.ir.types import broadcast_sizes
 from rlx.numpy.promotion import broadcast_array, convert_to, inexact, promote_inexact
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.matrices import adjoint, hermitian_from_lower
@@ -37,7 +36,7 @@ def aligned(name: str, a: Any, b: Any) -> tuple[Any, Any]:
     if left.ndim < 2 or right.ndim < 2:
         raise ShapeError(f"{name} got shapes {left.shape} and {right.shape}.", "Both need two axes or more.")
     try:
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        batch = broadcast_sizes(left.shape[:-2], right.shape[:-2])
     except ValueError:
         raise ShapeError(
             f"{name} got shapes {left.shape} and {right.shape}.", "The axes before the last two must broadcast."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rlx.backends.cpu.emit.tiling import Tiling, tiled
 from rlx.backends.loops.constants import argument_constants, constant_number
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
 
 __all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
@@ -91,6 +92,8 @@ class Layout:
 
 def _word(instruction: Instruction) -> int:
     """The constant in a word: an integer itself, a float's bits."""
+    if is_sized(instruction.attribute):
+        return instruction.attribute.bits()
     number = constant_number(instruction)
     if instruction.dtype.kind == "f":
         number = number.view(f"i{instruction.dtype.itemsize}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Access, Loops, Store, reaches_apart
 
 __all__ = ["Tiling", "tiled"]
@@ -197,6 +198,8 @@ def _moves(kernel: Loops, number: int, dimension: int) -> bool:
 def _divisor(kernel: Loops, number: int) -> int:
     """A number that divides an integer instruction's value; 0 if the value is 0."""
     instruction = kernel.instructions[number]
+    if instruction.op == "constant" and is_sized(instruction.attribute):
+        return 1
     if instruction.op == "constant":
         return abs(int(np.frombuffer(instruction.attribute, instruction.dtype)[0]))
     if instruction.op == "cast" and instruction.dtype.itemsize < 8:  # may drop bits

@@ -11,9 +11,9 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import isqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from rlx.config import config
 from rlx.errors import UnsupportedError, VerificationError
 from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Buffer, Contract, Operand
+from rlx.ir.size_functions import computed
 
 __all__ = ["gemm_fields", "load_blas"]
 
@@ -203,7 +204,7 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
     right = _side(columns, depth, kernel.rhs.strides[-1], kernel.rhs.strides[-2])
     out_leading = kernel.out.strides[-2] if rows > 1 else max(columns, 1)
     numbers = (rows, columns, depth, left.leading, right.leading, out_leading)
-    if max(numbers) > LARGEST:
+    if any(number > LARGEST for number in numbers):
         raise UnsupportedError(f"a matrix product of {numbers[:3]} is over BLAS's 32-bit sizes")
     if out_leading < columns:
         raise VerificationError(f"rows of a matrix product overlap: {kernel.out}")
@@ -233,17 +234,23 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
     ]
 
 
-def _block_limits(kernel: Contract) -> tuple[int, int]:
-    """The most rows and columns of a block.
+def _block_limits(kernel: Contract) -> Sequence[int]:
+    """The most rows and columns of a block."""
+    is_complex = kernel.out.buffer.dtype.kind == "c"
+    return computed(partial(_limits, is_complex), (kernel.rows, kernel.columns, kernel.depth), 2)
+
+
+def _limits(is_complex: bool, rows: int, columns: int, depth: int) -> tuple[int, int]:
+    """The most rows and columns of a block of a product of this size.
 
     OpenBLAS copies both factors before it multiplies, which is most of the work when one side is
     short, except for products of up to a million multiplications: cut a long thin one into those.
     Ctrl-C waits for the end of a block: long products are cut into blocks as square as possible.
     """
-    rows, columns, depth = kernel.rows, kernel.columns, max(kernel.depth, 1)
+    depth = max(depth, 1)
     short, long = sorted((max(rows, 1), max(columns, 1)))
     length = UNCOPIED_PRODUCT // (short * depth) // SHORTEST_BLOCK * SHORTEST_BLOCK
-    if kernel.out.buffer.dtype.kind == "c" or not 1 < short <= SHORT_SIDE or length == 0:
+    if is_complex or not 1 < short <= SHORT_SIDE or length == 0:
         side = max(isqrt(LONGEST_PRODUCT // depth), LEAST_SIDE)
         short = min(short, side)
         length = min(long, max(LONGEST_PRODUCT // (short * depth), LEAST_SIDE))

@@ -6,6 +6,7 @@ rlx.code.cost counts the operations of nests, and has the rates of a processor; 
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 from rlx.code.cost import PROCESSOR, cost_of, counts_of_nest
 from rlx.ir.kernels import (
@@ -24,6 +25,7 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.routine_work import routine_flops
+from rlx.ir.size_functions import greatest, least, logarithm, whole
 
 __all__ = [
     "STRETCH_NANOSECONDS", "THREAD_NANOSECONDS", "is_abandonable", "is_long", "kernel_cost", "longest_stretch",
@@ -51,7 +53,7 @@ def kernel_cost(kernel: Kernel) -> float:
     if isinstance(kernel, Scan):
         return kernel.length * (10.0 + plan_cost(kernel.body))
     if isinstance(kernel, Branch):
-        return max((plan_cost(branch) for branch in kernel.branches), default=0.0)
+        return reduce(greatest, map(plan_cost, kernel.branches), 0.0)
     if isinstance(kernel, While):
         return UNKNOWN
     if isinstance(kernel, Sort):
@@ -66,7 +68,7 @@ def plan_cost(plan: Plan) -> float:
 
 def parallel_parts(kernel: Kernel) -> int:
     """The most parts of a kernel's work that are each worth a thread."""
-    return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 40)))
+    return greatest(1, whole(least(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 40)))
 
 
 def longest_stretch(plan: Plan) -> float:
@@ -74,7 +76,7 @@ def longest_stretch(plan: Plan) -> float:
 
     0 if it is not abandonable.
     """
-    return max(map(_stretch, all_kernels(plan)), default=0.0) if is_abandonable(plan) else 0.0
+    return reduce(greatest, map(_stretch, all_kernels(plan)), 0.0) if is_abandonable(plan) else 0.0
 
 
 def is_abandonable(plan: Plan) -> bool:
@@ -92,7 +94,7 @@ def _stretch(kernel: Kernel) -> float:
     if isinstance(kernel, Loops) and not kernel.parallel:
         return kernel_cost(kernel) / kernel.chunks
     if isinstance(kernel, Sort):
-        return kernel.rows * kernel.length * math.log2(kernel.length + 2)
+        return kernel.rows * kernel.length * logarithm(kernel.length + 2)
     if isinstance(kernel, Library):
         return (routine_flops(kernel) or 0.0) / LIBRARY_FLOPS_PER_NANOSECOND
     return 0.0

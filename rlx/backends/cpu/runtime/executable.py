@@ -22,7 +22,7 @@ from rlx.backends.cpu.runtime.frame import (
     TABLE,
     TABLE_END,
 )
-from rlx.backends.cpu.runtime.table import build_table
+from rlx.backends.cpu.runtime.table import StepTable, build_table
 from rlx.backends.cpu.runtime.texts import plan_texts
 from rlx.backends.cpu.runtime.threads import pool_address
 from rlx.backends.cpu.runtime.timed import TimedNativeExecutable
@@ -32,7 +32,7 @@ from rlx.interrupts import abandonable
 from rlx.ir.kernels import Plan
 from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
 
-__all__ = ["NativeExecutable", "native_executable"]
+__all__ = ["RELEASE_NANOSECONDS", "AbandonableExecutable", "NativeExecutable", "native_executable"]
 
 # a plan that takes longer runs without the GIL; so do all plans that use several threads, since
 # code in a worker (SciPy's reports of errors) may need it
@@ -97,14 +97,18 @@ class NativeExecutable(PlannedExecutable):
 
     def __init__(self, plan: Plan, timed: bool = False) -> None:
         self.plan = plan
-        runtime = load_runtime()
-        self._table = build_table(plan, runtime.addresses, timed)
-        self._call = runtime.call
+        table = build_table(plan, load_runtime().addresses, timed)
         sizes = [buffer.nbytes for buffer in plan.outputs]
-        self._queues = [queue_for(nbytes) for nbytes in sizes]
-        self._blocks = _small_blocks(sizes)
-        self._input_count = len(plan.inputs)
-        self._template = self._frame_template()
+        self._prepare(table, len(plan.inputs), sizes, bool(plan_cost(plan) >= RELEASE_NANOSECONDS))
+
+    def _prepare(self, table: StepTable, inputs: int, output_bytes: Sequence[int], releases: bool) -> None:
+        """releases: whether runs are without the GIL."""
+        self._table = table
+        self._call = load_runtime().call
+        self._queues = [queue_for(nbytes) for nbytes in output_bytes]
+        self._blocks = _small_blocks(output_bytes)
+        self._input_count = inputs
+        self._template = self._frame_template(len(output_bytes), releases)
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
 
@@ -165,15 +169,15 @@ class NativeExecutable(PlannedExecutable):
         assert clocked._table.clock is not None
         return TimedNativeExecutable(clocked, clocked._table.clock, clocked._template)
 
-    def _frame_template(self) -> np.ndarray:
+    def _frame_template(self, outputs: int, releases: bool) -> np.ndarray:
         words = self._table.slots.copy()
         rows = self._table.rows
         words[POOL] = pool_address()
         words[TABLE] = rows.ctypes.data
         words[TABLE_END] = rows.ctypes.data + rows.nbytes
-        words[RELEASE] = plan_cost(self.plan) >= RELEASE_NANOSECONDS
-        words[INPUTS] = len(self.plan.inputs)
-        words[OUTPUTS] = len(self.plan.outputs)
+        words[RELEASE] = releases
+        words[INPUTS] = self._input_count
+        words[OUTPUTS] = outputs
         words[POINTER_NAME] = id(_POINTER)
         return words
 

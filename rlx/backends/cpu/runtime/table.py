@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,10 +50,12 @@ from rlx.ir.kernels import (
     all_kernels,
 )
 from rlx.ir.row_tiles import iterations
+from rlx.ir.size_functions import chosen, greatest
+from rlx.ir.sized_data import refuse_sizes, sizes_in
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
-__all__ = ["TimeLog", "StepTable", "build_table"]
+__all__ = ["HostKernel", "StepTable", "TableWords", "TimeLog", "build_table", "table_words"]
 
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two checks for Ctrl-C
@@ -81,7 +84,37 @@ class StepTable:
     clock: TimeLog | None = None
 
 
+class HostKernel(NamedTuple):
+    """A word that stands for the address of a function, which is made for the sizes of each call."""
+
+    kernel: Sort
+    slots: Mapping[Buffer, int]
+
+
+@dataclass(frozen=True)
+class TableWords:
+    """The words of a StepTable, some of which may depend on symbolic sizes."""
+
+    rows: list[Any]
+    slots: list[int]
+    relative: list[int]
+    arena: int
+    kept: tuple[object, ...]
+    underway: Underway
+    calls_python: bool
+    clock: TimeLog | None = None
+
+
 def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> StepTable:
+    """The table of a plan; see table_words."""
+    words = table_words(plan, steps, timed)
+    rows, slots, relative = (np.array(part, np.int64) for part in (words.rows, words.slots, words.relative))
+    return StepTable(
+        rows, slots, relative, words.arena, words.kept, words.underway, words.calls_python, words.clock
+    )
+
+
+def table_words(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> TableWords:
     """Compile missing code and lay out the table of a plan; with a clock step after each kernel if `timed`.
 
     The first two clock steps of a timed table belong to no kernel: they start the clock, and measure
@@ -95,10 +128,10 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> St
         raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
     first = builder.clock("") + builder.clock("")
     rows = first + builder.rows(_PlanSlots(builder, plan, slots, 0))
-    return StepTable(
-        np.array(rows, np.int64),
-        np.array(builder.words, np.int64),
-        np.array(builder.relative, np.int64),
+    return TableWords(
+        rows,
+        builder.words,
+        builder.relative,
         builder.arena,
         (*builder.constants.values(), *builder.functions),
         builder.underway,
@@ -166,7 +199,7 @@ class _FrameBuilder:
 
     def arena_slot(self, offset: int, nbytes: int) -> int:
         """A slot for bytes of the arena."""
-        self.arena = max(self.arena, offset + nbytes)
+        self.arena = greatest(self.arena, offset + nbytes)
         slot = self.slot(offset)
         self.relative.append(slot)
         return slot
@@ -185,7 +218,7 @@ class _FrameBuilder:
         """The rows of a plan's kernels."""
         plan = scope.plan
         inner = scope.base + aligned(plan.arena)
-        self.arena = max(self.arena, inner)
+        self.arena = greatest(self.arena, inner)
         rows: list[int] = []
         for number, kernel in enumerate(plan.kernels):
             path = f"{scope.path}{number}"
@@ -213,6 +246,7 @@ class _FrameBuilder:
         if isinstance(kernel, RowTiles):
             return self.row_tiles(kernel, scope, inner)
         if isinstance(kernel, Callback) and isinstance(kernel.function, ArrayCall):
+            refuse_sizes(kernel)
             return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
@@ -220,7 +254,10 @@ class _FrameBuilder:
                 return rows
         if isinstance(kernel, Sort) and suits_radix_sort(kernel):
             return self.radix_sort(kernel, scope, inner)
+        if isinstance(kernel, Sort) and any(True for _ in sizes_in(kernel)):
+            return self.step("host_step", [HostKernel(kernel, {b: scope(b) for b in (*kernel.reads, *kernel.writes)})])
         if isinstance(kernel, (Sort, Library, Callback, Collective, Await)):
+            refuse_sizes(kernel)
             function = host_function(kernel, scope, self.underway)
             self.functions.append(function)
             return self.step("host_step", [id(function)])
@@ -235,7 +272,7 @@ class _FrameBuilder:
             return self.while_loop(kernel, scope, inner, path)
         raise VerificationError(f"the CPU has no kernels of kind {type(kernel).__name__}")
 
-    def step(self, name: str, fields: Sequence[int]) -> list[int]:
+    def step(self, name: str, fields: Sequence[Any]) -> list[Any]:
         """A row of the step called `name`."""
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
 
@@ -255,9 +292,10 @@ class _FrameBuilder:
         own = layout.row(scope)
         if kernel.chunks > 1:
             return self.step("chunked_step", [*fields, kernel.chunks, *own])
-        if layout.tiling.kernel.parallel and fields[2] > 1:
-            return self.step("parallel_step", [*fields, *own])
-        return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
+        parts = fields[2]
+        alone = chosen(parts, LONG_KERNEL_PARTS, self.steps["kernel_step"], self.steps["long_kernel_step"])
+        first = chosen(parts, 2, alone, self.steps["parallel_step"]) if layout.tiling.kernel.parallel else alone
+        return [first, STEP_HEAD + len(fields) + len(own), *fields, *own]
 
     def radix_sort(self, kernel: Sort, scope: _PlanSlots, inner: int) -> list[int]:
         form = sort_form(kernel, parallel_parts(kernel), get_num_threads())
