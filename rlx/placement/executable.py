@@ -17,7 +17,7 @@ from rlx.ir.types import TensorType, is_key, words_type
 from rlx.passes.pipeline import executables
 from rlx.placement.estimate import estimate_program
 from rlx.placement.lanes import HeldValues, run_in_order, run_together
-from rlx.placement.schedule import Step, makespan, readers_of, steps_of
+from rlx.placement.schedule import LaneStep, makespan, readers_of, steps_of
 from rlx.placement.segments import Segment, flat_program, pieces_of, segments_of
 from rlx.placement.stored_rates import rates_of
 from rlx.storage import AllocationError, Storage
@@ -76,7 +76,7 @@ class PlacedExecutable(Executable):
         return self.home if device == self.home.name else backend_named(device)
 
     @property
-    def transfers(self) -> list[Step]:
+    def transfers(self) -> list[LaneStep]:
         """The copies of one run."""
         return [step for step in self.steps if step.segment is None]
 
@@ -106,7 +106,7 @@ class PlacedExecutable(Executable):
         (run_together if self.together else run_in_order)(self.steps, held, self._step)
         return [self._result(a, held) for a in self.program.outputs]
 
-    def _step(self, step: Step, taken: Sequence[Storage]) -> Sequence[Storage]:
+    def _step(self, step: LaneStep, taken: Sequence[Storage]) -> Sequence[Storage]:
         """The values that a step makes. Raises its error, with the segment that runs or that a copy is for."""
         number = self._reader(step) if step.segment is None else step.segment
         try:
@@ -121,7 +121,7 @@ class PlacedExecutable(Executable):
         outputs = self.segments[step.segment].program.outputs
         return [s for v, s in zip(outputs, results, strict=True) if isinstance(v, Var)]
 
-    def _reader(self, copy: Step) -> int | None:
+    def _reader(self, copy: LaneStep) -> int | None:
         """The first segment that reads a copy; None for a copy of a result."""
         return next((s.segment for s in self.steps if copy.writes[0] in s.reads and s.segment is not None), None)
 
@@ -150,14 +150,14 @@ def memory_name(backend: Backend) -> str:
 
 def _scheduled(
     program: Program, places: Mapping[Equation, str], home: Backend
-) -> tuple[list[Segment], list[Step], bool]:
+) -> tuple[list[Segment], list[LaneStep], bool]:
     """The segments and their steps: in pieces that run at the same time if this saves enough time by estimate."""
     segments = segments_of(program, places, home.name)
     named: dict[str, Backend] = {s.device: backend_named(s.device) for s in segments} | {home.name: home}
     memory = lambda device: memory_name(named[device])  # noqa: E731
     known: dict[tuple[bytes, str], float] = {}
 
-    def steps(segments: Sequence[Segment], timed: bool) -> list[Step]:
+    def steps(segments: Sequence[Segment], timed: bool) -> list[LaneStep]:
         seconds = [_seconds(s, known) if timed else 0.0 for s in segments]
         memories = [memory(s.device) for s in segments]
         return steps_of(program, segments, memories, memory(home.name), seconds, _copy_seconds(named.values()))

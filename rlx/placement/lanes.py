@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.interrupts import in_background
-from rlx.placement.schedule import Place, Step
+from rlx.placement.schedule import Place, LaneStep
 from rlx.storage import Storage
 
 __all__ = ["HeldValues", "run_in_order", "run_together"]
 
-Run = Callable[[Step, Sequence[Storage]], Sequence[Storage]]
+Run = Callable[[LaneStep, Sequence[Storage]], Sequence[Storage]]
 
 
 class HeldValues:
@@ -60,25 +60,25 @@ class HeldValues:
         return self._failure
 
 
-def run_in_order(steps: Sequence[Step], held: HeldValues, run: Run) -> None:
+def run_in_order(steps: Sequence[LaneStep], held: HeldValues, run: Run) -> None:
     """Run the steps one after another."""
     for step in steps:
         _run_step(step, [held.get(p) for p in step.reads], held, run)
 
 
-def run_together(steps: Sequence[Step], held: HeldValues, run: Run) -> None:
+def run_together(steps: Sequence[LaneStep], held: HeldValues, run: Run) -> None:
     """Run the steps of each lane in a thread, each when its values are there. Raises the first error of a step.
 
     If no threads can be started, the steps run one after another.
     """
     caller = threading.get_ident()
-    lanes: dict[str, list[Step]] = {}
+    lanes: dict[str, list[LaneStep]] = {}
     for step in steps:
         lanes.setdefault(step.lane, []).append(step)
     begin = threading.Event()
     given_up: list[bool] = []
 
-    def work(lane: Sequence[Step]) -> None:
+    def work(lane: Sequence[LaneStep]) -> None:
         if threading.get_ident() == caller:
             given_up.append(True)
             return
@@ -109,7 +109,7 @@ def run_together(steps: Sequence[Step], held: HeldValues, run: Run) -> None:
         raise held.failure
 
 
-def _run_lane(lane: Sequence[Step], held: HeldValues, run: Run) -> None:
+def _run_lane(lane: Sequence[LaneStep], held: HeldValues, run: Run) -> None:
     for step in lane:
         taken = held.wait(step.reads)
         if taken is None:
@@ -117,7 +117,7 @@ def _run_lane(lane: Sequence[Step], held: HeldValues, run: Run) -> None:
         _run_step(step, taken, held, run)
 
 
-def _run_step(step: Step, taken: Sequence[Storage], held: HeldValues, run: Run) -> None:
+def _run_step(step: LaneStep, taken: Sequence[Storage], held: HeldValues, run: Run) -> None:
     made = run(step, taken)
     for place, storage in zip(step.writes, made, strict=True):
         held.put(place, storage)
