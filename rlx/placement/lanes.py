@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.interrupts import in_background
-from rlx.placement.schedule import Place, LaneStep
+from rlx.placement.schedule import LaneStep, Place
 from rlx.storage import Storage
 
 __all__ = ["HeldValues", "run_in_order", "run_together"]
