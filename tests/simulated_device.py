@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +31,7 @@ class SimulatedStorage(Storage):
         if memory.room is not None and memory.used + nbytes > memory.room:
             raise AllocationError(f"{nbytes} bytes beyond {memory.used} of {memory.room}")
         self.memory, self.held, self.nbytes = memory, held, nbytes
+        self.ready = 0.0  # when it is written, on the clock that devices share
         self.pointer = held.pointer
         memory.used += nbytes
 
@@ -64,8 +66,30 @@ class SimulatedMemory(Memory):
         self.backend.advance(self.backend.secret.copy_seconds(storage.nbytes))
         return storage.held.view(shape, dtype).copy()
 
+    def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
+        """A copy between two simulated devices, for which the calling thread waits."""
+        if not isinstance(memory, SimulatedMemory):
+            return None
+        assert isinstance(storage, SimulatedStorage) and storage.memory is memory, "memory of another device"
+        self.puts += 1
+        seconds = sum(b.secret.copy_seconds(nbytes) for b in (self.backend, memory.backend))
+        copied = SimulatedStorage(self, host_memory.put(storage.held.view((nbytes,), np.dtype(np.uint8))), nbytes)
+        free = self.backend.links.get(memory.device.name, 0.0)
+        copied.ready = _thread.now = max(free, storage.ready, _thread.now) + seconds
+        self.backend.links[memory.device.name] = copied.ready
+        return copied
+
     def synchronize(self) -> None:
         pass
+
+
+class _Thread(threading.local):
+    """The time at which a thread of the host is, on the clock that devices share."""
+
+    now = 0.0
+
+
+_thread = _Thread()
 
 
 class SimulatedExecutable(Executable):
@@ -84,10 +108,17 @@ class SimulatedExecutable(Executable):
         for s in inputs:
             assert isinstance(s, SimulatedStorage) and s.memory is self.backend.memory, "memory of another device"
             taken.append(s.held)
-        self.backend.advance(self.backend.secret.seconds(self.terms))
+        seconds = self.backend.secret.seconds(self.terms)
+        self.backend.advance(seconds)
+        self.backend.hook(self.backend.runs)
         found = self.inner.run(taken)
+        begin = max([self.backend.free, _thread.now, *(s.ready for s in inputs if isinstance(s, SimulatedStorage))])
+        self.backend.free = begin + seconds
         pairs = zip(found, self.plan.outputs, strict=True)
-        return [SimulatedStorage(self.backend.memory, s, b.nbytes) for s, b in pairs]
+        made = [SimulatedStorage(self.backend.memory, s, b.nbytes) for s, b in pairs]
+        for storage in made:
+            storage.ready = self.backend.free
+        return made
 
     def texts(self) -> dict[str, str]:
         return self.inner.texts()
@@ -103,6 +134,8 @@ class SimulatedBackend(Backend):
         self.inner = backend_named("cpu")
         self.noise, self.random = noise, np.random.default_rng(7)
         self.now, self.runs, self.fails, self.routines = 0.0, 0, False, routines
+        self.hook: Callable[[int], None] = lambda number: None  # called in each run, with its number
+        self.restart()
         self._memory = SimulatedMemory(Device(name), self)
 
     @property
@@ -120,6 +153,11 @@ class SimulatedBackend(Backend):
 
     def clock(self) -> float:
         return self.now
+
+    def restart(self) -> None:
+        """Begin at the start of the clock that devices share: when kernels, and copies from each device, are over."""
+        self.free, self.links = 0.0, dict[str, float]()
+        _thread.now = 0.0
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass."""

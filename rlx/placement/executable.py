@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,18 @@ from rlx.errors import OutOfMemoryError, RlxError, UnsupportedError, source_line
 from rlx.ir.program import Equation, Literal, Program, Var
 from rlx.ir.types import TensorType, is_key, words_type
 from rlx.passes.pipeline import executables
-from rlx.placement.segments import Segment, Transfer, flat_program, segments_of, transfers_of
+from rlx.placement.estimate import estimate_program
+from rlx.placement.lanes import HeldValues, run_in_order, run_together
+from rlx.placement.schedule import LaneStep, makespan, readers_of, steps_of
+from rlx.placement.segments import Segment, flat_program, pieces_of, segments_of
+from rlx.placement.stored_rates import rates_of
 from rlx.storage import AllocationError, Storage
 
-__all__ = ["PlacedExecutable", "copied_storage", "executable_with_regions"]
+__all__ = ["PlacedExecutable", "copied_storage", "executable_with_regions", "memory_name"]
+
+_PIECES = (8, 4, 2)  # of a segment
+_WORTHWHILE = 5e-4  # seconds below which threads cost more than they save
+_SAVED = 0.1  # of the time in order
 
 
 def executable_with_regions(program: Program, backend: Backend, memory_limit: int | None) -> Executable:
@@ -46,21 +55,30 @@ def copied_storage(storage: Storage, type: TensorType, source: Memory, target: M
 
 
 class PlacedExecutable(Executable):
-    """The segments of a program in order. `transfers` are the copies of one run, each value once for each memory.
+    """The segments of a program, in order, or at the same time if estimates say that this saves time.
 
     places: the devices of equations; the others are on the backend's device, which has the inputs and the results.
+    steps: the segments and the copies of one run. together: whether each device's segments, and the copies, have a
+    thread.
     """
 
     def __init__(self, program: Program, places: Mapping[Equation, str], backend: Backend) -> None:
         self.program = program
         self.home = backend
-        self.segments = segments_of(program, places, backend.name)
-        self.backends = [backend if s.device == backend.name else backend_named(s.device) for s in self.segments]
+        self.segments, self.steps, self.together = _scheduled(program, places, backend)
+        self.backends = [self._backend(s.device) for s in self.segments]
         pairs = zip(self.segments, self.backends, strict=True)
         self.parts = [executables.get(segment.program, there) for segment, there in pairs]
         self.rest = self._unmade()
-        self.last_use = self._last_uses()
-        self.transfers = self._transfers()
+        self.memories = {memory_name(b): b.memory for b in (backend, *self.backends)}
+
+    def _backend(self, device: str) -> Backend:
+        return self.home if device == self.home.name else backend_named(device)
+
+    @property
+    def transfers(self) -> list[LaneStep]:
+        """The copies of one run."""
+        return [step for step in self.steps if step.segment is None]
 
     def _unmade(self) -> dict[Any, Executable]:
         """The results that no equation computes, as programs of their own: inputs, constants and literals."""
@@ -75,43 +93,45 @@ class PlacedExecutable(Executable):
             found[a] = executables.get(Program(inputs, (), (a,), held, self.program.name), self.home)
         return found
 
-    def _last_uses(self) -> list[list[Var]]:
-        """The variables that no segment reads after each one."""
-        last: dict[Var, int] = {}
-        for number, segment in enumerate(self.segments):
-            last |= dict.fromkeys(_variables(segment.program), number)
-        kept = set(self.program.outputs)
-        return [[v for v, n in last.items() if n == number and v not in kept] for number in range(len(self.segments))]
-
-    def _transfers(self) -> list[Transfer]:
-        """By memories: devices that share one need no copies."""
-        homes = [Segment(_memory_name(b), s.program) for s, b in zip(self.segments, self.backends, strict=True)]
-        return transfers_of(self.program, homes, _memory_name(self.home))
-
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """The results, in the memory of the program's device."""
-        held: dict[Var, dict[Memory, Storage]] = {
-            v: {self.home.memory: s} for v, s in zip(self.program.inputs, inputs, strict=True)
-        }
-        for number, (segment, part, there) in enumerate(zip(self.segments, self.parts, self.backends, strict=True)):
-            try:
-                taken = [_in_memory(held[v], v.type, there.memory) for v in segment.program.inputs]
-                results = part.run(taken)
-            except Exception as error:
-                raise _in_region(error, segment, number, len(self.segments), there) from None
-            for v, storage in zip(segment.program.outputs, results, strict=True):
-                if isinstance(v, Var):
-                    held[v] = {there.memory: storage}
-            for v in self.last_use[number]:
-                held.pop(v, None)
+        home = memory_name(self.home)
+        made = {v for segment in self.segments for v in segment.program.outputs}
+        kept = [
+            (a, home) for a in self.program.outputs if isinstance(a, Var) and (a in made or a in self.program.inputs)
+        ]
+        held = HeldValues(readers_of(self.steps, kept))
+        for v, storage in zip(self.program.inputs, inputs, strict=True):
+            held.put((v, home), storage)
+        (run_together if self.together else run_in_order)(self.steps, held, self._step)
         return [self._result(a, held) for a in self.program.outputs]
 
-    def _result(self, a: Any, held: Mapping[Var, dict[Memory, Storage]]) -> Storage:
+    def _step(self, step: LaneStep, taken: Sequence[Storage]) -> Sequence[Storage]:
+        """The values that a step makes. Raises its error, with the segment that runs or that a copy is for."""
+        number = self._reader(step) if step.segment is None else step.segment
+        try:
+            if step.segment is None:
+                ((value, source),), ((_, target),) = step.reads, step.writes
+                return [copied_storage(taken[0], value.type, self.memories[source], self.memories[target])]
+            results = self.parts[step.segment].run(taken)
+        except Exception as error:
+            if number is None:
+                raise
+            raise _in_region(error, self.segments[number], number, len(self.segments), self.backends[number]) from None
+        outputs = self.segments[step.segment].program.outputs
+        return [s for v, s in zip(outputs, results, strict=True) if isinstance(v, Var)]
+
+    def _reader(self, copy: LaneStep) -> int | None:
+        """The first segment that reads a copy; None for a copy of a result."""
+        return next((s.segment for s in self.steps if copy.writes[0] in s.reads and s.segment is not None), None)
+
+    def _result(self, a: Any, held: HeldValues) -> Storage:
         part = self.rest.get(a)
+        home = memory_name(self.home)
         if part is None:
-            return _in_memory(held[a], a.type, self.home.memory)
+            return held.get((a, home))
         constants = dict(self.program.constants)
-        inputs = [] if isinstance(a, Literal) or a in constants else [_in_memory(held[a], a.type, self.home.memory)]
+        inputs = [] if isinstance(a, Literal) or a in constants else [held.get((a, home))]
         return part.run(inputs)[0]
 
     def texts(self) -> dict[str, str]:
@@ -123,21 +143,55 @@ class PlacedExecutable(Executable):
         return found
 
 
-def _variables(program: Program) -> list[Var]:
-    """The inputs and the results of a segment."""
-    return [*program.inputs, *(a for a in program.outputs if isinstance(a, Var))]
-
-
-def _memory_name(backend: Backend) -> str:
+def memory_name(backend: Backend) -> str:
+    """The name of a backend's memory: devices with one name need no copies."""
     return "host" if backend.memory.host else backend.memory.device.name
 
 
-def _in_memory(copies: dict[Memory, Storage], type: TensorType, memory: Memory) -> Storage:
-    """A value in a memory, which keeps the copy."""
-    if memory not in copies:
-        source, storage = next(iter(copies.items()))
-        copies[memory] = copied_storage(storage, type, source, memory)
-    return copies[memory]
+def _scheduled(
+    program: Program, places: Mapping[Equation, str], home: Backend
+) -> tuple[list[Segment], list[LaneStep], bool]:
+    """The segments and their steps: in pieces that run at the same time if this saves enough time by estimate."""
+    segments = segments_of(program, places, home.name)
+    named: dict[str, Backend] = {s.device: backend_named(s.device) for s in segments} | {home.name: home}
+    memory = lambda device: memory_name(named[device])  # noqa: E731
+    known: dict[tuple[bytes, str], float] = {}
+
+    def steps(segments: Sequence[Segment], timed: bool) -> list[LaneStep]:
+        seconds = [_seconds(s, known) if timed else 0.0 for s in segments]
+        memories = [memory(s.device) for s in segments]
+        return steps_of(program, segments, memories, memory(home.name), seconds, _copy_seconds(named.values()))
+
+    effects = any(e.primitive.effect(**e.params) for e in program.equations)
+    if effects or len({memory(d) for d in named}) < 2 or not segments:
+        return segments, steps(segments, False), False
+    usual = steps(segments, True)
+    alone = sum(step.seconds for step in usual)
+    best, fastest, shortest = segments, usual, makespan(usual)
+    for most in _PIECES if _WORTHWHILE < alone < math.inf else ():
+        pieces = pieces_of(program, segments, home.name, memory, most)
+        tried = steps(pieces, True)
+        if makespan(tried) < shortest:
+            best, fastest, shortest = pieces, tried, makespan(tried)
+    if alone - shortest > max(_WORTHWHILE, _SAVED * alone) and math.isfinite(alone):
+        return best, fastest, True
+    return segments, usual, False
+
+
+def _seconds(segment: Segment, known: dict[tuple[bytes, str], float]) -> float:
+    """The estimate for a segment."""
+    key = segment.program.fingerprint, segment.device
+    if key not in known:
+        known[key] = estimate_program(segment.program, segment.device).seconds
+    return known[key]
+
+
+def _copy_seconds(backends: Iterable[Backend]) -> Callable[[str, str, int], float]:
+    """The estimate for a copy of some bytes between two memories."""
+    rates = {memory_name(b): rates_of(b.name) for b in backends if not b.memory.host}
+    return lambda source, target, nbytes: sum(
+        rates[name].copy_seconds(nbytes) for name in (source, target) if name in rates
+    )
 
 
 def _in_region(error: Exception, segment: Segment, number: int, count: int, backend: Backend) -> Exception:

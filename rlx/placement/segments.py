@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rlx.errors import DeviceError, source_line
 from rlx.ir.program import Atom, Equation, Program, Var, dead_code
 from rlx.trace.lower import copied_body, inline_calls, map_regions
 
-__all__ = ["Segment", "Transfer", "flat_program", "segments_of", "transfers_of"]
+__all__ = ["Segment", "flat_program", "pieces_of", "segments_of"]
 
 
 class Segment(NamedTuple):
@@ -17,14 +17,6 @@ class Segment(NamedTuple):
 
     device: str
     program: Program
-
-
-class Transfer(NamedTuple):
-    """A copy of a value between devices."""
-
-    value: Var
-    source: str
-    target: str
 
 
 def flat_program(program: Program) -> tuple[Program, dict[Equation, str]]:
@@ -84,7 +76,55 @@ def segments_of(program: Program, places: Mapping[Equation, str], home: str) -> 
     Each segment takes all equations of its device whose operands are known, so that there are few. The last one
     returns results that no equation computes: inputs, constants and literals.
     """
-    groups = _groups(program, places, home)
+    return _as_segments(program, _groups(program, places, home))
+
+
+def pieces_of(
+    program: Program, segments: Sequence[Segment], home: str, memory: Callable[[str], str], most: int
+) -> list[Segment]:
+    """The segments in pieces, so that copies between memories need not wait for the whole of a segment.
+
+    A piece ends where a value is known that another memory needs, and begins where one arrives; a segment is cut at
+    about `most` of each. home: the device of arguments and results. memory: the name of a device's memory.
+    """
+    makers = dict.fromkeys(program.inputs, memory(home))
+    makers |= {v: memory(s.device) for s in segments for v in s.program.outputs if isinstance(v, Var)}
+    readers: dict[Var, set[str]] = {a: {memory(home)} for a in program.outputs if isinstance(a, Var)}
+    for segment in segments:
+        for v in segment.program.inputs:
+            readers.setdefault(v, set()).add(memory(segment.device))
+    groups: list[tuple[str, list[Equation]]] = []
+    for device, part in segments:
+        here = memory(device)
+        arriving = [v for v in part.inputs if makers.get(v) != here]
+        leaving = [v for v in made_in_order(part.equations) if readers.get(v, set()) - {here}]
+        groups += [(device, piece) for piece in _pieces(part.equations, arriving, leaving, most)]
+    return _as_segments(program, groups)
+
+
+def _pieces(
+    equations: Sequence[Equation], arriving: Sequence[Var], leaving: Sequence[Var], most: int
+) -> list[list[Equation]]:
+    """Equations by the last of the arriving values that they need, and by the first of the leaving ones that needs
+    them: neither decreases from an equation to its readers."""
+    last = {v: n * most // len(arriving) for n, v in enumerate(arriving)}
+    after = {v: n * most // len(leaving) for n, v in enumerate(leaving)}
+    for e in equations:
+        known = max((last.get(a, -1) for a in e.inputs if isinstance(a, Var)), default=-1)
+        last |= dict.fromkeys(e.outputs, known)
+    for e in reversed(equations):
+        wanted = min((after.get(v, most) for v in e.outputs), default=most)
+        for a in (a for a in e.inputs if isinstance(a, Var)):
+            after[a] = min(after.get(a, most), wanted)
+    found: dict[tuple[int, int], list[Equation]] = {}
+    for e in equations:
+        key = max((last[v] for v in e.outputs), default=-1), min((after.get(v, most) for v in e.outputs), default=most)
+        found.setdefault(key, []).append(e)
+    return [found[key] for key in sorted(found)]
+
+
+def _as_segments(program: Program, groups: Sequence[tuple[str, list[Equation]]]) -> list[Segment]:
+    """Groups of equations as programs, in order."""
     read_after = _readers(groups, program)
     constants = dict(program.constants)
     found = []
@@ -152,28 +192,4 @@ def _readers(groups: Sequence[tuple[str, list[Equation]]], program: Program) -> 
     """The number of the last group that reads each variable; results are read after all groups."""
     found = {a: n for n, (_, es) in enumerate(groups) for e in es for a in e.inputs if isinstance(a, Var)}
     found |= {a: len(groups) for a in program.outputs if isinstance(a, Var)}
-    return found
-
-
-def transfers_of(program: Program, segments: Sequence[Segment], home: str) -> list[Transfer]:
-    """The copies that a run makes: each value once for each device that reads it and does not have it.
-
-    Devices are names of memories here: `home` has the inputs, and gets the results.
-    """
-    where: dict[Var, list[str]] = {v: [home] for v in program.inputs}
-    found = []
-
-    def bring(value: Var, target: str) -> None:
-        if target not in where[value]:
-            found.append(Transfer(value, where[value][0], target))
-            where[value].append(target)
-
-    for device, part in segments:
-        for value in part.inputs:
-            bring(value, device)
-        where.update((v, [device]) for v in part.outputs if isinstance(v, Var))
-    constants = dict(program.constants)
-    for value in program.outputs:
-        if isinstance(value, Var) and value not in constants:
-            bring(value, home)
     return found
