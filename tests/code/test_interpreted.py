@@ -92,6 +92,16 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "fragments": (
         lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),
     ),
+    "fragments of copied slices": (
+        lambda x, y: x @ y, numbers(136, 104, dtype="float16"), numbers(104, 144, dtype="float16"),
+    ),
+    "fragments of transposed slices": (
+        lambda x, y: (x.T @ y.T) * 2, numbers(136, 80, dtype="bfloat16"), numbers(80, 136, dtype="bfloat16"),
+    ),
+    "fragments of copied windows": (
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        numbers(2, 9, 11, 8, dtype="float16"), numbers(3, 3, 8, 24, dtype="float16"),
+    ),
     "transforms": (jnp.fft.fft, numbers(7, 30) + 1j * numbers(7, 30)),
     "transforms of real rows": (
         lambda x: (jnp.fft.rfftn(x), jnp.fft.irfft2(x * (1 + 2j), (3, 12))), numbers(3, 5, 7),
