@@ -74,7 +74,8 @@ def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
     kernel = collapsed(kernel)
     first = 1 if kernel.chunks > 1 else 0
     if ordered(kernel) or 0 in kernel.sizes[kernel.outer :]:
-        opened = () if first else tuple(range(kernel.parallel))
+        # rows of a chunk are points, too, if each has its own results
+        opened = tuple(_apart(kernel, range(1, kernel.outer)) if first else range(kernel.parallel))
         grid = Grid(kernel, opened)
         return replace(grid, lanes=_lanes(grid, limits))
     rank = len(kernel.sizes)
