@@ -37,6 +37,7 @@ RANDOM = np.random.default_rng(0)
 # so small that rows, tiles and parts are divided
 SMALL = Limits(
     group=32, warp=8, units=8, vector_points=4, least_row=8, warp_row=64, tile=8, held=16, sorted_row=64,
+    large_group=64,
 )  # fmt: skip
 DEVICES: dict[str, Callable[[], DeviceDialect]] = {
     "opencl": OpenCLDialect,
@@ -73,6 +74,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "warps": (lambda x: x.sum(1), numbers(20, 37)),
     "groups": (nn.softmax, numbers(5, 200)),
     "groups, in registers": (nn.softmax, numbers(5, 256)),
+    "large groups": (nn.softmax, numbers(3, 700)),
+    "chunks of few rows": (nn.softmax, numbers(2, 2400)),
     "items": (lambda x: jnp.sort(x, 1)[:, ::-1] * 2, numbers(6, 5)),
     "chunks": (lambda x: (x.sum(), x.sum(0)), numbers(200, 100)),
     "scans": (lambda x: jnp.cumsum(x, 1), numbers(2, 150)),
