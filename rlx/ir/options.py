@@ -55,10 +55,12 @@ class RowLimits:
     """How the space of a reduction is cut in rows, one after the other, and iterations over them.
 
     outer: the desired number of iterations over rows, so that threads have work. split: the shortest and the longest
-    row, in elements, that a row that is too long is cut into. small: a reduction over at most this number of elements
-    becomes one row per result if there are few rows. lanes: a sum of short rows over the outermost dimension takes at
-    most this number of elements at a time; lane: applies if the rows have at most this number of elements, which do not
-    fill vectors. lane_steps: the fewest steps of such a sum, and the fewest rows at a time.
+    row, in elements, that a row that is too long is cut into. whole: the fewest rows, and the largest number of their
+    elements, that are kept whole although they are few, together with what is computed for each element. small: a
+    reduction over at most this number of elements becomes one row per result if there are few rows. lanes: a sum of
+    short rows over the outermost dimension takes at most this number of elements at a time; lane: applies if the rows
+    have at most this number of elements, which do not fill vectors. lane_steps: the fewest steps of such a sum, and the
+    fewest rows at a time.
     unrolled_nodes: a reduction of few elements becomes one expression with at most this number of nodes.
     short, short_line, short_nodes: a last dimension of at most `short` elements inside one of at least `short_line`
     becomes straight-line code of at most `short_nodes` nodes.
@@ -66,6 +68,7 @@ class RowLimits:
 
     outer: int = 16
     split: tuple[int, int] = (256, 8192)
+    whole: tuple[int, int] = (0, 0)
     small: int = 1 << 14
     lane: int = 12
     lanes: int = 256
@@ -74,6 +77,10 @@ class RowLimits:
     short: int = 4
     short_line: int = 16
     short_nodes: int = 256
+
+    def keeps(self, rows: int, length: int) -> bool:
+        """Whether few rows of a length stay whole."""
+        return self.whole[0] <= rows and length <= self.whole[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,9 +174,11 @@ def _with_row(kernels: NestBuilder, sizes: tuple[int, ...], stores: list[NestSto
         row += 1
     limits = kernels.options.rows
     if row and prod(sizes) >= kernels.options.chunk_elements:
-        while row > 1 and prod(sizes[: len(sizes) - row]) < limits.outer:
+        outer = prod(sizes[: len(sizes) - row])
+        whole = limits.keeps(outer, prod(sizes) // max(outer, 1))
+        while not whole and row > 1 and prod(sizes[: len(sizes) - row]) < limits.outer:
             row -= 1
-        if prod(sizes[: len(sizes) - row]) < limits.outer:
+        if not whole and prod(sizes[: len(sizes) - row]) < limits.outer:
             shortest, longest = limits.split
             length = next((n for n in range(longest, shortest - 1, -1) if sizes[-1] % n == 0), None)
             if length is not None and length < sizes[-1]:

@@ -176,7 +176,7 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimit
     row = nest.row or nest.preferred_row
     if not row:
         length = nest.total // base.total
-        few = base.total < limits.outer and nest.total > limits.small
+        few = base.total < limits.outer and nest.total > limits.small and not limits.keeps(base.total, length)
         found = _trailing(nest.sizes, length)
         if found is None or few or base.total == 1:
             return "its loops have other sizes"

@@ -37,6 +37,7 @@ RANDOM = np.random.default_rng(0)
 # so small that rows, tiles and parts are divided
 SMALL = Limits(
     group=32, warp=8, units=8, vector_points=4, least_row=8, warp_row=64, tile=8, held=16, sorted_row=64,
+    large_group=64,
 )  # fmt: skip
 DEVICES: dict[str, Callable[[], DeviceDialect]] = {
     "opencl": OpenCLDialect,
@@ -73,6 +74,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "warps": (lambda x: x.sum(1), numbers(20, 37)),
     "groups": (nn.softmax, numbers(5, 200)),
     "groups, in registers": (nn.softmax, numbers(5, 256)),
+    "large groups": (nn.softmax, numbers(3, 700)),
+    "chunks of few rows": (nn.softmax, numbers(2, 2400)),
     "items": (lambda x: jnp.sort(x, 1)[:, ::-1] * 2, numbers(6, 5)),
     "chunks": (lambda x: (x.sum(), x.sum(0)), numbers(200, 100)),
     "scans": (lambda x: jnp.cumsum(x, 1), numbers(2, 150)),
@@ -91,6 +94,16 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "fragments": (
         lambda x, y: (x @ y) * 2, numbers(70, 40, dtype="float16"), numbers(40, 90, dtype="float16"),
+    ),
+    "fragments of copied slices": (
+        lambda x, y: x @ y, numbers(136, 104, dtype="float16"), numbers(104, 144, dtype="float16"),
+    ),
+    "fragments of transposed slices": (
+        lambda x, y: (x.T @ y.T) * 2, numbers(136, 80, dtype="bfloat16"), numbers(80, 136, dtype="bfloat16"),
+    ),
+    "fragments of copied windows": (
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        numbers(2, 9, 11, 8, dtype="float16"), numbers(3, 3, 8, 24, dtype="float16"),
     ),
     "transforms": (jnp.fft.fft, numbers(7, 30) + 1j * numbers(7, 30)),
     "transforms of real rows": (

@@ -34,13 +34,14 @@ from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import operation_cost
 
 __all__ = [
-    "ITEM", "Grid", "GridMapping", "collapsed", "combine_group", "grid_of", "grid_step", "group_number", "open_point",
-    "ordered", "permuted", "shared_dimension", "unsigned",
+    "ITEM", "Grid", "GridMapping", "collapsed", "combine_group", "grid_of", "grid_step", "group_number", "longest_row",
+    "open_point", "ordered", "permuted", "shared_dimension", "unsigned",
 ]  # fmt: skip
 
 
 # operations of a work-item over its part of a row: more code takes too long to compile, and too many registers
 _MOST_UNROLLED = 2048
+_LARGE_GROUP_HELD = 32  # elements of rows in the 64 registers of a work-item of a large group
 ITEM = Coordinate(np.dtype(np.int32), "item")  # the number of a work-item in its group
 
 
@@ -74,9 +75,10 @@ def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
     kernel = collapsed(kernel)
     first = 1 if kernel.chunks > 1 else 0
     if ordered(kernel) or 0 in kernel.sizes[kernel.outer :]:
-        opened = () if first else tuple(range(kernel.parallel))
+        # rows of a chunk are points, too, if each has its own results
+        opened = tuple(_apart(kernel, range(1, kernel.outer)) if first else range(kernel.parallel))
         grid = Grid(kernel, opened)
-        return replace(grid, lanes=_lanes(grid, limits))
+        return replace(grid, lanes=_lanes(grid, limits, dialect.shared_launch))
     rank = len(kernel.sizes)
     if not first and _any_order(kernel):
         meeting = [s for s in kernel.stores if s.accumulate and s.address is None]
@@ -88,7 +90,7 @@ def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
     opened = tuple(free) if first else tuple(sorted({*free, *range(kernel.parallel)}))
     if opened == tuple(range(kernel.parallel)) and not first:  # rows of accumulated results may be shared
         grid = Grid(kernel, opened)
-        return replace(grid, lanes=_lanes(grid, limits))
+        return replace(grid, lanes=_lanes(grid, limits, dialect.shared_launch))
     return Grid(replace(kernel, outer=rank, parallel=0), opened)
 
 
@@ -162,8 +164,8 @@ def shared_dimension(kernel: Loops) -> int:
     return max(range(kernel.outer, len(kernel.sizes)), key=lambda d: (kernel.sizes[d], d), default=-1)
 
 
-def _lanes(grid: Grid, limits: Limits) -> int:
-    """The number of work-items that share a row."""
+def _lanes(grid: Grid, limits: Limits, shared_launch: bool) -> int:
+    """The number of work-items that share a row. Groups of a launch that others share have one size."""
     kernel, shared = grid.kernel, shared_dimension(grid.kernel)
     if any(i.op == "cumulate" for i in kernel.instructions):
         return 1
@@ -174,9 +176,18 @@ def _lanes(grid: Grid, limits: Limits) -> int:
     if not near and grid.points >= limits.units * limits.warp:
         return 1  # columns: accesses are coalesced without sharing
     few = grid.points < limits.units
+    if not shared_launch and limits.group * limits.held < kernel.sizes[shared] <= longest_row(limits):
+        large = replace(grid, lanes=limits.large_group)
+        if held_row(large, limits) is not None:
+            return limits.large_group
     if kernel.sizes[shared] > limits.warp_row or few or any(s.initialize for s in kernel.stores):
         return limits.group
     return limits.warp
+
+
+def longest_row(limits: Limits) -> int:
+    """The longest row that the work-items of a large group keep in registers; each of them has fewer than others."""
+    return limits.large_group * min(limits.held, _LARGE_GROUP_HELD)
 
 
 def _is_shared(kernel: Loops, dimension: int) -> bool:
@@ -214,12 +225,13 @@ def held_row(grid: Grid, limits: Limits) -> HeldRow | None:
     work = sum(operation_cost(i.op) for i in instructions)
     if not 0 < turns <= limits.held or turns * work > _MOST_UNROLLED:
         return None
+    most = limits.held_bytes if grid.lanes <= limits.group else 4 * _LARGE_GROUP_HELD
     parked, loads = _held_from_to(kernel)
     kept: set[int] = set()
     used: Counter[int] = Counter()  # bytes of a work-item, between each sweep and the next
     for number, (first, last) in (*parked.items(), *loads.items()):
         nbytes = turns * max(instructions[number].dtype.itemsize, 4)
-        if last > first and all(used[n] + nbytes <= limits.held_bytes for n in range(first, last)):
+        if last > first and all(used[n] + nbytes <= most for n in range(first, last)):
             kept.add(number)
             used.update(dict.fromkeys(range(first, last), nbytes))
     return HeldRow(turns, frozenset(kept & loads.keys()), frozenset(kept & parked.keys())) if kept else None
@@ -442,7 +454,7 @@ def open_point(walk: Walk, kernel: Loops, opened: Sequence[int]) -> None:
 def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
     """A grid as one launch."""
     lanes = grid.lanes
-    alone = lanes == limits.group or (lanes > 1 and not dialect.shuffles)
+    alone = lanes >= limits.group or (lanes > 1 and not dialect.shuffles)
     items = lanes if alone else limits.group
     kernel = grid.kernel
     mapping = GridMapping(grid, limits, items, dialect.shuffles, held_row(grid, limits))
@@ -452,6 +464,6 @@ def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> LaunchStep:
         if instruction.op == "reduce" and lanes > 1 and (alone and (lanes > limits.warp or not dialect.shuffles))
     ]
     groups = grid.points if alone else ceiling(grid.points, items // lanes)
-    how = {1: "items", limits.warp: "warps", limits.group: "groups"}[lanes]
+    how = {1: "items", limits.warp: "warps", limits.large_group: "large groups", limits.group: "groups"}[lanes]
     strategy = f"{'atomic ' if grid.atomic else ''}{'chunks by ' if kernel.chunks > 1 else ''}{how}"
     return loops_step(kernel, dialect, limits, mapping, strategy, groups, items, arrays)

@@ -30,16 +30,18 @@ class Limits:
     vector_points: the smallest number of work-items for which each of them takes a vector. least_row: a shorter row is
     processed by one work-item. warp_row: the longest row that a warp takes. tile: rows and columns of a transposed tile
     in the memory of a group. held: elements of a row that a work-item keeps in registers, per array; held_bytes: of all
-    arrays at the same time. sorted_row: elements that a group sorts in its memory. loop_work: the number of iterations
-    of a loop's step that one group takes while the rest of the device is idle. wide: positions have 64 bits, even if 32
-    are enough. group_bytes: the memory that a group shares. together: the largest number of groups that may wait for
-    one another in a launch; 0 if the device does not guarantee that they run at the same time. together_work: the
-    number of iterations of a loop's step for which the cost of launches is negligible. together_resident: groups of
-    such a launch on one multiprocessor; without a bound, compilers spill registers to run more. product_rate:
-    multiplications of a product in the time of one iteration that moves values. parted: groups per unit when rows are
-    cut in parts, because groups wait at barriers. graph_launches: the largest number of launches of a graph; 0 if there
-    are no graphs. turns: the largest number of iterations of loops that a work-item runs in a launch; 0 if there is no
-    such bound. costs: of launches. least_group_bytes: the memory that groups share on every device.
+    arrays at the same time. large_group: work-items of a group that takes a row too long for the registers of `group`;
+    no more than `group`: there are no such groups. sorted_row: elements that a group sorts in its memory. loop_work:
+    the number of iterations of a loop's step that one group takes while the rest of the device is idle. wide: positions
+    have 64 bits, even if 32 are enough. group_bytes: the memory that a group shares. together: the largest number of
+    groups that may wait for one another in a launch; 0 if the device does not guarantee that they run at the same time.
+    together_work: the number of iterations of a loop's step for which the cost of launches is negligible.
+    together_resident: groups of such a launch on one multiprocessor; without a bound, compilers spill registers to run
+    more. product_rate: multiplications of a product in the time of one iteration that moves values. parted: groups per
+    unit when rows are cut in parts, because groups wait at barriers. graph_launches: the largest number of launches of
+    a graph; 0 if there are no graphs. turns: the largest number of iterations of loops that a work-item runs in a
+    launch; 0 if there is no such bound. costs: of launches. least_group_bytes: the memory that groups share on every
+    device.
     """
 
     group: int = 256
@@ -52,6 +54,7 @@ class Limits:
     tile: int = 32
     held: int = 64
     held_bytes: int = 256
+    large_group: int = 1024
     sorted_row: int = 1024
     loop_work: int = 1 << 14
     wide: bool = False

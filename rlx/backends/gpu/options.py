@@ -10,6 +10,7 @@ from rlx.backends.claims import Claims
 from rlx.backends.gpu.attention import BLOCKS, fits
 from rlx.backends.gpu.attention_fragments import most_features
 from rlx.backends.gpu.fragments import Fragments
+from rlx.backends.gpu.grid import longest_row
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.splats import fits_groups
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
@@ -58,7 +59,9 @@ def lowering_options(limits: Limits) -> LoweringOptions:
     counts = tuple(8 << n for n in range(most.bit_length() - 3)) or (most,)
     return LoweringOptions(
         fusion=FusionLimits(serial_operations=400, serial_elements=_LEAST_APART, mixed_sums=False),
-        rows=RowLimits(outer=limits.units, split=(256, 4096), lane=0),
+        rows=RowLimits(
+            outer=limits.units, split=(256, 4096), lane=0, whole=(limits.units // 5, longest_row(limits))
+        ),
         chunks=ChunkLimits(counts=counts, rows=1),
         products=ProductLimits(patches=1 << 26, fused=_LEAST_FUSED),
         chunk_elements=_LEAST_CUT,

@@ -53,8 +53,9 @@ from rlx.code.tree import (
     substituted,
 )
 from rlx.code.writing import CodeWriter
-from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits
+from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits, with_stores
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, RowTiles, Store
+from rlx.ir.narrowing import narrowed
 from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
@@ -426,10 +427,9 @@ class ProductCode:
 
     def store(self) -> None:
         """Store the tile's part of the result, or the values that its reader computes from it."""
-        code, product, unrolled = self.code, self.product, self.units is not None
-        with (
-            code.loop(_R, 0, self.held_sums[0], unrolled=unrolled), code.loop(_C, 0, self.held_sums[1], unrolled=unrolled),
-        ):  # fmt: skip
+        code, product, (parts, sums) = self.code, self.product, self.held_sums
+        how = {"unrolled": self.units is not None}
+        with code.loop(_R, 0, parts, **how), code.loop(_C, 0, sums, **how):
             row: Expression = _DOWN + self.down * _R
             column: Expression = _ACROSS + self.across * _C
             if self.units:
@@ -531,7 +531,9 @@ class MatrixProductCode(ProductCode):
 
     def _is_copied(self, name: str, operand: Operand, maker: Loops | None) -> bool:
         """Whether all pieces of 16 bytes are aligned, and inside or outside of the operand as a whole."""
-        if maker is not None or operand.buffer.dtype != self.held:
+        if maker is not None:
+            return self._pieces(name, operand, maker) is not None
+        if operand.buffer.dtype != self.held:
             return False
         deep = self._near[name]
         long = self.product.depth if deep else self.product.rows if name == "lhs" else self.product.columns
@@ -600,6 +602,31 @@ class MatrixProductCode(ProductCode):
             self._multiply_slice(stage)
             code.assign(stage, _wrapped(stage + 1, stages))
 
+    def _pieces(self, name: str, operand: Operand, maker: Loops) -> Loops | None:
+        """A nest that stores, at the first element of a piece, the condition with which a window copies the piece, or
+        0; None if an operand's nest is not such a window."""
+        if {b.dtype for b in maker.operands} != {self.held}:
+            return None
+        instructions, (store,) = maker.instructions, maker.stores
+        made, condition = instructions[store.value], None
+        if made.op == "select" and _is_zero(instructions[made.args[2]]):
+            condition, made = made.args[0], instructions[made.args[1]]
+        if made.op != "load" or not _starts_at(instructions, made.args, condition):
+            return None
+        digits, axis = operand_digits(maker, operand) or [], len(self.axes) + ((name == "lhs") == self._near[name])
+        near = [d for d, parts in enumerate(digits) if any(p[:2] == (axis, 1) and p.weight == 1 for p in parts)]
+        if len(near) != 1 or len(digits[near[0]]) > 1 or condition is None:
+            return None
+        (along,), access = near, made.attribute
+        size = digits[along][0].modulus or maker.sizes[along]
+        pieces = (size, access.offset, *(s for d, s in enumerate(access.strides) if d != along))
+        if access.strides[along] != 1 or any(number % FRAGMENT_LOADS for number in pieces):
+            return None
+        moved = replace(store, value=condition, access=access)
+        nest = narrowed(with_stores(maker, (moved,)))
+        inside = any(i.op == "index" and i.attribute == along for i in nest.instructions)
+        return None if inside else nest
+
     def _load_slice(self, stage: Expression, first: Register) -> None:
         """Begin to copy a slice, or store it."""
         product = self.product
@@ -609,12 +636,12 @@ class MatrixProductCode(ProductCode):
             ("rhs", product.rhs, self.fused.rhs, self.column, product.columns),
         ):
             if self._copied[name]:
-                self._copy(name, operand, free, size)
+                self._copy(name, operand, free, size, maker)
             else:
                 self.load(name, operand, maker, free, size)
 
-    def _copy(self, name: str, operand: Operand, free: Register, size: int) -> None:
-        """Begin to copy a slice of an operand."""
+    def _copy(self, name: str, operand: Operand, free: Register, size: int, maker: Loops | None) -> None:
+        """Begin to copy a slice of an operand, or of the array whose windows it has."""
         code, tile, near = self.code, self._matrix(name), self._near[name]
         (_, rows, width), part = tile.shape, Register(_INT32, "part")
         each = width // FRAGMENT_LOADS
@@ -633,9 +660,26 @@ class MatrixProductCode(ProductCode):
                 conditions.append(depth < self.product.depth)
             condition = Both(_BOOL, *conditions) if conditions[1:] else conditions[0] if conditions else None
             axes = [*self.axes, *((free, depth) if name == "lhs" else (depth, free))]
-            source = self.place(operand, axes)
-            array = self.parameter(name, operand.buffer, False)
-            code.add(AsyncCopy(tile, (self._stage, row, place), array, source, FRAGMENT_LOADS, condition))
+            target = tile, (self._stage, row, place)
+            if maker is None:
+                array, source = self.parameter(name, operand.buffer, False), self.place(operand, axes)
+                code.add(AsyncCopy(*target, array, source, FRAGMENT_LOADS, condition))
+            else:
+                self._copy_window(name, operand, maker, axes, target, condition)
+
+    def _copy_window(
+        self, name: str, operand: Operand, maker: Loops, axes: Sequence[Register],
+        target: tuple[Array, tuple[Expression, ...]], condition: Expression | None,
+    ) -> None:  # fmt: skip
+        """Begin to copy a piece of a window."""
+        nest = self._pieces(name, operand, maker)
+        assert nest is not None
+        mapping = _Piece(target, condition)
+        walk = Walk(replace(nest, outer=len(nest.sizes), parallel=0), self.code, mapping, self.position)
+        for number, buffer in enumerate(nest.operands):
+            walk.arrays[number] = self.parameter(f"{name}_{walk.arrays[number].name}", buffer, False)
+        self.indices(walk, operand_digits(maker, operand) or [], axes)
+        walk.row()
 
     # ------------------------------------------------------------------ products
     def _multiply_slice(self, stage: Expression) -> None:
@@ -724,6 +768,30 @@ class _Slice(_Inside):
     def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
         """Store to the tile."""
         self.product.fill(self.name, value)
+
+
+class _Piece(_Inside):
+    """A nest that computes whether a piece of a window is copied."""
+
+    def __init__(self, target: tuple[Array, tuple[Expression, ...]], condition: Expression | None) -> None:
+        self.target, self.condition = target, condition
+
+    def overwrite(self, walk: Walk, store: Store, element: Element, value: Expression) -> None:
+        """Begin to copy."""
+        holds = value if self.condition is None else Both(_BOOL, self.condition, value)
+        walk.code.add(AsyncCopy(*self.target, element.array, *element.position, FRAGMENT_LOADS, holds))
+
+
+def _is_zero(instruction: Instruction) -> bool:
+    return instruction.op == "constant" and not any(instruction.attribute)
+
+
+def _starts_at(instructions: Sequence[Instruction], moved: Sequence[int], condition: int | None) -> bool:
+    """Whether a load's position is that of its access wherever a condition holds."""
+    if not moved:
+        return True
+    (extra,) = (instructions[number] for number in moved)
+    return extra.op == "select" and extra.args[0] == condition and _is_zero(instructions[extra.args[1]])
 
 
 class _Result(_Inside):

@@ -28,7 +28,7 @@ from rlx.ir.kernels import Buffer, Loops
 
 __all__ = ["METAL_WORDS", "MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
 
-_LIMITS = Limits(held=0)  # rows in registers have not been tried there
+_LIMITS = Limits(held=0, large_group=0)  # rows in registers have not been tried there
 _HEAD = """\
 #undef INT64_C
 #undef UINT64_C

@@ -94,7 +94,10 @@ class OpenCLEngine(Engine):
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         # a processor has caches for its rows, and takes seconds to compile unrolled loops
         held = 0 if device.type & self._cl.device_type.CPU else least.held
-        self.limits = replace(least, group=min(least.group, most), units=min(least.units, units), held=held)
+        self.limits = replace(
+            least, group=min(least.group, most), large_group=min(least.large_group, most),
+            units=min(least.units, units), held=held,
+        )  # fmt: skip
         self.has_clblast = chosen(bool(device.type & self._cl.device_type.GPU))
         self._clblast = Clblast(self._clear)
 

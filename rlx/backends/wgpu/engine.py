@@ -29,7 +29,7 @@ from rlx.storage import AllocationError
 __all__ = ["LIMITS", "WgpuEngine", "adapters", "grid_of_groups"]
 
 # WebGPU guarantees these sizes; loads are of words
-LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, wide=False)
+LIMITS = Limits(vector_points=1 << 62, group_bytes=16 << 10, held_bytes=128, large_group=0, wide=False)
 _MOST_GROUPS = 65535  # along a dimension
 _LLVMPIPE_TURNS = 60000  # Mesa's llvmpipe ends all loops of a launch after 65535 iterations, silently
 _WINDOW_UNIT = 256  # the largest min-storage-buffer-offset-alignment
