@@ -202,7 +202,7 @@ def test_a_loop_of_groups_is_in_the_graph(cupy: FakeCupy) -> None:
         f(x)
         gc.collect()
         runs.append([e[0] for e in cupy.log if e[0] != "record"])
-    assert runs[0].count("launch together") == 1 and {*runs[0]} == {"launch", "launch together"}
+    assert runs[0].count("launch together") == 1 and {*runs[0]} == {"wait for", "launch", "launch together"}
     assert runs[2][:2] == ["copy", "graph"] and runs[2].count("launch together") == 1
 
 
