@@ -15,8 +15,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -136,7 +136,8 @@ class FakeCupy:
             "getDeviceCount": lambda: self.count(devices), "getDeviceProperties": lambda device: dict(self.properties),
             "deviceGetPCIBusId": lambda device: f"0000:{device:02x}:00.0", "malloc": self.malloc, "free": self.free,
             "deviceCanAccessPeer": lambda device, peerDevice: int(device != peerDevice),
-            "deviceEnablePeerAccess": self.enable_peer, "hostAlloc": self.host_alloc, "freeHost": self.free_host, "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
+            "deviceEnablePeerAccess": self.enable_peer, "hostAlloc": self.host_alloc, "freeHost": self.free_host,
+            "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
             "eventCreateWithFlags": self.event, "eventDestroy": self.destroy, "eventRecord": self.record,
             "eventQuery": self.query, "eventSynchronize": self.synchronize_event, "eventElapsedTime": self.elapsed,
             "streamWaitEvent": self.wait_for, "pointerGetAttributes": self.attributes_of,
@@ -451,7 +452,7 @@ class FakeCupy:
         self.log.append((kind, function.name, grid[0], block[0], args, tuple(places)))
 
     def places(self, function: Any, args: tuple[Any, ...]) -> list[int]:
-        """The addresses among the arguments, which have to be of the parameters' types: with offsets, in rlx's kernels."""
+        """The addresses among the arguments, with the offsets of rlx's kernels. They have the parameters' types."""
         if function.parameters is None:  # a user's kernel, whose parameters this test does not read
             assert all(type(a) is np.uint64 for a in args), args
             return [int(a) for a in args]
@@ -462,7 +463,7 @@ class FakeCupy:
         return [self.place(int(args[n]), start) for n, start in zip(numbers, starts, strict=True)]
 
     def place(self, address: int, start: int) -> int:
-        """Where an array begins: a negative offset says that the address is in memory, which a graph reads when it runs."""
+        """Where an array begins. A negative offset says that the address is in memory: a graph reads it when it runs."""
         if start >= 0:
             return address + start
         held = self.at(address, 8)

@@ -79,7 +79,8 @@ def test_values_move_between_them(cupy: FakeCupy) -> None:
     y = rlx.device_put(x, "cuda:0")
     assert y.device == "cuda:0"
     assert cupy.peers == {(0, 1), (1, 0)}  # so that bytes do not go by way of the host
-    # the copy waits for what writes the array, which an upload does here, and what comes to its memory next waits for the copy; the host does not
+    # the copy waits for the upload that writes the array, and what comes to its memory next waits for the copy; the
+    # host does not
     assert [entry[:2] for entry in cupy.log if entry[0] != "record"] == [
         ("wait for", STREAM + 1), ("wait for", STREAM), ("copy from", 1), ("wait for", STREAM + 1),
     ]  # fmt: skip

@@ -33,7 +33,8 @@ class _Ring:
         self.size, self._runtime, self._call, self._next = size, runtime, call, 0
         self._memory = Handle(call(runtime.hostAlloc, size * count, 0), runtime.freeHost)
         made = (call(runtime.eventCreateWithFlags, runtime.eventDisableTiming) for _ in range(count))
-        self._pieces = [_Piece(self._memory.ptr + n * size, Handle(e, runtime.eventDestroy)) for n, e in enumerate(made)]
+        events = [Handle(event, runtime.eventDestroy) for event in made]
+        self._pieces = [_Piece(self._memory.ptr + n * size, event) for n, event in enumerate(events)]
 
     def taken(self) -> _Piece:
         """The piece that was used longest ago, once the device is done with it."""

@@ -1,13 +1,12 @@
 """Sizes as arguments: kernels whose outer sizes, strides, offsets and counts are passed by the launch.
 
-The text of a kernel then depends on its structure, on the lengths of its rows, and on decisions about its sizes, such as
-the strategy and the width of vectors. A new batch size, offset or length of a sequence compiles nothing.
+The text of a kernel then depends on its structure, on the lengths of its rows, and on decisions about its sizes, such
+as the strategy and the width of vectors. A new batch size, offset or length of a sequence compiles nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from rlx.backends.gpu.grid import ordered
 from rlx.backends.loops.constants import argument_constants
@@ -18,10 +17,9 @@ from rlx.ir.kernels import Access, Contract, Kernel, Library, Loops, Operand, Ro
 __all__ = ["sized"]
 
 _STATIC_STRIDE = 4  # strides up to this stay in the text: of parts of complex numbers, and of short rows
-AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
-def sized(kernel: AnyKernel, name: str = "k") -> AnyKernel:
+def sized(kernel: Kernel, name: str = "k") -> Kernel:
     """The kernel with passed numbers in place of its sizes, or the kernel itself. name: distinguishes kernels."""
     match kernel:
         case Loops():
@@ -30,7 +28,8 @@ def sized(kernel: AnyKernel, name: str = "k") -> AnyKernel:
             operands = {n: _operand(getattr(kernel, n), f"{name}_{n}") for n in ("lhs", "rhs", "out")}
             return replace(kernel, **_with_one_name(operands))
         case RowTiles():
-            return replace(kernel, kernels=tuple(sized(k, f"{name}{n}_") for n, k in enumerate(kernel.kernels)))
+            inner = [sized(k, f"{name}{n}_") for n, k in enumerate(kernel.kernels)]
+            return replace(kernel, kernels=tuple(k for k in inner if isinstance(k, (Loops, Contract))))
         case Library() if kernel.meaning is not None:
             sides = {
                 side: tuple(_operand(o, f"{name}_{side}{n}", 1) for n, o in enumerate(getattr(kernel, side)))
