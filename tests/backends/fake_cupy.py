@@ -463,7 +463,7 @@ class FakeCupy:
         return [self.place(int(args[n]), start) for n, start in zip(numbers, starts, strict=True)]
 
     def place(self, address: int, start: int) -> int:
-        """Where an array begins. A negative offset says that the address is in memory: a graph reads it when it runs."""
+        """Where an array begins. A negative offset says that the address is in memory; a graph reads it at each run."""
         if start >= 0:
             return address + start
         held = self.at(address, 8)
