@@ -16,6 +16,7 @@ from rlx.ir.kernels import Access, Contract, Kernel, Library, Loops, Operand, Ro
 
 __all__ = ["sized"]
 
+_SHORT_ROW = 256  # compilers unroll loops of known lengths
 _STATIC_STRIDE = 4  # strides up to this stay in the text: of parts of complex numbers, and of short rows
 
 
@@ -44,8 +45,8 @@ def _passed(value: int, name: str, least: int = 2) -> int:
 
 
 def _loops(kernel: Loops, name: str) -> Loops:
-    """Rows that are read several times keep their lengths, and so do the innermost dimensions of other rows; all
-    numbers of maps and of sums of everything are passed."""
+    """Rows that are read several times keep their lengths, which decide how many registers hold them, and short rows
+    do; other numbers are passed."""
     passed = _passed_dimensions(kernel)
     constants = {*argument_constants(kernel)}
     strides: dict[tuple[int, ...], str] = {}
@@ -80,7 +81,7 @@ def _passed_dimensions(kernel: Loops) -> range:
         return range(rank)
     if sum(not sweep.empty for sweep in row_schedule(kernel).passes) > 1:
         return range(kernel.outer)
-    return range(rank - 1 if kernel.outer else rank)
+    return range(rank - 1 if kernel.outer and kernel.sizes[-1] <= _SHORT_ROW else rank)
 
 
 def _reads_part(access: Access, kernel: Loops) -> bool:
