@@ -1,4 +1,4 @@
-"""A new size, offset or length compiles nothing on GPUs: programs that a driver without a device loads, and OpenCL's."""
+"""A new size, offset or length compiles nothing on GPUs: counted with a driver that has no device."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def attention_loss(weights: Any, x: Any) -> Any:
     return (nn.gelu(nn.dot_product_attention(q, k, v, is_causal=True)) ** 2).mean()
 
 
-@pytest.mark.parametrize("name", ["layer gradient", "training step", "attention gradient"])
+@pytest.mark.parametrize("name", ["training step", "attention gradient"])
 def test_a_new_batch_size_compiles_nothing(name: str, cupy: FakeCupy) -> None:
     if name == "attention gradient":
         function, arguments = rlx.grad(attention_loss), lambda n: (np.ones((32, 96), "f"), np.ones((n, 40, 32), "f"))
