@@ -148,12 +148,12 @@ def with_arguments(code: Block) -> tuple[Block, tuple[Argument, ...]]:
     >>> with_arguments(writer.block)[1]
     (Argument(dtype=dtype('int32'), value=7, name='size0'),)
     """
-    found = _Arguments()
+    found = _ArgumentTable()
     return found.block(code), tuple(found.arguments.values())
 
 
 @dataclass
-class _Arguments:
+class _ArgumentTable:
     """The arguments by formula, value, dtype and kind."""
 
     arguments: dict[tuple[str, float, np.dtype, type], Argument] = field(default_factory=dict)

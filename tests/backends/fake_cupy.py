@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ from rlx.backends.gpu import runtime_compiler
 from rlx.backends.rocm import hiprtc
 
 STREAM = 77  # rlx's own on the first device, then on the next ones
+COPIES = 1077  # likewise, of copies
 MOST_SHARED = 48 << 10  # bytes that a kernel may declare
 NOT_READY, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 600, 2, 700
 ILLEGAL = "cudaErrorIllegalAddress: an illegal memory access was encountered"
@@ -74,6 +76,14 @@ class FakeCupy:
         self.compiler = FakeCompiler("hiprtc" if is_hip else "nvrtc")
         self.capacity, self.used, self.next = capacity, 0, 1 << 20
         self.blocks: dict[int, np.ndarray] = {}
+        self.stream_devices: list[int] = []
+        # the order of the two streams: the number of operations of each, those of a block, those that events stand for,
+        # and those of one stream that the other one, or the host, knows to be over
+        self.operations = {"work": 0, "copies": 0}
+        self.touched: dict[tuple[int, str, bool], int] = {}
+        self.passed: dict[int, tuple[str, int]] = {}
+        self.known: dict[tuple[str, str], int] = defaultdict(int)
+        self.peers: set[tuple[int, int]] = set()
         self.pinned: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
         self.lost = 0  # the error that every call answers with
@@ -125,7 +135,9 @@ class FakeCupy:
         return {
             "getDeviceCount": lambda: self.count(devices), "getDeviceProperties": lambda device: dict(self.properties),
             "deviceGetPCIBusId": lambda device: f"0000:{device:02x}:00.0", "malloc": self.malloc, "free": self.free,
-            "hostAlloc": self.host_alloc, "freeHost": self.free_host, "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
+            "deviceCanAccessPeer": lambda device, peerDevice: int(device != peerDevice),
+            "deviceEnablePeerAccess": self.enable_peer, "hostAlloc": self.host_alloc, "freeHost": self.free_host,
+            "memcpyAsync": self.memcpy, "memcpyPeerAsync": self.memcpy_peer, "memsetAsync": self.memset,
             "eventCreateWithFlags": self.event, "eventDestroy": self.destroy, "eventRecord": self.record,
             "eventQuery": self.query, "eventSynchronize": self.synchronize_event, "eventElapsedTime": self.elapsed,
             "streamWaitEvent": self.wait_for, "pointerGetAttributes": self.attributes_of,
@@ -174,7 +186,10 @@ class FakeCupy:
             def created(self, null: bool = False, non_blocking: bool = False) -> None:
                 assert non_blocking and not null
                 self.device_id = fake.devices[-1]
-                self.ptr = STREAM + self.device_id
+                # the first stream of a device is the one of its work, the next one of copies
+                number = sum(device == self.device_id for device in fake.stream_devices)
+                fake.stream_devices.append(self.device_id)
+                self.ptr = (STREAM if not number else COPIES) + self.device_id
 
             def __enter__(self) -> None:
                 if self.device_id != fake.devices[-1]:
@@ -189,6 +204,8 @@ class FakeCupy:
                 assert fake.captured is None, "a stream that is captured is waited for"
                 fake.log.append(("synchronize",))
                 fake.done = fake.now
+                kind = fake.kind_of(self.ptr)
+                fake.known["host", kind] = fake.operations[kind]
 
             def begun(self) -> None:
                 fake.check("capture")
@@ -276,6 +293,13 @@ class FakeCupy:
         self.used -= len(self.blocks.pop(ptr))
         del self.owners[ptr]
 
+    def enable_peer(self, peerDevice: int) -> None:
+        """Once for each pair."""
+        pair = (self.devices[-1], peerDevice)
+        if pair in self.peers:
+            raise CUDARuntimeError(704, "cudaErrorPeerAccessAlreadyEnabled: peer access is already enabled")
+        self.peers.add(pair)
+
     def host_alloc(self, size: int, flags: int) -> int:
         """Page-locked memory."""
         assert flags == 0 and self.captured is None
@@ -307,13 +331,35 @@ class FakeCupy:
         found = (self.owners[at] for at, block in self.blocks.items() if at <= ptr < at + len(block))
         return SimpleNamespace(device=next(found))
 
-    def at(self, address: int, nbytes: int) -> np.ndarray:
-        """Living memory of the current device from an address on."""
+    def at(self, address: int, nbytes: int, stream: str = "work", writes: bool = False) -> np.ndarray:
+        """Living memory of the current device from an address on, for an operation of a stream."""
         for start, block in self.blocks.items():
             if start <= address and address + nbytes <= start + len(block):
                 assert self.owners[start] == self.devices[-1], "memory of another device"
+                if self.captured is None:
+                    self.touch(start, stream, writes)
                 return block[address - start : address - start + nbytes]
         raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
+
+    def touch(self, block: int, stream: str, writes: bool) -> None:
+        """Operations of different streams on a block, one of which writes it, need an order: an event that one of them,
+        or the host, has waited for."""
+        other = "copies" if stream == "work" else "work"
+        known = max(self.known[stream, other], self.known["host", other])
+        last = max(self.touched.get((block, other, kind), 0) for kind in ((True, False) if writes else (True,)))
+        assert last <= known, f"{stream} and {other} use a block at the same time"
+        self.operations[stream] += 1
+        self.touched[block, stream, writes] = self.operations[stream]
+
+    def learn(self, who: str, event: int) -> None:
+        """A stream, or the host, knows that what is before an event is over."""
+        stream, number = self.passed.get(event, ("work", 0))
+        self.known[who, stream] = max(self.known[who, stream], number)
+
+    def kind_of(self, stream: int) -> str:
+        """Which of the current device's streams it is."""
+        assert stream in (self.own_stream, COPIES + self.devices[-1]), "a stream of another device"
+        return "work" if stream == self.own_stream else "copies"
 
     # ------------------------------------------------------------------ events
     def event(self, flags: int) -> int:
@@ -335,15 +381,20 @@ class FakeCupy:
         self.now += 1
         assert event in self.events, "an event that was given back"
         self.events[event] = self.now
+        kind = "copies" if stream >= COPIES else "work"
+        self.passed[event] = kind, self.operations[kind]
 
     def query(self, event: int) -> int:
         """A status, which CuPy does not look at."""
+        if not self.lost and self.events[event] <= self.done:
+            self.learn("host", event)
         return self.lost or (0 if self.events[event] <= self.done else NOT_READY)
 
     def synchronize_event(self, event: int) -> None:
         self.check("synchronize")
         self.log.append(("wait",))
         self.done = max(self.done, self.events[event])
+        self.learn("host", event)
 
     def elapsed(self, start: int, end: int) -> float:
         """Milliseconds: a quarter from each event to the next."""
@@ -353,6 +404,8 @@ class FakeCupy:
     def wait_for(self, stream: int, event: int) -> None:
         assert self.events[event], "an event that was never recorded"
         self.log.append(("wait for", stream))
+        if stream in (self.own_stream, COPIES + self.devices[-1]):
+            self.learn(self.kind_of(stream), event)
 
     # ------------------------------------------------------------------ kernels
     def occupancy(self, func: int, blockSize: int, dynamicSMemSize: int) -> int:
@@ -388,8 +441,8 @@ class FakeCupy:
         self.check_limits(function.text, grid, block)
         assert not together or grid[0] <= self.resident * 132, "groups that are not there would be waited for"
         places = self.places(function, args)
-        for place in places:
-            self.at(place, 1)
+        for number, place in enumerate(places):
+            self.at(place, 1, writes=number in function.text.written)
         for number, nbytes in function.text.aligned:
             assert places[number] % nbytes == 0, f"{function.name} loads {nbytes} bytes at {places[number]:#x}"
         if self.captured is not None:
@@ -399,7 +452,7 @@ class FakeCupy:
         self.log.append((kind, function.name, grid[0], block[0], args, tuple(places)))
 
     def places(self, function: Any, args: tuple[Any, ...]) -> list[int]:
-        """The addresses among the arguments, which have to be of the parameters' types: with offsets, in rlx's kernels."""
+        """The addresses among the arguments, with the offsets of rlx's kernels. They have the parameters' types."""
         if function.parameters is None:  # a user's kernel, whose parameters this test does not read
             assert all(type(a) is np.uint64 for a in args), args
             return [int(a) for a in args]
@@ -410,7 +463,7 @@ class FakeCupy:
         return [self.place(int(args[n]), start) for n, start in zip(numbers, starts, strict=True)]
 
     def place(self, address: int, start: int) -> int:
-        """Where an array begins: a negative offset says that the address is in memory, which a graph reads when it runs."""
+        """Where an array begins. A negative offset says that the address is in memory; a graph reads it at each run."""
         if start >= 0:
             return address + start
         held = self.at(address, 8)
@@ -427,18 +480,18 @@ class FakeCupy:
     # ------------------------------------------------------------------ copies
     def memcpy(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
         self.check("memcpy")
-        assert stream == self.own_stream
-        if self.captured is not None:
+        place = self.kind_of(stream)
+        if self.captured is not None and place == "work":
             assert kind == 3, "the host's memory is copied into a graph"
             self.captured.append((self.memcpy, dst, src, size, kind, stream))
-        elif kind == 1:
-            ctypes.memmove(self.at(dst, size).ctypes.data, src, size)
+            return
+        if kind == 1:
+            ctypes.memmove(self.at(dst, size, place, writes=True).ctypes.data, src, size)
         elif kind == 2:
-            ctypes.memmove(dst, self.at(src, size).ctypes.data, size)
+            ctypes.memmove(dst, self.at(src, size, place).ctypes.data, size)
         else:
-            self.at(dst, size)[:] = self.at(src, size)
-        if self.captured is None:
-            self.log.append(("copy", kind, size))
+            self.at(dst, size, writes=True)[:] = self.at(src, size)
+        self.log.append(("copy", kind, size))
 
     def memcpy_peer(self, dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
         self.check("memcpy")

@@ -28,12 +28,14 @@ _WIDTHS = {"float": 4, "double": 8, "bool": 1, "char": 1, "int": 4, "float4": 16
 @dataclass(frozen=True)
 class KernelText:
     """items: most of a group; 0 where it is not said. shared: bytes. aligned: by the number of an array among the
-    arguments, what its address has to be a multiple of. waits: whether groups wait for one another."""
+    arguments, what its address has to be a multiple of. written: the numbers of arrays that
+    are not constant. waits: whether groups wait for one another."""
 
     items: int = 0
     shared: int = 0
     aligned: tuple[tuple[int, int], ...] = ()
     waits: bool = False
+    written: tuple[int, ...] = ()
 
 
 def parameters_of(source: str, name: str) -> list[type] | None:
@@ -59,7 +61,9 @@ def _read(match: re.Match[str], vectors: dict[str, int]) -> KernelText:
             number = arrays.index(name)
             aligned[number] = max(aligned.get(number, 1), nbytes)
     shared = sum(_bytes(found["kind"], found["sizes"]) for found in _SHARED.finditer(match["body"]))
-    return KernelText(int(match["items"] or 0), shared, tuple(aligned.items()), "awaited" in match["body"])
+    constant = {*re.findall(r"const \w+ \*(\w+) =", match["body"])}
+    written = tuple(number for number, name in enumerate(arrays) if name not in constant)
+    return KernelText(int(match["items"] or 0), shared, tuple(aligned.items()), "awaited" in match["body"], written)
 
 
 def _bytes(kind: str, sizes: str) -> int:

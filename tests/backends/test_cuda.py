@@ -123,8 +123,7 @@ class HipLibrary:
         assert ones == [1, 1] and shared == 0 and stream.value == STREAM
         values = [ctypes.cast(place, ctypes.POINTER(ctypes.c_int64)).contents.value for place in places]
         args = tuple((np.int64 if n % 2 else np.uint64)(value) for n, value in enumerate(values))
-        with self.fake.cuda.Stream(non_blocking=True):
-            self.fake.launch(self.fake.functions[function.value], (groups,), (items,), args, True)
+        self.fake.launch(self.fake.functions[function.value], (groups,), (items,), args, True, checked=True)
         return 0
 
 

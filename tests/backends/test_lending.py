@@ -115,7 +115,7 @@ def test_an_array_is_lent_where_it_lies(cupy: FakeCupy) -> None:
     assert x.__dlpack_device__() == (CUDA, 0)
     del cupy.log[:]
     capsule = x.__dlpack__(stream=1234, max_version=(1, 1))
-    assert cupy.log == [("record", STREAM), ("wait for", 1234)]
+    assert cupy.log == [("wait for", STREAM), ("record", STREAM), ("wait for", 1234)]  # for the upload, first
     tensor = dlpack._held(capsule)
     assert (tensor.pointer, tensor.offset, tensor.shape) == (pointer, 0, (3, 4))
     del x
@@ -138,6 +138,7 @@ def test_memory_that_was_lent_is_not_used_again(cupy: FakeCupy) -> None:
 
 def test_streams_are_numbered_as_the_standard_says(cupy: FakeCupy) -> None:
     x = rlx.device_put(X, "cuda")
+    x.__dlpack__(stream=-1)
     for stream, expected in ((None, [1]), (1, [1]), (2, [2]), (-1, []), (STREAM, [])):
         del cupy.log[:]
         x.__dlpack__(stream=stream)
@@ -230,7 +231,7 @@ def test_an_array_of_another_library_is_borrowed(kind: type[Foreign], device: in
     if isinstance(given, ByDLPack):
         assert given.stream == STREAM + device
     else:
-        assert cupy.log == [("record", 55), ("wait for", STREAM + device)]
+        assert cupy.log == [("record", 55), ("wait for", STREAM + device), ("record", STREAM + device)]
     np.testing.assert_array_equal(np.asarray(x), X)
     y = jnp.sin(x)
     pointer = given.memory.ptr

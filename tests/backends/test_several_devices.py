@@ -78,9 +78,11 @@ def test_values_move_between_them(cupy: FakeCupy) -> None:
     cupy.log.clear()
     y = rlx.device_put(x, "cuda:0")
     assert y.device == "cuda:0"
-    # the copy waits for what writes the array, and what comes to its memory next waits for the copy; the host does not
+    assert cupy.peers == {(0, 1), (1, 0)}  # so that bytes do not go by way of the host
+    # the copy waits for the upload that writes the array, and what comes to its memory next waits for the copy; the
+    # host does not
     assert [entry[:2] for entry in cupy.log if entry[0] != "record"] == [
-        ("wait for", STREAM), ("copy from", 1), ("wait for", STREAM + 1),
+        ("wait for", STREAM + 1), ("wait for", STREAM), ("copy from", 1), ("wait for", STREAM + 1),
     ]  # fmt: skip
     np.testing.assert_array_equal(np.asarray(y), X)
     assert rlx.jit(jnp.sin, device="cuda:0")(x).device == "cuda:0"  # brought

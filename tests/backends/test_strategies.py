@@ -49,5 +49,5 @@ def test_each_strategy_computes_what_the_cpu_does(name: str, backend: OpenCLBack
 def test_items_see_what_their_group_has_initialised(name: str) -> None:
     """Before the first of them adds to it."""
     texts = DeviceProgram(plan_of(*LARGE[name]), CudaDialect(), Limits()).texts.values()
-    (begin,) = [text.partition(" = 0.0f;")[2].partition("for (int32_t i =")[0] for text in texts if "* chunk" in text]
+    (begin,) = [text.partition(" = 0.0f;")[2].partition("for (int32_t i =")[0] for text in texts if "chunk *" in text]
     assert begin.count("__syncthreads();") == 1

@@ -56,8 +56,8 @@ def test_a_loops_time_is_its_own(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
     """Without that of the kernels in it, which have paths of theirs."""
     living = cupy.at
 
-    def zeroed(address: int, nbytes: int) -> np.ndarray:
-        found = living(address, nbytes)
+    def zeroed(address: int, nbytes: int, *how: Any, **more: Any) -> np.ndarray:
+        found = living(address, nbytes, *how, **more)
         found[:] = 0
         return found
 

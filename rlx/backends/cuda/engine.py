@@ -32,7 +32,7 @@ from rlx.storage import AllocationError
 
 __all__ = ["CupyEngine"]
 
-_NOT_READY = 600  # the number of this error in CUDA and in HIP
+_NOT_READY, _ALREADY_ENABLED = 600, 704  # the numbers of these errors in CUDA and in HIP
 # stream numbers in DLPack: the default streams of CUDA and HIP; "none" requests no ordering
 _DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 _NO_STREAM = -1
@@ -58,6 +58,7 @@ class CupyEngine(Engine):
         self._default = default
         self._limits: Limits | None = None
         self._module: Any = None
+        self._peers: set[int] = set()  # devices whose memory this one was given access to, if possible
 
     # ------------------------------------------------------------------ the device
     @property
@@ -107,8 +108,14 @@ class CupyEngine(Engine):
         return self._cupy.cuda.Device(self.number)
 
     @cached_property
+    def _streams(self) -> tuple[Any, Any]:
+        """The stream of work, and the stream of copies between arrays and the host."""
+        first, second = (self._checked(lambda: self._cupy.cuda.Stream(non_blocking=True)) for _ in range(2))
+        return first, second
+
+    @cached_property
     def _stream(self) -> Any:
-        return self._checked(lambda: self._cupy.cuda.Stream(non_blocking=True))
+        return self._streams[0]
 
     @property
     def limits(self) -> Limits:
@@ -323,10 +330,27 @@ class CupyEngine(Engine):
     def copy_from(self, other: Engine, target: View, source: View) -> None:
         """Queue the copy on this device's stream."""
         assert isinstance(other, CupyEngine)
+        self._reach(other.number)
+        other._reach(self.number)
         other.order_behind(self._stream.ptr)
         devices = (self.address(target), self.number, other.address(source), other.number)
         self._checked(self._cupy.cuda.runtime.memcpyPeerAsync, *devices, source.nbytes, self._stream.ptr)
         self.order_behind(other._stream.ptr)
+
+    def _reach(self, other: int) -> None:
+        """Let this device read another one's memory without the host, if they are connected."""
+        if other in self._peers:
+            return
+        self._peers.add(other)
+        runtime = self._cupy.cuda.runtime
+        if not self._checked(runtime.deviceCanAccessPeer, self.number, other):
+            return
+        try:
+            with self._device:
+                runtime.deviceEnablePeerAccess(other)
+        except FAILURES as error:
+            if getattr(error, "status", None) != _ALREADY_ENABLED:
+                raise device_error(error, self.name, self.platform) from None
 
     def read(self, view: View, array: np.ndarray) -> None:
         """Copy on the stream, and wait."""
@@ -337,6 +361,19 @@ class CupyEngine(Engine):
         """Copy on the stream, and wait."""
         self._move(self.address(view), array.ctypes.data, array.nbytes, self._cupy.cuda.runtime.memcpyHostToDevice)
         self.finish()
+
+    def upload(self, view: View, array: np.ndarray) -> Handle:
+        """Copy on the stream of copies."""
+        self._staging.write(self.address(view), array, self._streams[1].ptr)
+        return self._event(self._cupy.cuda.runtime.eventDisableTiming, self._streams[1].ptr)
+
+    def download(self, view: View, array: np.ndarray) -> None:
+        """Copy on the stream of copies."""
+        self._staging.read(self.address(view), array, self._streams[1].ptr)
+
+    def follow(self, mark: Any) -> None:
+        """The stream waits for the event."""
+        self._checked(self._cupy.cuda.runtime.streamWaitEvent, self._stream.ptr, mark.ptr)
 
     # ------------------------------------------------------------------ order
     def _event(self, flags: int, stream: int) -> Handle:

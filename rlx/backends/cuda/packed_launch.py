@@ -16,8 +16,8 @@ _SLOT = 8  # bytes: the size of the largest argument, and the alignment of each
 class PackedLaunch:
     """A kernel, and memory for its arguments: for each array its address and an offset, then numbers.
 
-    The driver is given the address of an array of pointers, one to each argument, and copies the arguments at the launch
-    (CUDA Driver API, cuLaunchKernel). places: the arrays' arguments, which each launch sets.
+    The driver is given the address of an array of pointers, one to each argument, and copies the arguments at the
+    launch (CUDA Driver API, cuLaunchKernel). places: the arrays' arguments, which each launch sets.
     """
 
     __slots__ = ("_pointers", "_values", "address", "function", "kernel", "numbers", "places")

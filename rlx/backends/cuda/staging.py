@@ -18,7 +18,7 @@ _SMALL, _LARGE = (1 << 14, 64), (1 << 20, 16)  # bytes and number of pieces
 
 
 @dataclass(slots=True)
-class _Piece:
+class _StagingPiece:
     """A part of the memory, and the event after which it is free."""
 
     address: int
@@ -33,21 +33,22 @@ class _Ring:
         self.size, self._runtime, self._call, self._next = size, runtime, call, 0
         self._memory = Handle(call(runtime.hostAlloc, size * count, 0), runtime.freeHost)
         made = (call(runtime.eventCreateWithFlags, runtime.eventDisableTiming) for _ in range(count))
-        self._pieces = [_Piece(self._memory.ptr + n * size, Handle(e, runtime.eventDestroy)) for n, e in enumerate(made)]
+        events = [Handle(event, runtime.eventDestroy) for event in made]
+        self._pieces = [_StagingPiece(self._memory.ptr + n * size, event) for n, event in enumerate(events)]
 
-    def taken(self) -> _Piece:
+    def taken(self) -> _StagingPiece:
         """The piece that was used longest ago, once the device is done with it."""
         piece = self._pieces[self._next]
         self._next = (self._next + 1) % len(self._pieces)
         self.await_piece(piece)
         return piece
 
-    def copied(self, piece: _Piece, stream: int) -> None:
+    def copied(self, piece: _StagingPiece, stream: int) -> None:
         """Record that work queued on a stream uses a piece."""
         self._call(self._runtime.eventRecord, piece.event.ptr, stream)
         piece.used = True
 
-    def await_piece(self, piece: _Piece) -> None:
+    def await_piece(self, piece: _StagingPiece) -> None:
         """Wait until the device is done with a piece."""
         if piece.used:
             self._call(self._runtime.eventSynchronize, piece.event.ptr)
@@ -82,7 +83,7 @@ class StagingMemory:
     def read(self, address: int, array: np.ndarray, stream: int) -> None:
         """Copy from the device to a contiguous array: the device copies pieces while the host copies earlier ones."""
         ring, target = self._ring(array.nbytes), array.ctypes.data
-        pending: list[tuple[_Piece, int, int]] = []
+        pending: list[tuple[_StagingPiece, int, int]] = []
 
         def finish() -> None:
             piece, start, nbytes = pending.pop(0)

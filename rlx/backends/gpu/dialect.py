@@ -130,9 +130,10 @@ class DeviceDialect(CDialect):
         taken = [f"{space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters]
         taken += [f"const {kind} {name}" for a in numbers for kind, name in _declared_numbers(a)]
         arrays = ", ".join(taken)
+        places = [self.words.place.format(memory=f"{p.name}_memory", start=f"{p.name}_start") for p in parameters]
         pointers = [
-            f"{kind}{p.name} = ({kind}){self.words.place.format(memory=f'{p.name}_memory', start=f'{p.name}_start')};".strip()
-            for kind, p in zip(kinds, parameters, strict=True)
+            f"{kind}{p.name} = ({kind}){place};".strip()
+            for kind, p, place in zip(kinds, parameters, places, strict=True)
         ]
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))
         return f"{self.kernel_mark(items, roomy)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"

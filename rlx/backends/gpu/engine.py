@@ -174,6 +174,21 @@ class Engine(ABC):
     def write(self, view: View, array: np.ndarray) -> None:
         """Copy a contiguous host array's bytes to the device; returns when the array may be changed."""
 
+    def upload(self, view: View, array: np.ndarray) -> Any:
+        """Copy a contiguous host array's bytes to memory that no queued work uses, beside the queued work.
+
+        Returns a mark that is reached when the bytes are there, or None if they are. The array may then be changed.
+        """
+        self.write(view, array)
+
+    def download(self, view: View, array: np.ndarray) -> None:
+        """Copy bytes that are there to a contiguous host array; does not wait for other work."""
+        self.read(view, array)
+
+    def follow(self, mark: Any) -> None:
+        """Work that is queued from now on runs after the mark of an upload."""
+        raise NotImplementedError
+
     @abstractmethod
     def mark(self) -> Any:
         """A mark that is reached when all work queued before it is done."""

@@ -61,12 +61,16 @@ class DeviceExecutable(PlannedExecutable):
         self, run: Callable[[Plan, Sequence[View], Sequence[View]], None], inputs: Sequence[Storage]
     ) -> list[Storage]:
         engine = self._memory.engine
-        given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
+        stored = [storage for storage in inputs if isinstance(storage, DeviceStorage)]
+        given = [storage.view_on_device for storage in stored]
         made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
-        with engine.lock, engine.current():
+        with engine.lock, engine.current(), self._memory.pool.run() as ended:
             try:
+                for storage in stored:
+                    if storage.upload is not None:
+                        storage.follow()
                 run(self.plan, given, [storage.view_on_device for storage in made])
-                mark = engine.mark()
+                mark = ended()
             except DeviceError as error:
                 raise failed_run(error, self.plan.kernels) from None
         for storage in made:

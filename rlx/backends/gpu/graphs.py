@@ -12,7 +12,9 @@ from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.memory import Pool, rounded
 from rlx.ir.kernels import Buffer, Kernel, Plan
 
-__all__ = ["MOST_LAUNCHES", "GivenBuffers", "KeptGraphs", "Recording", "Recordings", "Stretch", "Workspace", "stretches"]
+__all__ = [
+    "MOST_LAUNCHES", "GivenBuffers", "KeptGraphs", "Recording", "Recordings", "Stretch", "Workspace", "stretches",
+]  # fmt: skip
 
 _WORTH = 3  # launches: a smaller graph costs more than it saves
 MOST_LAUNCHES = 4096  # launches of a graph: the device keeps all of them

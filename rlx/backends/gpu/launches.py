@@ -39,6 +39,7 @@ from rlx.ir.user_functions import KernelCall
 __all__ = ["LaunchProgram"]
 
 Memory = dict[Buffer, View]
+_ScratchPlaces = tuple[int, list[tuple[Buffer, int, int]]]  # bytes in all; each array's start and size
 _ADDRESS = 8  # bytes
 
 
@@ -71,6 +72,7 @@ class LaunchProgram:
         tables = (b for steps in self._steps.values() for step in steps for b in step.arrays if b.role == "constant")
         self._constants = {b: self._constant(b) for b in dict.fromkeys((*constants_of(plan), *tables))}
         self._scratch: Pool | Workspace = pool  # the source of temporary memory
+        self._places: dict[Kernel, _ScratchPlaces] = {}
         self._clock: Clock | None = None
         self._resident: dict[str, int] = {}  # the number of groups of a kernel that run at the same time, by its name
         self._stretches: dict[Plan, list[Stretch]] = {}
@@ -288,7 +290,7 @@ class LaunchProgram:
             case LibraryProduct():
                 self.engine.multiply(kernel, memory)
             case _ if kernel in self._steps:
-                self._launch(self._steps[kernel], memory)
+                self._launch(kernel, memory)
             case Callback() if kernel.function in self._user_kernels:
                 self._call(kernel, kernel.function, memory)
             case Library() if kernel in self._routines:
@@ -317,15 +319,26 @@ class LaunchProgram:
     def _prepare(self, step: LaunchStep) -> Any:
         return self.engine.prepared(self._compiled[step.label], len(step.arrays), step.passed)
 
-    def _launch(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
-        scratch = {b: None for step in steps for b in step.arrays if b not in memory}
-        if not scratch:
+    def _scratch_places(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> _ScratchPlaces:
+        """The arrays of launches that are not in a plan, in one block: devices bind few of them."""
+        scratch = [*dict.fromkeys(b for step in steps for b in step.arrays if b not in memory)]
+        *starts, total = [0, *accumulate(rounded(b.nbytes) for b in scratch)]
+        return total, [(b, start, b.nbytes) for b, start in zip(scratch, starts, strict=True)]
+
+    def _launch(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
+        steps, known = self._steps[kernel], self._places.get(kernel)
+        if known is None:
+            known = self._places[kernel] = self._scratch_places(steps, memory)
+        total, places = known
+        if not total:
             self._launch_all(steps, memory)
             return
-        starts = [0, *accumulate(rounded(b.nbytes) for b in scratch)]  # in one block: devices bind few of them
-        with self._taken(starts[-1:]) as (block,):
-            views = (block.part(at, b.nbytes) for b, at in zip(scratch, starts, strict=False))
-            self._launch_all(steps, {**memory, **dict(zip(scratch, views, strict=True))})
+        scratch = self._scratch
+        block = scratch.take(total)
+        try:
+            self._launch_all(steps, {**memory, **{b: block.part(start, size) for b, start, size in places}})
+        finally:
+            scratch.give(block)
 
     def _launch_all(self, steps: Sequence[LaunchStep], memory: Mapping[Buffer, View]) -> None:
         for step in steps:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -22,6 +22,7 @@ __all__ = ["BorrowedStorage", "DeviceMemory", "DeviceStorage", "Pool", "rounded"
 
 _LEAST = 256  # bytes; the alignment that devices need
 _ALIGNED = 16  # bytes that kernels load at once
+_RUNS = 64  # ends of runs that are remembered: a later end serves as well
 _PARTS = 8  # block sizes between two powers of two
 
 
@@ -37,11 +38,16 @@ class Pool:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.nbytes = 0
-        self._free: defaultdict[int, list[View]] = defaultdict(list)
+        # with the number of the run after which no queued work uses the block
+        self._free: defaultdict[int, list[tuple[View, int]]] = defaultdict(list)
+        # the number of runs, of those that are over, and the ends of the latest runs
+        self._runs, self._over = 0, 0
+        self._marks: deque[tuple[int, Any]] = deque(maxlen=_RUNS)
         # filled by finalisers, which may not wait for a lock: blocks, blocks that other libraries have read, and
         # functions that release other libraries' memory, first alone, then with the end of all work that may read it
         self._returned: deque[View] = deque()
         self._parted: deque[View] = deque()
+        self._landing: deque[tuple[View, Any]] = deque()
         self.forgets: WeakSet[Any] = WeakSet()  # objects that can release their blocks: see `forget`
         self._releases: deque[Callable[[], None]] = deque()
         self._awaited: deque[tuple[Any, Callable[[], None]]] = deque()
@@ -52,13 +58,39 @@ class Pool:
         with self.engine.lock:
             self._collect()
             if self._free[size]:
-                return self._free[size].pop()
-            block = self._fresh(size)
-            if block is None:
-                self.clear()
-                block = self.engine.allocate(size)
-            self.nbytes += size
-            return block
+                return self._free[size].pop()[0]
+            return self._allocated(size)
+
+    def take_idle(self, nbytes: int) -> View:
+        """A block of at least this many bytes that no queued work uses. Raises AllocationError."""
+        size = rounded(nbytes)
+        with self.engine.lock:
+            self._collect()
+            while self._marks and self._is_over(self._marks[0][1]):
+                self._over = self._marks.popleft()[0]
+            idle = next((n for n, (_, run) in enumerate(self._free[size]) if run <= self._over), None)
+            return self._allocated(size) if idle is None else self._free[size].pop(idle)[0]
+
+    def _allocated(self, size: int) -> View:
+        block = self._fresh(size)
+        if block is None:
+            self.clear()
+            block = self.engine.allocate(size)
+        self.nbytes += size
+        return block
+
+    @contextmanager
+    def run(self) -> Generator[Callable[[], Any]]:
+        """Within this context a run is queued; the function that it gives marks the end."""
+        self._collect()
+        self._runs += 1
+
+        def ended() -> Any:
+            mark = self.engine.mark()
+            self._marks.append((self._runs, mark))
+            return mark
+
+        yield ended
 
     def _fresh(self, size: int) -> View | None:
         try:
@@ -69,6 +101,10 @@ class Pool:
     def give(self, block: View) -> None:
         """Return a block from `take`."""
         self._returned.append(block)
+
+    def give_after(self, block: View, mark: Any) -> None:
+        """Return a block to which bytes are being copied, once the mark is reached."""
+        self._landing.append((block, mark))
 
     def part_with(self, block: View) -> None:
         """Free a block for good: another library may still be reading it, and the device waits for that."""
@@ -87,15 +123,19 @@ class Pool:
             # the work of a device that has failed is over: waiting for its results raises the error
             if self.nbytes or self._awaited:
                 with suppress(DeviceError):
+                    for _, mark in self._landing:
+                        self.engine.wait(mark)
                     self.engine.finish()
             self._collect()
-            self.nbytes -= sum(block.nbytes for blocks in self._free.values() for block in blocks)
+            self.nbytes -= sum(block.nbytes for blocks in self._free.values() for block, _ in blocks)
             self._free.clear()
 
     def _collect(self) -> None:
+        while self._landing and self._is_over(self._landing[0][1]):
+            self.give(self._landing.popleft()[0])
         while self._returned:
             block = self._returned.popleft()
-            self._free[block.nbytes].append(block)
+            self._free[block.nbytes].append((block, self._runs))
         while self._parted:
             self.nbytes -= self._parted.popleft().nbytes
         while self._releases:
@@ -117,14 +157,15 @@ class Pool:
 class DeviceStorage(Storage):
     """A block of a pool, returned to it when the storage is freed. `mark`: the end of the run that writes it.
 
-    `is_lent`: whether other libraries have its address.
+    `is_lent`: whether other libraries have its address. `upload`: the mark of a copy that later work has to follow.
     """
 
-    __slots__ = ("_kernels", "_mark", "_pool", "is_lent", "view_on_device")
+    __slots__ = ("_kernels", "_mark", "_pool", "is_lent", "upload", "view_on_device")
 
     def __init__(self, pool: Pool, nbytes: int) -> None:
         self._pool = pool
         self._mark: Any = None
+        self.upload: Any = None
         self._kernels: tuple[Kernel, ...] = ()
         self.is_lent = False
         self.view_on_device = self._taken(nbytes)
@@ -136,6 +177,18 @@ class DeviceStorage(Storage):
     def written_by(self, mark: Any, kernels: tuple[Kernel, ...]) -> None:
         """Record that a run of these kernels writes it, until the mark."""
         self._mark, self._kernels = mark, kernels
+
+    def uploaded_from(self, array: np.ndarray) -> None:
+        """Copy a host array here, beside the queued work, to memory that no queued work uses."""
+        with self._pool.engine.lock:
+            view = self.view_on_device.part(0, array.nbytes)
+            self._mark = self.upload = self._pool.engine.upload(view, array.reshape(-1).view(np.uint8))
+
+    def follow(self) -> None:
+        """Let work that is queued from now on run after the copy that fills the memory."""
+        if self.upload is not None:
+            self._pool.engine.follow(self.upload)
+            self.upload = None
 
     def is_ready(self) -> bool:
         """Whether the run is over."""
@@ -153,8 +206,21 @@ class DeviceStorage(Storage):
 
     def __del__(self) -> None:
         view = getattr(self, "view_on_device", None)
-        if view is not None:
+        if view is None:
+            return
+        if self.upload is not None:
+            self._pool.give_after(view, self.upload)
+        else:
             (self._pool.part_with if self.is_lent else self._pool.give)(view)
+
+
+class _UploadedStorage(DeviceStorage):
+    """A block that no queued work uses."""
+
+    __slots__ = ()
+
+    def _taken(self, nbytes: int) -> View:
+        return self._pool.take_idle(nbytes)
 
 
 class BorrowedStorage(DeviceStorage):
@@ -187,11 +253,10 @@ class DeviceMemory(Memory):
         return DeviceStorage(self.pool, nbytes)
 
     def put(self, array: np.ndarray) -> Storage:
-        """Copy an array to the device."""
-        storage = DeviceStorage(self.pool, array.nbytes)
+        """Copy an array to the device, beside the work that is queued."""
+        storage = _UploadedStorage(self.pool, array.nbytes)
         if array.nbytes:
-            with self.engine.lock:
-                self.engine.write(storage.view_on_device.part(0, array.nbytes), array.reshape(-1).view(np.uint8))
+            storage.uploaded_from(array)
         return storage
 
     def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -202,7 +267,7 @@ class DeviceMemory(Memory):
         if array.nbytes:
             with self.engine.lock:
                 view = storage.view_on_device.part(0, array.nbytes)
-                self.engine.read(view, array.reshape(-1).view(np.uint8))
+                self.engine.download(view, array.reshape(-1).view(np.uint8))
         return array
 
     def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
@@ -214,9 +279,12 @@ class DeviceMemory(Memory):
         if nbytes:
             first, second = sorted((self.engine, memory.engine), key=lambda engine: engine.number)
             with first.lock, second.lock:
+                storage.follow()
                 views = (target.view_on_device.part(0, nbytes), storage.view_on_device.part(0, nbytes))
-                self.engine.copy_from(memory.engine, *views)
-                target.written_by(self.engine.mark(), storage._kernels)
+                with self.pool.run() as ended, memory.pool.run() as source_ended:
+                    self.engine.copy_from(memory.engine, *views)
+                    target.written_by(ended(), storage._kernels)
+                    source_ended()
         return target
 
     # ------------------------------------------------------------------ other libraries
@@ -230,7 +298,10 @@ class DeviceMemory(Memory):
         lent = self._lent(value)
         place = lent.offset + (lent.pointer if self.engine.pointers else 0)
         if place % _ALIGNED == 0 or not lent.nbytes:
-            return BorrowedStorage(self.pool, lent), lent.shape, lent.dtype
+            storage = BorrowedStorage(self.pool, lent)
+            with self.engine.lock:
+                storage.written_by(self.engine.mark(), ())
+            return storage, lent.shape, lent.dtype
         if may_copy:
             return self._copied(lent)
         lent.release()
@@ -263,6 +334,7 @@ class DeviceMemory(Memory):
         start = self.engine.address(View(view.memory, 0, view.nbytes))
         capsule = lend(storage, start, view.start, shape, dtype, self.engine.dlpack_device, max_version)
         with self.engine.lock:
+            storage.follow()
             self.engine.order_behind(stream)
         storage.is_lent = True
         return capsule
@@ -275,6 +347,8 @@ class DeviceMemory(Memory):
         stream = self.engine.stream_number
         if stream is None:
             return super().cuda_array_interface(storage, shape, dtype)
+        with self.engine.lock:
+            storage.follow()
         storage.is_lent = True
         # torch refuses read-only arrays: like other libraries, do not declare it
         data = (storage.pointer if 0 not in shape else 0, False)

@@ -1,13 +1,12 @@
 """Sizes as arguments: kernels whose outer sizes, strides, offsets and counts are passed by the launch.
 
-The text of a kernel then depends on its structure, on the lengths of its rows, and on decisions about its sizes, such as
-the strategy and the width of vectors. A new batch size, offset or length of a sequence compiles nothing.
+The text of a kernel then depends on its structure, on the lengths of its rows, and on decisions about its sizes, such
+as the strategy and the width of vectors. A new batch size, offset or length of a sequence compiles nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from rlx.backends.gpu.grid import ordered
 from rlx.backends.loops.constants import argument_constants
@@ -17,11 +16,11 @@ from rlx.ir.kernels import Access, Contract, Kernel, Library, Loops, Operand, Ro
 
 __all__ = ["sized"]
 
+_SHORT_ROW = 256  # compilers unroll loops of known lengths
 _STATIC_STRIDE = 4  # strides up to this stay in the text: of parts of complex numbers, and of short rows
-AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
-def sized(kernel: AnyKernel, name: str = "k") -> AnyKernel:
+def sized(kernel: Kernel, name: str = "k") -> Kernel:
     """The kernel with passed numbers in place of its sizes, or the kernel itself. name: distinguishes kernels."""
     match kernel:
         case Loops():
@@ -30,7 +29,8 @@ def sized(kernel: AnyKernel, name: str = "k") -> AnyKernel:
             operands = {n: _operand(getattr(kernel, n), f"{name}_{n}") for n in ("lhs", "rhs", "out")}
             return replace(kernel, **_with_one_name(operands))
         case RowTiles():
-            return replace(kernel, kernels=tuple(sized(k, f"{name}{n}_") for n, k in enumerate(kernel.kernels)))
+            inner = [sized(k, f"{name}{n}_") for n, k in enumerate(kernel.kernels)]
+            return replace(kernel, kernels=tuple(k for k in inner if isinstance(k, (Loops, Contract))))
         case Library() if kernel.meaning is not None:
             sides = {
                 side: tuple(_operand(o, f"{name}_{side}{n}", 1) for n, o in enumerate(getattr(kernel, side)))
@@ -45,8 +45,8 @@ def _passed(value: int, name: str, least: int = 2) -> int:
 
 
 def _loops(kernel: Loops, name: str) -> Loops:
-    """Rows that are read several times keep their lengths, and so do the innermost dimensions of other rows; all
-    numbers of maps and of sums of everything are passed."""
+    """Rows that are read several times keep their lengths, which decide how many registers hold them, and short rows
+    do; other numbers are passed."""
     passed = _passed_dimensions(kernel)
     constants = {*argument_constants(kernel)}
     strides: dict[tuple[int, ...], str] = {}
@@ -81,7 +81,7 @@ def _passed_dimensions(kernel: Loops) -> range:
         return range(rank)
     if sum(not sweep.empty for sweep in row_schedule(kernel).passes) > 1:
         return range(kernel.outer)
-    return range(rank - 1 if kernel.outer else rank)
+    return range(rank - 1 if kernel.outer and kernel.sizes[-1] <= _SHORT_ROW else rank)
 
 
 def _reads_part(access: Access, kernel: Loops) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from math import prod
@@ -53,20 +53,21 @@ class _Recorder(WgpuEngine):
         self.nbytes = 0
         self.steps: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
-        self.kernels: dict[str, KernelModule] = {}
+        self.modules: dict[str, KernelModule] = {}
 
-    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
+    def kernels(self, sources: Mapping[str, str]) -> dict[str, Any]:
         """The kernels' modules."""
-        self.kernels |= {module.name: module for module in modules_of(source)}
-        return {name: self.kernels[name] for name in names}
+        found = {module.name: module for source in sources.values() for module in modules_of(source)}
+        self.modules |= found
+        return {name: found[name] for name in sources}
 
-    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    def launch(self, prepared: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Record a launch."""
-        (groups,) = grid
+        kernel, groups = prepared[0], grid[0]
         self._record(kernel, [groups, *(view.start for view in views)], grid_of_groups(groups))
 
     def _record(self, kernel: KernelModule, sizes: Sequence[int], grid: Sequence[int]) -> None:
-        self.kernels.setdefault(kernel.name, kernel)
+        self.modules.setdefault(kernel.name, kernel)
         self.steps.append({"kernel": kernel.name, "grid": grid, "sizes": [*sizes, *[0] * (-len(sizes) % 4)]})
 
     def _launch(self, kernel: Any, views: Sequence[View], sizes: Sequence[int], grid: tuple[int, int]) -> None:
@@ -106,7 +107,7 @@ def wgsl_files(
             f"{name} needs {recorder.nbytes:,} bytes; WebGPU guarantees bindings of {_BINDING:,}.",
             "Export a function of smaller arrays.",
         )
-    modules = [dialect.declared(m, [0] * len(m.arrays)) for m in recorder.kernels.values()]
+    modules = [dialect.declared(m, [0] * len(m.arrays)) for m in recorder.modules.values()]
     described = {
         "name": name, "bytes": recorder.nbytes, "inputs": _described(arguments, inputs),
         "outputs": _described(results, outputs), "constants": recorder.constants, "launches": recorder.steps,
