@@ -35,6 +35,7 @@ from rlx.code.tree import (
     VectorRead,
     View,
     Write,
+    blocks_of,
     children,
     expressions_of,
     index,
@@ -44,7 +45,7 @@ from rlx.code.tree import (
 from rlx.ir.scalar import ALPHABET
 from rlx.ir.types import dtype_kind
 
-__all__ = ["check_code", "check_function", "group_bytes"]
+__all__ = ["check_code", "check_function", "group_bytes", "item_bytes"]
 
 _LAUNCH, _GROUP, _ITEM = range(3)  # where values are the same
 
@@ -55,7 +56,20 @@ def group_bytes(block: Block) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-def check_code(block: Block, most_group_bytes: int | None = None) -> None:
+def item_bytes(block: Block) -> int:
+    """Bytes that a work-item keeps in registers at the same time: its arrays, and the registers that change."""
+    kept, inside = 0, 0
+    for statement in block:
+        match statement:
+            case Allocate(array) if array.space == "item":
+                kept += array.nbytes
+            case Declare(register, _, True):
+                kept += register.dtype.itemsize
+        inside = max([inside, *map(item_bytes, blocks_of(statement))])
+    return kept + inside
+
+
+def check_code(block: Block, most_group_bytes: int | None = None, most_item_bytes: int | None = None) -> None:
     """Raise CodeFault if code is not well formed.
 
     Each register is declared once in its scope before it is read, with one dtype; operations have the arguments that
@@ -76,6 +90,9 @@ def check_code(block: Block, most_group_bytes: int | None = None) -> None:
     used = group_bytes(block)
     if most_group_bytes is not None and used > most_group_bytes:
         raise CodeFault(f"a group needs {used} bytes of shared memory; the device has {most_group_bytes}")
+    used = item_bytes(block)
+    if most_item_bytes is not None and used > most_item_bytes:
+        raise CodeFault(f"a work-item needs {used} bytes of registers; the device has {most_item_bytes}")
     _block(block, _Scope({}, {}, {}))
 
 

@@ -1,8 +1,8 @@
 """The block of a convolution of int8 codes with packed weights, for the dialects that claim it.
 
 The meaning of the block is in rlx/quant/packed_sums.py. Its operands are codes [n, height, width, channels], packed
-weights, the bias, multipliers and shifts. A row of weights is padded to a multiple of STEP numbers, or with two bits
-of twice as many; rows are stored in groups of four, two and one. A depthwise convolution has no packed rows.
+weights, the bias, multipliers and shifts. A row of weights is padded to a multiple of STEP numbers, or of 2 * STEP for
+weights of two bits. Rows are stored in groups of four, two and one. A depthwise convolution has no packed rows.
 """
 
 from __future__ import annotations

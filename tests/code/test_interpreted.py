@@ -109,7 +109,9 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "transforms of real rows": (
         lambda x: (jnp.fft.rfftn(x), jnp.fft.irfft2(x * (1 + 2j), (3, 12))), numbers(3, 5, 7),
     ),
-    "transforms along the first axis": (lambda x: jnp.fft.ifft(x, axis=0), numbers(13, 3, dtype="float64")),
+    "transforms along the first axis": (
+        lambda x: jnp.fft.ifft(x, axis=0), numbers(13, 3, dtype="float64") + 1j * numbers(13, 3, dtype="float64"),
+    ),
     "Cholesky factors": (jnp.linalg.cholesky, POSITIVE * np.float32([[[1]], [[-1]], [[1]]])),
     "factors with pivots, and solutions": (lambda x, b: jnp.linalg.solve(x, b), numbers(3, 7, 7), numbers(3, 7, 20)),
     "triangular systems": (

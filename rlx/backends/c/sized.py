@@ -1,6 +1,6 @@
 """C for a program whose sizes are arguments: one text for several sizes, in which only numbers differ.
 
-The text for some sizes has the sizes' names as parameters of all functions, spells numbers so that an expression can
+The text for some sizes has the sizes' names as parameters of all functions, writes numbers so that an expression can
 replace them, and computes the places of temporaries at run time.
 """
 
@@ -39,7 +39,7 @@ class SizedBytes(int):
     terms: Mapping[int, int]
 
     def __new__(cls, terms: Mapping[int, int]) -> SizedBytes:
-        """The sum of numbers of bytes, each as many times as it is mapped to."""
+        """The sum of count * nbytes, for each entry of `terms`."""
         made = super().__new__(cls, sum(count * aligned(nbytes) for nbytes, count in terms.items()))
         made.terms = terms
         return made

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LaunchCosts", "Limits"]
+__all__ = ["REGISTER_BYTES", "LaunchCosts", "Limits"]
+
+REGISTER_BYTES = 255 * 4  # of a work-item on NVIDIA's GPUs; AMD's have as many or more
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.limits import REGISTER_BYTES, Limits
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
 from rlx.backends.loops.printing import printed
@@ -160,7 +160,7 @@ def code_step(
     """A step of a kernel with this code. roomy: see DeviceDialect.kernel_mark."""
     small, numbers = with_arguments(inlined(code))
     if config.check:
-        check_code(small)
+        check_code(small, most_item_bytes=REGISTER_BYTES)
     body = printed(small, dialect)
     return step_of(label, strategy, dialect, parameters, arrays, body, groups, items, roomy, unit, small, numbers)
 

@@ -175,9 +175,10 @@ def _stage(
     factors: SplitArray,
 ) -> None:  # fmt: skip
     """A work-item's transform of `radix` numbers."""
-    apart = n // radix
-    number, row = code.declare("number", _POINT % apart), code.declare("row_start", _POINT // apart * n)
-    column = code.declare("column", number % width)
+    apart, zero = n // radix, Number(_UINT32, 0)
+    row = code.declare("row_start", _POINT // apart * n)
+    number = code.declare("number", _POINT % apart) if apart > 1 else zero
+    column = zero if width == 1 else number if width == apart else code.declare("column", number % width)
     values = [held[row + number + k * apart].declared(code, f"x{k}") for k in range(radix)]
     results = butterfly(values, lambda x: _turned(x, inverse), lambda x, y, factor: x + y * factor)
     target = code.declare("to", row + (number - column) * radix + column)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,6 +90,23 @@ _LOCALS = {_ARENA.name, _STOPPED.name, *_BATCH}
 _PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
+class LibraryLoops(NamedTuple):
+    """How functions of plans compute a library routine.
+
+    scratch: its memory besides its operands. loops: the arrays and the code of its function, given that memory; None:
+    the language has a function.
+    """
+
+    scratch: Callable[[Library], tuple[Buffer, ...]]
+    loops: Callable[[Library, Sequence[Buffer]], tuple[dict[Buffer, Parameter], Block]] | None = None
+
+
+ROUTINES = {
+    PACKED_SUM: LibraryLoops(sum_scratch),
+    **dict.fromkeys(SPLAT_BLOCKS, LibraryLoops(splat_scratch, splat_loops)),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratedFunction:
     """A function of arrays that returns nothing: its source, including head and end."""
@@ -127,7 +145,8 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     if isinstance(kernel, Sort):
         return dialect.sorts(kernel)
     if isinstance(kernel, Library):
-        return kernel.routine in SPLAT_BLOCKS or dialect.has_routine(kernel)
+        known = ROUTINES.get(kernel.routine)
+        return dialect.has_routine(kernel) or (known is not None and known.loops is not None)
     inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
@@ -242,10 +261,8 @@ def buffers_beside(kernel: Kernel) -> tuple[Buffer, ...]:
             return kernel.local
         case Sort():
             return (sorted_elements(kernel),)
-        case Library() if kernel.routine == PACKED_SUM:
-            return sum_scratch(kernel)
-        case Library():
-            return splat_scratch(kernel)
+        case Library() if kernel.routine in ROUTINES:
+            return ROUTINES[kernel.routine].scratch(kernel)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -334,7 +351,9 @@ def _loops_of(kernel: Kernel, scratch: Sequence[Buffer]) -> tuple[str, list[tupl
             code = inlined(sort_code(kernel))
             return identifier(kernel.label, "sort"), [*zip(buffers, sort_parameters(kernel), strict=True)], code
         case Library():
-            parameters, code = splat_loops(kernel, scratch)
+            loops = ROUTINES[kernel.routine].loops
+            assert loops is not None, "a function of the language computes the routine"
+            parameters, code = loops(kernel, scratch)
             return kernel.routine, [*parameters.items()], inlined(code)
         case Loops():
             pairs = zip(dict.fromkeys(kernel.operands), kernel_parameters(kernel), strict=True)
@@ -347,10 +366,8 @@ class _FunctionBody:
 
     def __init__(self, writer: _UnitWriter, plan: Plan, names: _Names) -> None:
         self.writer, self.plan, self.names = writer, plan, names
-        self.code = CodeWriter()
-        self.rounded = writer.dialect.rounded
-        self.free = self.rounded(plan.arena)  # the first byte after the plan's temporaries
-        self.stops = writer.dialect.stops
+        self.code, self.dialect = CodeWriter(), writer.dialect
+        self.free = self.dialect.rounded(plan.arena)  # the first byte after the plan's temporaries
 
     def of(self, buffers: Sequence[Buffer]) -> list[Array]:
         """The arrays of buffers."""
@@ -365,7 +382,7 @@ class _FunctionBody:
                 self.beside(kernel)
                 for inner in kernel.kernels:
                     self.kernel(inner)
-            case Library() if kernel.routine not in SPLAT_BLOCKS:
+            case Library() if ROUTINES[kernel.routine].loops is None:
                 inputs, outputs = ([o.buffer for o in side] for side in (kernel.inputs, kernel.outputs))
                 beside = self.beside(kernel).values()
                 self.code.add(LibraryCall(kernel, (*self.of(inputs), *beside, *self.of(outputs))))
@@ -398,7 +415,7 @@ class _FunctionBody:
 
     def contract(self, kernel: Contract) -> None:
         """The language's matrix product, for each product of a batch; or loops."""
-        if not self.writer.dialect.multiplies(kernel):
+        if not self.dialect.multiplies(kernel):
             self.call(contract_as_loops(kernel))
             return
         with ExitStack() as nest:
@@ -432,7 +449,7 @@ class _FunctionBody:
         at, made = self.free, {}
         for buffer in buffers_beside(kernel):
             made[buffer] = self.temporary(buffer, at)
-            at += self.rounded(buffer.nbytes)
+            at += self.dialect.rounded(buffer.nbytes)
         return made
 
     def run(self, plan: Plan, kernel: Kernel, arrays: Iterable[Array | Part]) -> None:
@@ -441,14 +458,14 @@ class _FunctionBody:
         for buffer in constants:
             assert buffer in self.names.of, "constants of inner plans are parameters"
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
-        start = self.free + sum(self.rounded(b.nbytes) for b in buffers_beside(kernel))
+        start = self.free + sum(self.dialect.rounded(b.nbytes) for b in buffers_beside(kernel))
         arena = Part(_ARENA, Number(_INT64, start), max(arena_bytes(plan), 1))
-        flag = [_STOPPED] if self.stops and _has_steps(plan.kernels) else []
+        flag = [_STOPPED] if self.dialect.stops and _has_steps(plan.kernels) else []
         self.code.add(Call(name, (*arrays, *self.of(constants), arena, *flag)))
 
     def end_if_stopped(self) -> None:
         """The first statement of a step."""
-        if self.stops:
+        if self.dialect.stops:
             self.code.add(EndIfSet(_STOPPED))
 
     def start_carries(self, kernel: Scan | While) -> tuple[list[Array], list[Array]]:
@@ -496,7 +513,7 @@ class _FunctionBody:
             ys = self.slices(body.outputs[carries:], kernel.ys, step)
             self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
             self.step_carries(current, following)
-        if kernel.length % 2 or self.writer.dialect.varies:
+        if kernel.length % 2 or self.dialect.varies:
             self.end_carries(kernel, current)
 
     def while_loop(self, kernel: While) -> None:

@@ -23,7 +23,6 @@ from rlx.ir.splats import (
     LEAST_ALPHA,
     LEAST_TRANSMITTANCE,
     RASTERISE,
-    SPLAT_BLOCKS,
     moments,
     row_cotangents,
     splat_layout,
@@ -182,7 +181,7 @@ _RESULTS = {RASTERISE: ("image", "last"), "splat_rasterise_gradient": ("found",)
 # ------------------------------------------------------------------ loops
 def splat_scratch(kernel: Library) -> tuple[Buffer, ...]:
     """Memory for the loops of a block: two numbers of each pixel for the gradient."""
-    if kernel.routine not in SPLAT_BLOCKS or kernel.routine == RASTERISE:
+    if kernel.routine == RASTERISE:
         return ()
     layout, (tiles,) = splat_layout(kernel), kernel.inputs[2].shape
     return (Buffer(layout.dtype, 2 * tiles * layout.pixels, name="planes"),)
