@@ -15,6 +15,7 @@ from rlx.call.key import CallKey, Key
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
+from rlx.passes.join_exchanges import join_exchanges
 from rlx.passes.place_exchanges import explained_exchanges
 from rlx.trace.builder import Tracer
 from rlx.trace.once import ByFunction
@@ -72,7 +73,7 @@ class SignatureEntry:
             blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
-        if config.explain and (sent := explained_exchanges(self.program)):
+        if config.explain and (sent := explained_exchanges(join_exchanges(self.program))):
             say(sent)
         return self.places
 

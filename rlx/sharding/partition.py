@@ -18,7 +18,6 @@ from rlx.sharding.blocks import (
     array_of_block,
     as_each_ones,
     as_one,
-    block_shape,
     check_move,
     check_processes,
     own_block,
