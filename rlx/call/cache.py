@@ -25,8 +25,9 @@ from rlx.trees import tree
 from rlx.trees.structure import tree_key
 
 if TYPE_CHECKING:
-    from rlx.passes import place_exchanges
+    from rlx.passes import join_exchanges, place_exchanges
 else:
+    join_exchanges = LateModule("rlx.passes.join_exchanges")
     place_exchanges = LateModule("rlx.passes.place_exchanges")
 
 __all__ = ["CacheInfo", "ReadyCall", "SignatureEntry", "SignatureTraces", "forget_signatures", "signature_traces"]
@@ -84,7 +85,7 @@ class SignatureEntry:
             blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
-        if config.explain and (sent := place_exchanges.explained_exchanges(self.program)):
+        if config.explain and (sent := place_exchanges.explained_exchanges(join_exchanges.join_exchanges(self.program))):
             say(sent)
         return self.places
 

@@ -23,7 +23,7 @@ _SUMS = frozenset(("add", "subtract"))
 _SCALED = frozenset(("multiply", "divide"))
 
 
-class _Total(NamedTuple):
+class _ProcessSum(NamedTuple):
     """A value that is the sum over the processes of a group. summand: makes this process's; sums: the results of the
     equations that summed."""
 
@@ -57,7 +57,7 @@ class _ExchangeWalk:
         self._kept = kept
         self._replaced: dict[Var, Atom] = {}
         self._known: dict[Any, Var] = {}
-        self._totals: dict[Atom, dict[str, _Total]] = {}  # by value and group
+        self._totals: dict[Atom, dict[str, _ProcessSum]] = {}  # by value and group
         self._equations: list[Equation] = []
         self.scattered: frozenset[Var] = frozenset()  # sums of which parts were exchanged
 
@@ -77,7 +77,9 @@ class _ExchangeWalk:
     def _read(self, atom: Atom) -> Atom:
         return self._replaced.get(atom, atom) if isinstance(atom, Var) else atom
 
-    def _add(self, primitive: Any, inputs: tuple[Atom, ...], params: Any, origin: Any, outputs: tuple[Var, ...]) -> None:
+    def _add(
+        self, primitive: Any, inputs: tuple[Atom, ...], params: Any, origin: Any, outputs: tuple[Var, ...]
+    ) -> None:
         self._equations.append(Equation(primitive, inputs, params, outputs, origin))
 
     def _applied(
@@ -108,7 +110,7 @@ class _ExchangeWalk:
 
     def _totals_of(
         self, primitive: Any, inputs: tuple[Atom, ...], params: Mapping[str, Any], origin: Origin | None, out: Var
-    ) -> dict[str, _Total]:
+    ) -> dict[str, _ProcessSum]:
         """The groups over which a result is a sum."""
 
         def of(*operands: Callable[[], Atom]) -> Callable[[], Atom]:
@@ -119,16 +121,14 @@ class _ExchangeWalk:
         if name == "process_total" and params["op"] == "sum":
             mode = params["mode"]
             inner = {g: t._replace(summand=of(t.summand)) for g, t in known[0].items() if t.mode == mode}
-            return inner | {params["group"]: _Total(lambda: inputs[0], mode, frozenset((out,)))}
+            return inner | {params["group"]: _ProcessSum(lambda: inputs[0], mode, frozenset((out,)))}
         if name in _LINEAR:
             return {group: total._replace(summand=of(total.summand)) for group, total in known[0].items()}
         if name in _SCALED and isinstance(inputs[1], Literal):
             return {g: t._replace(summand=of(t.summand, lambda: inputs[1])) for g, t in known[0].items()}
         if name in _SUMS and inputs[0].type == inputs[1].type:
             pairs = {g: (t, known[1][g]) for g, t in known[0].items() if g in known[1] and known[1][g].mode == t.mode}
-            return {
-                g: _Total(of(a.summand, b.summand), a.mode, a.sums | b.sums) for g, (a, b) in pairs.items()
-            }
+            return {g: _ProcessSum(of(a.summand, b.summand), a.mode, a.sums | b.sums) for g, (a, b) in pairs.items()}
         return {}
 
     def _scattered_row(self, whole: Atom, params: Mapping[str, Any], origin: Origin | None) -> Var | None:

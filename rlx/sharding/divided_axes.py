@@ -242,9 +242,7 @@ def _slice(call: DividedCall, number: int, axis: int) -> AlongAxis | None:
 def _reverse(call: DividedCall, number: int, axis: int) -> AlongAxis | None:
     others = tuple(a for a in call.params["axes"] if a != axis)
     rows = np.arange(call.types[0].shape[axis])[::-1].copy()
-    return _moved(
-        call, axis, rows, lambda x, operands, params: call.primitive.bind(x, axes=others) if others else x
-    )
+    return _moved(call, axis, rows, lambda x, operands, params: call.primitive.bind(x, axes=others) if others else x)
 
 
 def _pad(call: DividedCall, number: int, axis: int) -> AlongAxis | None:

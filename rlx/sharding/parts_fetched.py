@@ -88,7 +88,9 @@ def fetched_rows(
     if (wanted < 0).any():
         type = type_of(pool[0])
         row = type.update(shape=tuple(1 if a == axis else n for a, n in enumerate(type.shape)), weak=False)
-        position[:, total] = add(full_like(row, 0) if fill is None else broadcast_in_dim(fill, shape=row.shape, dims=()))
+        position[:, total] = add(
+            full_like(row, 0) if fill is None else broadcast_in_dim(fill, shape=row.shape, dims=())
+        )
     index = np.take_along_axis(position, np.where(wanted < 0, total, wanted), 1)
     assert (index >= 0).all(), "every row is here or has been fetched"
     return _chosen(pool, axis, over, index)

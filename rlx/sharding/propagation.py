@@ -146,7 +146,9 @@ class _Rotations(NamedTuple):
         found: dict[Var, tuple[Atom, int, int]] = {}
         inside: set[Var] = set()
         for join in joins:
-            first, second = (makers.get(a) for a in join.inputs if isinstance(a, Var)) if _distinct(join) else (None,) * 2
+            first, second = (
+                (makers.get(a) for a in join.inputs if isinstance(a, Var)) if _distinct(join) else (None,) * 2
+            )
             if first is None or second is None or first.inputs != second.inputs:
                 continue
             axis, shape = join.params["axis"], first.inputs[0].type.shape

@@ -22,8 +22,8 @@ DEVICE = "xla:cpu"
 # StableHLO has no operation for these, and rlx no decomposition
 REFUSED = """assumed_pattern bessel_j confluent_hypergeometric csr_incomplete_lu csr_logdet csr_lstsq csr_solve
     csr_triangular_solve eig faddeeva hypergeometric matrix_sqrt process_all_gather process_all_reduce
-    process_all_to_all process_broadcast process_copy process_permute process_reduce
-    process_reduce_scatter process_same process_total schur sylvester""".split()
+    process_all_to_all process_broadcast process_copy process_part process_permute process_reduce
+    process_reduce_scatter process_rows process_same process_total schur sylvester""".split()
 DIRECTIONS = {("eigh", 1), ("svd", 0), ("svd", 2)}  # columns, or rows, up to a phase
 X = np.linspace(-2.0, 2.0, 24, dtype=np.float32).reshape(4, 6)
 

@@ -101,7 +101,16 @@ def shapes(x: Any) -> Any:
 
 @row
 def more_shapes(x: Any) -> Any:
-    return jnp.roll(x, 1, 0), jnp.roll(x, 1, 0), jnp.roll(x, 3, 1), jnp.pad(x, 1), jnp.repeat(x, 2, 0), x[::-1], jnp.expand_dims(x, 1), jnp.squeeze(x[None])
+    return (
+        jnp.roll(x, 1, 0),
+        jnp.roll(x, 1, 0),
+        jnp.roll(x, 3, 1),
+        jnp.pad(x, 1),
+        jnp.repeat(x, 2, 0),
+        x[::-1],
+        jnp.expand_dims(x, 1),
+        jnp.squeeze(x[None]),
+    )
 
 
 @row

@@ -1,7 +1,8 @@
 """What jitted programs of divided arrays send between processes, pattern by pattern, and against a budget.
 
-Processes are threads, each with one device. For each pattern it prints the kinds of exchanges with their numbers, the
-bytes that a process sends divided by the bytes of its part of the first argument, and whether the results are divided.
+Processes are threads, each with one device. It prints what is beyond the budget; with the argument `table`, for each
+pattern, the kinds of exchanges with their numbers, the bytes that a process sends divided by the bytes of its part of
+the first argument, and whether the results are divided.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from rlx.sharding import Mesh, NamedSharding
 from rlx.sharding import PartitionSpec as P
 from tests.sharding.partitioned import gathered
 
+PAGE = Path(__file__).parents[2] / "docs/sharding_reference.md"
 COUNT = 4
 N = 64
 A, B = (
@@ -237,20 +240,40 @@ def measured(given: Pattern) -> tuple[dict[str, int], float, bool]:
     values = threads.run(COUNT, lambda: [gathered(leaf) for leaf in called(given)[0]])
     for value, wanted in zip(values[0], expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-4)
-    first = np.asarray(given.arrays[0])
-    nbytes = min(first.nbytes, first.size * (8 if rlx.config.enable_x64 else 8)) / COUNT
+    nbytes = np.asarray(given.arrays[0]).nbytes / COUNT
     kinds = {kind: count // COUNT for kind, count in record.kinds.items()}
     return kinds, record.nbytes / COUNT / nbytes, all(found[0][1])
 
 
-def run(name: str) -> dict[str, Any]:
-    given = PATTERNS[name]
+def row(name: str) -> tuple[dict[str, int], float, bool]:
+    """A row of the table: a process's exchanges, their bytes in units of its part, and whether results are divided."""
+    kinds, sent, divided = measured(PATTERNS[name])
+    return kinds, round(sent, 3), divided
+
+
+def line(name: str, kinds: dict[str, int], sent: float, divided: bool) -> str:
+    """A line of the table in the documents."""
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
+    return f"| {name} | {sent:g} | {listed} | {'yes' if divided else 'no'} |"
+
+
+def run(name: str) -> str:
+    """What went wrong with a pattern, or nothing."""
     try:
-        kinds, sent, divided = measured(given)
+        kinds, sent, divided = row(name)
+        given = PATTERNS[name]
+        assert sent <= given.most + 1e-6, f"{sent} parts are sent, more than {given.most}: {kinds}"
+        assert divided >= given.divided, "the results are not divided"
+        said = line(name, kinds, sent, divided)
+        assert said in PAGE.read_text(), f"{PAGE.name} has no line {said}"
     except Exception:
-        return {"error": traceback.format_exc()[-1500:]}
-    return {"kinds": kinds, "sent": round(sent, 3), "most": given.most, "divided": divided, "should": given.divided}
+        return traceback.format_exc()[-3000:]
+    return ""
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: run(name) for name in sys.argv[1:] or PATTERNS}))
+    names = sys.argv[1:] or [*PATTERNS]
+    if names[0] == "table":
+        print("\n".join(line(name, *row(name)) for name in PATTERNS))
+    else:
+        print(json.dumps({name: run(name) for name in names}))

@@ -333,7 +333,15 @@ def batched_routines(x, w):
 @case(P("i"), P(), i=4, derivatives=False)
 def positions_of_extrema(x, w):
     tied = jnp.round(x).at[3, 2].set(jnp.nan)
-    return x.argmax(0), x.argmin(0), tied.argmax(0), tied.argmin(), jnp.argsort(x, 0), (x > 0)[2:4], (x > 0)[np.array([1, 6])]
+    return (
+        x.argmax(0),
+        x.argmin(0),
+        tied.argmax(0),
+        tied.argmin(),
+        jnp.argsort(x, 0),
+        (x > 0)[2:4],
+        (x > 0)[np.array([1, 6])],
+    )
 
 
 def gathered(x: Any) -> np.ndarray:

@@ -501,3 +501,9 @@ def test_jit_finds_what_it_has_compiled() -> None:
 @pytest.mark.thorough
 def test_programs_of_one_process_run_in_several() -> None:
     assert check_programs("as_one_process") >= 35
+
+
+@pytest.mark.thorough
+def test_programs_send_parts_and_each_value_once() -> None:
+    """The bytes of each pattern are within its budget, and results are divided."""
+    assert check_programs("exchanged") >= 50
