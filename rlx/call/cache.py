@@ -105,7 +105,7 @@ MOST_SIZED = 32
 class SignatureTraces:
     """What was traced of a function with some options: shared by all results of `jit` for these."""
 
-    __slots__ = ("__weakref__", "_plain_trees", "entries", "families", "latest", "lock", "odd", "ready", "sized_keys")
+    __slots__ = ("__weakref__", "_lock", "_plain_trees", "entries", "families", "latest", "odd", "ready", "sized_keys")
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Key, SignatureEntry] = OrderedDict()
@@ -115,13 +115,18 @@ class SignatureTraces:
         self._plain_trees: set[tree.TreeDef] = set()  # whose keys of dicts are all strings
         self.latest: Signature | None = None  # that was traced
         self.odd = False  # whether there were others
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
 
+    @property
+    def lock(self) -> Any:
+        """Held while programs are traced and compiled."""
+        return self._lock
+
     def clear(self) -> None:
         """Forget every signature."""
-        with self.lock:
+        with self._lock:
             self.entries.clear()
             self.ready.clear()
             self.families.clear()
@@ -134,7 +139,7 @@ class SignatureTraces:
         entry = self.entries.get(key)
         if entry is not None:
             return entry
-        with self.lock:
+        with self._lock:
             entry = self.entries.get(key)
             if entry is not None:
                 return entry
@@ -149,7 +154,7 @@ class SignatureTraces:
     def compiled(self, entry: SignatureEntry, make: Callable[[], CompiledProgram]) -> CompiledProgram:
         """The compiled program of an entry, made once."""
         if entry.compiled is None:
-            with self.lock:
+            with self._lock:
                 if entry.compiled is None:
                     entry.compiled = make()
         return entry.compiled
@@ -160,7 +165,7 @@ class SignatureTraces:
 
     def keep_sized(self, key: CallKey, ready: ReadyCall) -> None:
         """What runs for a call with filled-in sizes: kept for the latest of them."""
-        with self.lock:
+        with self._lock:
             if key not in self.ready:
                 self.sized_keys.append(key)
             self.ready[key] = ready
