@@ -131,8 +131,8 @@ class SignatureTraces:
         reopen_after_fork(self)
 
     @property
-    def lock(self) -> threading.RLock:
-        """Held while an entry is made."""
+    def lock(self) -> Any:
+        """Held while programs are traced and compiled."""
         return self._lock
 
     def clear(self) -> None:

@@ -143,10 +143,14 @@ class Dim:
             other = as_int(other)
             if other is None:
                 return NotImplemented
-        terms = dict(self.terms)
-        for monomial, factor in other.terms if type(other) is Dim else (((), int(other)),):
-            terms[monomial] = terms.get(monomial, 0) + sign * factor
-        return self.scope.polynomial(terms)
+        results, key = self.scope.results, (sign, self, other)
+        found = results.get(key)
+        if found is None:
+            terms = dict(self.terms)
+            for monomial, factor in other.terms if type(other) is Dim else (((), int(other)),):
+                terms[monomial] = terms.get(monomial, 0) + sign * factor
+            found = results[key] = self.scope.polynomial(terms)
+        return found
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, float) or type(other) is SizedReal:
@@ -175,8 +179,16 @@ class Dim:
             other = as_int(other)
             if other is None:
                 return NotImplemented
+        results, key = self.scope.results, ("*", self, other)
+        found = results.get(key)
+        if found is None:
+            found = results[key] = self._times(other)
+        return found
+
+    def _times(self, other: Any) -> Any:
+        """The product with a whole number."""
         if type(other) is not Dim:
-            return self.scope.polynomial({m: c * other for m, c in self.terms}) if other else 0
+            return self.scope.polynomial({m: c * int(other) for m, c in self.terms}) if other else 0
         terms: dict[Monomial, int] = {}
         for one, factor in self.terms:
             for two, times in other.terms:

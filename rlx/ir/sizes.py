@@ -86,6 +86,8 @@ class SizeScope:
         # bounds of polynomials without their constants, and values that they do not have
         self._ranges: dict[Terms, tuple[float, float]] = {}
         self._excluded: dict[Terms, set[int]] = {}
+        self._answers: dict[tuple[Dim, int | None], bool] = {}  # once given, they follow from the conditions
+        self.results: dict[tuple[Any, ...], Any] = {}  # of operations on expressions
         self._tests: dict[tuple[Any, ...], bool] = {}
         self._recorded: dict[Any, Condition] = {}
         for name, hint in hints.items():
@@ -226,6 +228,12 @@ class SizeScope:
         """Whether an expression is at least a number."""
         if type(value) is not Dim:
             return value >= least
+        answer = self._answers.get((value, least))
+        if answer is None:
+            answer = self._answers[value, least] = self._at_least(value, least)
+        return answer
+
+    def _at_least(self, value: Dim, least: int) -> bool:
         low, high = self.bounds(value.terms)
         if low >= least:
             return True
@@ -240,6 +248,12 @@ class SizeScope:
         """Whether an expression is 0."""
         if type(value) is not Dim:
             return value == 0
+        answer = self._answers.get((value, None))
+        if answer is None:
+            answer = self._answers[value, None] = self._is_zero(value)
+        return answer
+
+    def _is_zero(self, value: Dim) -> bool:
         low, high = self.bounds(value.terms)
         if low > 0 or high < 0:
             return False

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import RlxError, VerificationError
+from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.types import TensorType, is_key, supported_dtypes
@@ -114,7 +115,8 @@ def _verify_use(atom: Atom, defined: set[Var], what: str, position: int, name: s
     if not isinstance(atom, Literal):
         raise _BrokenProgram(f"{where} is a {type(atom).__name__}, not a variable or literal")
     value = atom.value
-    _require(isinstance(value, np.ndarray), f"{where}: a literal's value is {value!r}")
+    if not is_sized(value):
+        _require(isinstance(value, np.ndarray), f"{where}: a literal's value is {value!r}")
     _require(value.shape == () == atom.type.shape, f"{where}: a literal of type {atom.type!r}")
     _require(value.dtype == atom.type.dtype, f"{where}: {value.dtype} literal for {atom.type!r}")
 

@@ -13,10 +13,12 @@ from rlx.backends.cpu.runtime.cost import STRETCH_NANOSECONDS, longest_stretch, 
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.executable import RELEASE_NANOSECONDS, AbandonableExecutable, NativeExecutable
 from rlx.backends.cpu.runtime.table import HostKernel, StepTable, table_words
+from rlx.config import config
 from rlx.ir.dims import hint_of, is_sized
 from rlx.ir.kernels import Plan
 from rlx.ir.sized_data import filled_kernel, filled_plan, sizes_in
 from rlx.ir.sizes import SizeScope
+from rlx.ir.verify_plan import verify_plan
 
 __all__ = ["SizedPlan"]
 
@@ -61,6 +63,8 @@ class SizedPlan(SizedExecutable):
         found = self._run(sizes)
         if found is None:
             return None
+        if config.check:
+            verify_plan(self.plan_at(sizes), placed=True)
         cost, stretch, arena, *output_bytes = found[: self._others]
         values = np.array(found[self._others :], np.int64)
         known = self._table
