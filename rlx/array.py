@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -40,15 +40,16 @@ __all__ = [
     "Array",
     "ConcreteArray",
     "Device",
-    "DeviceArray",
-    "DividedArray",
-    "KeyArray",
     "array_of_type",
-    "arrays_on",
+    "arrays_over",
     "asarray_numpy",
     "beside",
     "fate",
     "gone",
+    "is_divided",
+    "is_here",
+    "is_plain",
+    "keys_over",
     "narrowed",
     "may_change",
     "memory_of",
@@ -234,19 +235,26 @@ class Array(metaclass=_ArrayClass):
 
 
 class ConcreteArray(Array):
-    """An array with values: this class itself for the host's memory, whether NumPy's or a compiled program's."""
+    """An array with storage. Its type says where: in the host's memory, whole or divided over devices, or in a memory
+    that NumPy does not compute on, where its values are copied to the host when they are needed.
 
-    # _deleted, _lent and _sharding stay unset until they are needed, which costs nothing
+    The NumPy array of random keys holds records (`KeyDtype.record`), which NumPy can move but not compute with.
+    """
+
+    # _deleted, _lent and _sharding stay unset until they are needed, which costs nothing; _type is None until it is
+    # needed for an array of numbers in the host's memory
     __slots__ = ("_deleted", "_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
     _deleted: bool
     _lent: np.ndarray
+    _numpy: np.ndarray | None
     _sharding: Any
-    _type: Any  # a TensorType, placed or not; None until it is needed
+    _storage: Storage | None
+    _type: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
-        self._numpy: np.ndarray | None = array
+        self._numpy = array
         self._weak = weak
-        self._storage: Storage | None = None
+        self._storage = None
         self._type = None
 
     @property
@@ -261,14 +269,14 @@ class ConcreteArray(Array):
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        a = self._numpy
-        return self.type.shape if a is None else a.shape
+        t = self._type
+        return self.numpy().shape if t is None else t.shape
 
     @property
     def dtype(self) -> np.dtype:
         """Element type."""
-        a = self._numpy
-        return self.type.dtype if a is None else a.dtype
+        t = self._type
+        return self.numpy().dtype if t is None else t.dtype
 
     @property
     def ndim(self) -> int:
@@ -281,16 +289,28 @@ class ConcreteArray(Array):
         return self._weak
 
     def numpy(self) -> np.ndarray:
-        """The values as a NumPy array that shares memory. Do not write to it."""
+        """The values as a NumPy array that shares memory, or a copy if the host cannot read it. Do not write to it."""
         a = self._numpy
         if a is None:
-            storage = self._storage
-            if storage is None:
-                raise gone(self)
-            t = self._type
-            assert t is not None
-            a = self._numpy = storage.view(t.shape, t.dtype)
+            a = self._numpy = self._fetched()
         return a
+
+    def _fetched(self) -> np.ndarray:
+        storage, type = self._storage, self._type
+        if storage is None:
+            raise gone(self)
+        memory = type.memory
+        if memory is None:
+            return storage.view(type.shape, type.dtype)
+        words = words_type(type) if is_key(type.dtype) else type
+        if memory.addressable:
+            storage.wait()
+            values = storage.view(words.shape, words.dtype)
+        else:
+            values = memory.get(storage, words.shape, words.dtype)
+        values = values.view()
+        values.flags.writeable = False
+        return values if words is type else type.dtype.records_of(values)
 
     def storage(self) -> Storage:
         """The values as dense memory; copies if they are not contiguous."""
@@ -329,28 +349,49 @@ class ConcreteArray(Array):
 
     def is_ready(self) -> bool:
         """Whether the values are there: reading them does not wait."""
-        return True
+        return memory_of(self) is None or self.storage().is_ready()
 
     def wait(self) -> None:
         """Wait until the values are there; raises the error of a run that failed to compute them."""
+        if memory_of(self) is not None:
+            self.storage().wait()
 
     def again(self) -> ConcreteArray:
         """Another array over the same memory: deleting or donating one leaves the other."""
-        other = _new(type(self))
+        other = _new(ConcreteArray)
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
+        if is_divided(self):
+            other._sharding = self._sharding
         return other
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory with a known sharding."""
-        if type(self) is ConcreteArray and sharding is not None and not sharding.is_default:
-            return DividedArray(self, sharding)
+        """An array over the same memory with a known sharding, which is a part of its type if devices divide it."""
         other = self.again()
         other._sharding = sharding
+        type = self.type
+        if memory_of(self) is None and type.plain:
+            divides = sharding is not None and not sharding.is_default
+            other._type = type.placed(sharding=sharding) if divides else type
         return other
 
     def concrete(self) -> ConcreteArray:
         """The array itself. Tracers return their value if it is known."""
         return self
+
+
+def is_plain(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array of numbers in the host's memory that is not known to be divided over devices."""
+    return type(x) is ConcreteArray and (x._type is None or x._type.plain)
+
+
+def is_here(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array, of numbers or keys, in the host's memory that is not known to be divided."""
+    return type(x) is ConcreteArray and (x._type is None or x._type.unplaced is x._type)
+
+
+def is_divided(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array in the host's memory that several devices divide."""
+    return type(x) is ConcreteArray and x._type is not None and x._type.device_sharding is not None
 
 
 def fate(array: ConcreteArray) -> str:
@@ -371,115 +412,25 @@ def gone(array: ConcreteArray, name: str = "This array") -> DonatedArrayError:
     )
 
 
-class KeyArray(ConcreteArray):
-    """An array of random keys: operations that move elements take it, arithmetic refuses it.
-
-    Its NumPy array holds records (`KeyDtype.record`), which NumPy can move but not compute with.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, records: np.ndarray) -> None:
-        super().__init__(records)
-        self._type = TensorType(records.shape, records.dtype)
-
-    @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        """The dtype of the keys."""
-        return self.type.dtype
-
-
-class DividedArray(ConcreteArray):
-    """An array over the host's memory whose sharding over several devices is known.
-
-    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays with another sharding.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, array: ConcreteArray, sharding: Any) -> None:
-        self._numpy, self._storage, self._weak = array.numpy(), array._storage, array._weak
-        self._type = array.type.placed(sharding=sharding)
-
-    @property
-    def _sharding(self) -> Any:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
-        return self._type.device_sharding
-
-    def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory with a known sharding."""
-        return array_of_type(self.numpy(), self.type).with_sharding(sharding)
-
-
-class DeviceArray(ConcreteArray):
-    """An array over a memory that NumPy does not compute on: its values are copied to the host when they are needed.
-
-    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays over other memories.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, storage: Storage, type: TensorType) -> None:
-        self._numpy = None
-        self._storage = storage
-        self._type = type
-        self._weak = type.weak
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Element type."""
-        return self._type.dtype
-
-    def numpy(self) -> np.ndarray:
-        """The values as a read-only NumPy array: fetched once, unless the host can read the memory itself."""
-        a = self._numpy
-        if a is None:
-            a = self._numpy = self._fetched()
-        return a
-
-    def _fetched(self) -> np.ndarray:
-        storage, type = self.storage(), self.type
-        memory = self._type.memory
-        words = words_type(type) if is_key(type.dtype) else type
-        if memory.addressable:
-            storage.wait()
-            values = storage.view(words.shape, words.dtype)
-        else:
-            values = memory.get(storage, words.shape, words.dtype)
-        values = values.view()
-        values.flags.writeable = False
-        if words is type:
-            return values
-        dtype: Any = type.dtype
-        return dtype.records_of(values)
-
-    def storage(self) -> Storage:
-        """The values in the device's memory."""
-        storage = self._storage
-        if storage is None:
-            raise gone(self)
-        return storage
-
-    def is_ready(self) -> bool:
-        """Whether the values are there: reading them does not wait."""
-        return self.storage().is_ready()
-
-    def wait(self) -> None:
-        """Wait until the values are there; raises the error of the run that should have made them."""
-        self.storage().wait()
-
-
-def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> KeyArray:
+def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> ConcreteArray:
     """Keys whose words are single numbers."""
-    return KeyArray(np.full(shape, value, dtype.record))
+    return keys_over(np.full(shape, value, dtype.record))
+
+
+def keys_over(records: np.ndarray) -> ConcreteArray:
+    """The array of the random keys with these records."""
+    keys = ConcreteArray(records)
+    keys._type = TensorType(records.shape, records.dtype)
+    return keys
 
 
 def array_of_type(array: Any, type: TensorType) -> ConcreteArray:
     """A NumPy array with values of a type as an rlx array, sharing memory."""
-    return KeyArray(array) if is_key(type.dtype) else wrap(array, type.weak)
+    return keys_over(array) if is_key(type.dtype) else wrap(array, type.weak)
 
 
 def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
-    """Arrays over dense storages; NumPy views are created when they are needed."""
+    """Arrays over dense storages, in the memories of their types; NumPy views are created when they are needed."""
     arrays = []
     for storage, type in zip(storages, types):  # noqa: B905  a check of the lengths costs time
         a = _new(ConcreteArray)
@@ -496,20 +447,15 @@ _new = ConcreteArray.__new__
 
 def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
     """An array over dense storage."""
-    if is_key(type.dtype):
+    if is_key(type.dtype) and type.memory is None:
         dtype: Any = type.dtype
-        return KeyArray(storage.view(type.shape, dtype.record))
+        return keys_over(storage.view(type.shape, dtype.record))
     return arrays_over((storage,), (type,))[0]
 
 
-def arrays_on(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
-    """Arrays over dense storages of a device's memory, which is a part of their types."""
-    return list(map(DeviceArray, storages, types))
-
-
-def memory_of(array: ConcreteArray) -> Memory | None:
-    """The memory of an array; None for the host's."""
-    return array._type.memory if type(array) is DeviceArray else None
+def memory_of(x: Any) -> Memory | None:
+    """The memory of an array with storage; None for the host's, and for other values."""
+    return None if type(x) is not ConcreteArray or x._type is None else x._type.memory
 
 
 def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
@@ -523,12 +469,12 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
         storage = _storage_in(memory, array)
     except AllocationError:
         raise out_of_memory((array.type,)) from None
-    return DeviceArray(storage, array.type.placed(memory))
+    return arrays_over((storage,), (array.type.placed(memory),))[0]
 
 
 def beside(array: Any, other: Any) -> Any:
     """A concrete array in the memory of another array; unchanged if that is traced, or on the host."""
-    memory = memory_of(other) if isinstance(other, ConcreteArray) else None
+    memory = memory_of(other)
     return array if memory is None or not isinstance(array, ConcreteArray) else moved(array, memory)
 
 
@@ -613,7 +559,7 @@ def asarray_numpy(value: Any) -> np.ndarray:
         value = np.asarray(value)
     array = value if type(value) is np.ndarray else np.asarray(value)
     if array.dtype not in supported_dtypes:
-        if key_dtype_of(array.dtype):  # the contents of a KeyArray
+        if key_dtype_of(array.dtype):  # the records of keys
             return array
         try:
             dtype = dtype_of(array.dtype)

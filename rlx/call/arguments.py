@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.array import Array, ConcreteArray, memory_of
 from rlx.call.argument_names import ArgumentTree, named_leaves, refused_argument
 from rlx.call.descriptions import ShapeDtypeStruct
 from rlx.call.divisions import division_of, explicit_division
@@ -139,7 +139,7 @@ class Arguments:
             number = [_is_array(x, roles.name, abstract) for x in given].index(False)
             raise refused_argument(self.tree(), number, error) from None
         # arrays of other libraries stay where they were made
-        self.given = [a if type(a) is DeviceArray else x for x, a in zip(given, self.leaves, strict=True)]
+        self.given = [a if memory_of(a) is not None else x for x, a in zip(given, self.leaves, strict=True)]
         check_given(roles.name, self.leaves, self.donated_leaves() if roles.donates else ())
 
     def tree(self) -> ArgumentTree:
@@ -158,7 +158,7 @@ class Arguments:
     @property
     def away(self) -> bool:
         """Whether some arrays are not in the host's memory."""
-        return DeviceArray in set(map(type, self.leaves))
+        return any(memory_of(x) is not None for x in self.leaves)
 
     @cached_property
     def divisions(self) -> tuple[Any, ...]:

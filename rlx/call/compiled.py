@@ -11,9 +11,7 @@ import numpy as np
 from rlx.array import (
     Array,
     ConcreteArray,
-    DeviceArray,
     array_of_type,
-    arrays_on,
     arrays_over,
     from_storage,
     memory_of,
@@ -67,7 +65,7 @@ def borrowed(value: Any, may_copy: bool) -> ConcreteArray | None:
 
 
 def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> ConcreteArray:
-    return arrays_on((storage,), (TensorType(shape, dtype).placed(memory),))[0]
+    return arrays_over((storage,), (TensorType(shape, dtype).placed(memory),))[0]
 
 
 class CompiledProgram:
@@ -105,10 +103,10 @@ class CompiledProgram:
                 how = (self.backend, memory_limit, optimized, planned, self._donated(given))
                 self.executable = self.compiled_core(core, lambda program: executables.get(program, *how))
         self.types: list[Any] = [v.type for v in computed]
-        self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
             self.types = [t.placed(self.memory) for t in self.types]
-            self.over = arrays_on
+        of_keys = self.memory.host and any(is_key(t.dtype) for t in self.types)
+        self.over = _arrays_or_keys if of_keys else arrays_over
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
@@ -189,7 +187,7 @@ class CompiledProgram:
     def brings(self, args: Sequence[ConcreteArray]) -> bool:
         """Whether some of the arguments are in another memory."""
         if self.memory.host:
-            return DeviceArray in set(map(type, args))
+            return any(memory_of(x) is not None for x in args)
         return any(memory_of(x) is not self.memory for x in args)
 
     def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -255,7 +253,7 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """The backend for a program that runs in the memory of its operands."""
-    if config.watched or DeviceArray in set(map(type, args)):
+    if config.watched or any(memory_of(x) is not None for x in args):
         memory = common_memory(program.name, args)
         return backend_on(None if program_stays_on_host(program, memory) else memory)
     return backend_named(None)

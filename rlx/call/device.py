@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
+from rlx.array import Array, ConcreteArray, Device, memory_of, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
 from rlx.call.divisions import sharding_hooks
@@ -186,7 +186,7 @@ def device_put(
 
 def _settled(given: Any, made: Any) -> Any:
     """The array made on the default device from a value without a place; a given array is returned unchanged."""
-    if isinstance(given, Array) or type(made) is DeviceArray or not isinstance(made, ConcreteArray):
+    if isinstance(given, Array) or memory_of(made) is not None or not isinstance(made, ConcreteArray):
         return made
     memory = default_memory((made,))
     return made if memory is None else moved(made, memory)

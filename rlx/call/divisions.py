@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlx.array import Array, DeviceArray, DividedArray
+from rlx.array import Array, is_divided, memory_of
 from rlx.call.explanations import say
 from rlx.config import config
 from rlx.ir.program import Program
@@ -47,7 +47,7 @@ def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
 
 def division_of(x: Any) -> Any:
     """The sharding of an argument over several devices; None for other arguments."""
-    if type(x) is DividedArray:
+    if is_divided(x):
         return x._type.device_sharding
     described = getattr(x, "described_sharding", None)
     return None if described is None or described.is_default else described
@@ -68,4 +68,4 @@ def _traced_place(x: Tracer) -> Any:
 
 def is_committed(x: Any) -> bool:
     """Whether the user put an array on a device, the host included."""
-    return type(x) is DeviceArray or hasattr(x, "_sharding")
+    return memory_of(x) is not None or hasattr(x, "_sharding")

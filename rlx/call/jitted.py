@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import optree
 
-from rlx.array import DeviceArray
+from rlx.array import memory_of
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.argument_names import leaf_names, named_leaves
@@ -268,7 +268,7 @@ class Jitted:
         """The backend of a call's program: as `device` says, or that of arguments and captured values on devices."""
         if self.device is not None:
             return backend_named(self.device)
-        away = [x for x in captured if type(x) is DeviceArray]
+        away = [x for x in captured if memory_of(x) is not None]
         memory = common_memory(self.name, [*request.arguments.given, *away]) if away else request.memory
         return backend_on(None if program_stays_on_host(program, memory) else memory)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import optree
 from optree import _C as _optree
 
-from rlx.array import ConcreteArray, DeviceArray, DividedArray, KeyArray
+from rlx.array import ConcreteArray
 from rlx.errors import RlxError
 from rlx.ir.types import TensorType
 from rlx.trace.flat import shared_array
@@ -22,7 +22,6 @@ __all__ = ["CallKey", "Key", "Signature", "call_key", "completed_key", "program_
 
 _flatten: Any = _optree.flatten
 _type_of = operator.attrgetter("_type")
-_WITH_TYPES = frozenset((DeviceArray, DividedArray, KeyArray))
 CallKey = tuple[Any, ...]
 
 
@@ -44,9 +43,6 @@ def call_key(token: Hashable, args: Sequence[Any]) -> tuple[Sequence[Any], CallK
                 key.append(tuple(x))
                 key += map(_type_of, x.values())
                 leaves += x.values()
-            elif type(x) in _WITH_TYPES:
-                key.append(x._type)
-                leaves.append(x)
             else:
                 break
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DeviceArray, asarray_numpy, from_storage, moved
+from rlx.array import ConcreteArray, asarray_numpy, from_storage, moved
 from rlx.backends import backend_named, meant_device
 from rlx.call.compiled import CompiledProgram
 from rlx.call.device import Device
@@ -75,7 +75,7 @@ class CompiledGraph:
         self.plan = executable.plan
         memory, types = backend.memory, legal.output_types
         self._run = lambda values: [
-            from_storage(s, t) if memory.host else DeviceArray(s, t.placed(memory))
+            from_storage(s, t if memory.host else t.placed(memory))
             for s, t in zip(executable.run([moved(v, memory).storage() for v in values]), types, strict=True)
         ]
 

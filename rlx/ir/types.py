@@ -145,16 +145,17 @@ class TensorType:
 
     A weak type comes from a Python scalar and yields to the other operand's dtype. `memory` is the memory of a device,
     None for the host's; `device_sharding` is the known sharding over several devices. Values of programs have neither:
-    `unplaced` is the type without them.
+    `unplaced` is the type without them. `plain`: NumPy computes with such arrays, and nothing else is to be done.
     """
 
-    __slots__ = ("_text", "device_sharding", "dtype", "memory", "shape", "unplaced", "weak")
+    __slots__ = ("_text", "device_sharding", "dtype", "memory", "plain", "shape", "unplaced", "weak")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
     memory: Any
     device_sharding: Any
+    plain: bool
     unplaced: TensorType
     _text: str | None
 
@@ -169,7 +170,7 @@ class TensorType:
             found = object.__new__(cls)
             found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
             found.memory = found.device_sharding = found._text = None
-            found.unplaced = found
+            found.unplaced, found.plain = found, not is_key(dtype)
             _refuse_enormous(found)
             found = _interned.setdefault((found.shape, dtype, weak), found)
         return found
@@ -184,6 +185,7 @@ class TensorType:
             found = object.__new__(TensorType)
             found.shape, found.dtype, found.weak = self.shape, self.dtype, self.weak
             found.memory, found.device_sharding, found.unplaced, found._text = memory, sharding, self.unplaced, None
+            found.plain = False
             found = _interned.setdefault(key, found)
         return found
 

@@ -10,10 +10,11 @@ import numpy as np
 from rlx.array import (
     Array,
     ConcreteArray,
-    DeviceArray,
-    DividedArray,
     array_of_type,
     asarray_numpy,
+    is_divided,
+    is_plain,
+    memory_of,
     narrowed,
     owned,
     unshared,
@@ -134,13 +135,13 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array
     result = given if dtype is None else convert_to(given, dtype)
     if copy is False or result is not given or isinstance(value, SCALARS):
         return result
-    if not isinstance(given, ConcreteArray) or type(given) is DeviceArray:
+    if not isinstance(given, ConcreteArray) or memory_of(given) is not None:
         return copies.copy(given) if copy else given
     if not copy:
         return given if given is value else owned(given)
     try:
         made = array_of_type(given.numpy().copy(), given.type)
-        return made.with_sharding(given._sharding) if type(given) is DividedArray else made
+        return made.with_sharding(given._sharding) if is_divided(given) else made
     except MemoryError as error:
         raise not_made(error, given.shape, given.dtype) from None
 
@@ -341,7 +342,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     check_placement(device, out_sharding)
     sizes = canonical_shape(shape, "full")
     value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), None)
-    if type(value) is ConcreteArray and value.ndim == 0:
+    if is_plain(value) and value.ndim == 0:
         filled = fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
     else:
         filled = broadcast_array(value, sizes, "full")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, is_plain
 from rlx.errors import (
     DtypeError,
     IndexBoundsError,
@@ -278,7 +278,7 @@ def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
                 "Use x.at[index].get(mode=...) for indices out of bounds.",
             )
         return entry % size
-    if strict and size and type(entry) is ConcreteArray and entry.ndim == 0:
+    if strict and size and is_plain(entry) and entry.ndim == 0:
         number = int(entry.numpy())
         return min(max(number + size if number < 0 else number, 0), size - 1)
     return entry
@@ -428,7 +428,7 @@ def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bo
 def wrapped(array: Any, size: int) -> Any:
     """Signed indices with negative ones counted from the end, in a dtype that holds the axis's size."""
     array = holding(array, size)
-    if type(array) is ConcreteArray and state.builder is None:
+    if is_plain(array) and state.builder is None:
         values = array.numpy()
         return (
             array
@@ -459,9 +459,10 @@ def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
 # ------------------------------------------------------------------ reading
 def getitem(x: Any, index: Any) -> Any:
     """x[index]: static indices are views, a traced scalar a dynamic slice, arrays a gather."""
-    if type(x) is ConcreteArray and state.builder is None and _is_static(index):
+    plain = type(x) is ConcreteArray and (x._type is None or x._type.plain) and state.builder is None
+    if plain and _is_static(index):
         return ConcreteArray(_view(x.numpy(), index), x._weak)
-    if type(index) is ConcreteArray and type(x) is ConcreteArray and state.builder is None:
+    if plain and is_plain(index):
         numbers = index.numpy()
         if dtype_kind(numbers.dtype) in "iu" and numbers.ndim and x.shape and x.shape[0]:
             return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)

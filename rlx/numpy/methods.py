@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, Device, DeviceArray, KeyArray, array_of_type, memory_of
+from rlx.array import Array, ConcreteArray, Device, array_of_type, keys_over, memory_of
 from rlx.config import config
 from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
@@ -65,7 +65,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
-    if isinstance(self, ConcreteArray) and not isinstance(self, DeviceArray):
+    if isinstance(self, ConcreteArray) and memory_of(self) is None:
         copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
@@ -88,7 +88,7 @@ def _reduce(self: Any) -> Any:
 
 
 def _rebuild_keys(dtype: KeyDtype, words: np.ndarray) -> ConcreteArray:
-    return placement.placed(KeyArray(dtype.records_of(words)))
+    return placement.placed(keys_over(dtype.records_of(words)))
 
 
 def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
@@ -123,7 +123,7 @@ def _device(self: Any) -> Any:
     sharding = getattr(self, "_sharding", None)
     if sharding is not None:
         return sharding if sharding.num_devices > 1 else sharding.devices[0]
-    memory = memory_of(self) if isinstance(self, ConcreteArray) else None
+    memory = memory_of(self)
     return placement.HOST if memory is None else memory.device
 
 
@@ -217,13 +217,16 @@ def _str(self: Any) -> str:
 def _array_interface(self: Any) -> Any:
     if self.dtype.kind not in "biufc" or self.dtype.isbuiltin != 1:  # 2: of another package, float8
         raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
-    if isinstance(self, DeviceArray):
+    if memory_of(self) is not None:
         raise AttributeError(f"an array on {self.device!r} has no __array_interface__: NumPy takes __array__.")
     return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
 
 
 def _cuda_array_interface(self: Any) -> Any:
-    return self._type.memory.cuda_array_interface(self.storage(), self.shape, self.dtype)
+    memory = memory_of(self)
+    if memory is None:
+        raise AttributeError("an array in the host's memory has no __cuda_array_interface__: NumPy takes __array__.")
+    return memory.cuda_array_interface(self.storage(), self.shape, self.dtype)
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
@@ -333,5 +336,4 @@ def install(front: ModuleType) -> None:
     array_class.__array_namespace__ = namespace
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)
-    device_class: Any = DeviceArray
-    device_class.__cuda_array_interface__ = property(_cuda_array_interface)
+    concrete_class.__cuda_array_interface__ = property(_cuda_array_interface)

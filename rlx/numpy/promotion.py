@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number, narrowed, number_array
+from rlx.array import Array, ConcreteArray, is_plain, keys_of_number, narrowed, number_array
 from rlx.config import config
 from rlx.errors import (
     AxisError,
@@ -251,7 +251,7 @@ def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
             return scalar_array(_plain(value), dtype, weak)
     if value.dtype == dtype and value.weak_type == weak:
         return value
-    if type(value) is ConcreteArray and state.builder is None:
+    if is_plain(value) and state.builder is None:
         with np.errstate(all="ignore"):
             return ConcreteArray(convert_array(value.numpy(), dtype), weak)
     return convert(value, dtype=dtype, weak=weak)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DividedArray, array_of_type
+from rlx.array import ConcreteArray, array_of_type, is_divided
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, NanError
 from rlx.ir.program import Program
@@ -76,7 +76,7 @@ class RegionPrimitive(Region):
             return super().evaluate(args, params)
         types = [type_of(a) for a in args]
         outs = tuple(execution.compiled(program_of(self, types, params), args))
-        return followed(self, args, types, params, outs) if DividedArray in set(map(type, args)) else outs
+        return followed(self, args, types, params, outs) if any(map(is_divided, args)) else outs
 
 
 def is_zero(x: Any) -> bool:

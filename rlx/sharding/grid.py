@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlx.array import Array, DividedArray
+from rlx.array import Array, is_divided
 from rlx.errors import ShardingError, source_line
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
@@ -49,7 +49,7 @@ def _whole(x: Any) -> Any:
     """The array without a sharding. An array with unreduced or reduced axes becomes its local values."""
     if type(x) is StackedArray:
         return x.local
-    return x.with_sharding(None) if type(x) is DividedArray else x
+    return x.with_sharding(None) if is_divided(x) else x
 
 
 def reduce_over(value: Any, unreduced: Axes, reduced: Axes) -> None:

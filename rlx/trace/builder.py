@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, is_plain, number_array, unshared, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
 from rlx.ir.types import TensorType, scalar_dtype
@@ -169,7 +169,7 @@ class Builder:
         if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(number_array(value, weak_dtype), TensorType((), weak_dtype, True))
-        if type(value) is not ConcreteArray:
+        if not is_plain(value):
             if isinstance(value, ConcreteArray):  # literals are never keys, nor on a device
                 return self._capture(value, value.type)
             if isinstance(value, ArrayOfParts):

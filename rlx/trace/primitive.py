@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, array_of_type, asarray_numpy, unshared, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, is_divided, memory_of, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.index_sets import Along, Reading
@@ -73,9 +73,9 @@ def type_of(value: Any) -> TensorType:
 
 def host_operand(value: Any) -> np.ndarray:
     """As `to_numpy`; raises Elsewhere for an array that is not in the host's memory, or is known by parts."""
-    if type(value) is ConcreteArray:
+    if type(value) is ConcreteArray and (value._type is None or value._type.plain):
         return value.numpy()
-    if type(value) is DeviceArray or isinstance(value, ArrayOfParts):
+    if memory_of(value) is not None or isinstance(value, ArrayOfParts):
         raise Elsewhere
     return to_numpy(value)
 
@@ -86,8 +86,6 @@ def to_numpy(value: Any) -> np.ndarray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
         raise builders.leaked(value)
-    if isinstance(value, ConcreteArray):
-        return value.numpy()
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
     return unshared(asarray_numpy(value))
@@ -355,12 +353,19 @@ class Primitive:
                     raise
                 raise found from None
         # strong operands give a strong result, unless a parameter asks for weakness (convert)
-        if args and not params.get("weak") and all(type(a) is ConcreteArray and not a._weak for a in args):
+        for a in args:
+            if type(a) is not ConcreteArray or a._weak or not (a._type is None or a._type.plain):
+                return self._typed(args, params, out)
+        if args and not params.get("weak"):
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
+        return self._typed(args, params, out)
+
+    def _typed(self, args: Sequence[Any], params: dict[str, Any], out: Any) -> Any:
+        """The results of the reference as arrays of the types that the type rule states."""
         given = list(map(type_of, args))
         types = self.type(*given, **params)
         outs = tuple(map(array_of_type, out, types)) if self.multiple else (array_of_type(out, types),)
-        if DividedArray in set(map(type, args)):
+        if any(map(is_divided, args)):
             outs = followed(self, args, given, params, outs)
         return outs if self.multiple else outs[0]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, KeyArray, array_of_type
+from rlx.array import Array, ConcreteArray, array_of_type, is_here
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.forks import cached_property
@@ -33,8 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
-_ARRAYS = frozenset({ConcreteArray, DeviceArray, DividedArray, KeyArray, Tracer})
-_NOT_HERE = frozenset({DeviceArray, DividedArray, Tracer})  # excluded from plain steps on NumPy arrays
+_ARRAYS = frozenset({ConcreteArray, Tracer})
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 
@@ -193,7 +192,7 @@ def _replayed(function: F, eagerly: bool, name: str = "") -> F:
             key = _key(args, kwargs, arrays)
             if builder is not None and key is not None and (home := builder.home(arrays)) is not builder:
                 return builder.hand_to(home, partial(call, *args, **kwargs))
-            if key is None or (builder is None and (config.watched or any(type(a) in _NOT_HERE for a in arrays))):
+            if key is None or (builder is None and (config.watched or not all(map(is_here, arrays)))):
                 return function(*args, **kwargs)
             found = programs.get(key)
             if found is None and not (name and builder is not None):  # most functions of most types are called once

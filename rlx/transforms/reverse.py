@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, beside
+from rlx.array import Array, ConcreteArray, beside, memory_of
 from rlx.errors import (
     DtypeError,
     InputTypeError,
@@ -105,7 +105,7 @@ def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
     """The gradient with respect to a Python number is weak like the number."""
     if not type.weak or type_of(cotangent).weak:
         return cotangent
-    if isinstance(cotangent, ConcreteArray) and not isinstance(cotangent, DeviceArray):
+    if isinstance(cotangent, ConcreteArray) and memory_of(cotangent) is None:
         return ConcreteArray(cotangent.numpy(), True)
     return convert(cotangent, dtype=type.dtype, weak=True)
 
