@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes, words_t
 from rlx.storage import AllocationError, Device, Storage, from_numpy
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from rlx.device_memory import Memory
 
     class Updates(Protocol):
@@ -43,19 +45,25 @@ __all__ = [
     "array_of_type",
     "arrays_over",
     "asarray_numpy",
+    "ValuesOfParts",
     "beside",
     "fate",
     "gone",
+    "is_array",
+    "is_array_or_numpy",
+    "is_concrete",
     "is_divided",
     "is_here",
     "is_plain",
     "keys_over",
+    "values_of_parts",
     "narrowed",
     "may_change",
     "memory_of",
     "moved",
     "number_array",
     "owned",
+    "parts_of",
     "unshared",
     "wrap",
 ]
@@ -139,6 +147,8 @@ class Array(metaclass=_ArrayClass):
         def T(self) -> Array: ...
         @property
         def mT(self) -> Array: ...
+        @property
+        def sharding(self) -> Any: ...
         @property
         def real(self) -> Array: ...
         @property
@@ -235,8 +245,9 @@ class Array(metaclass=_ArrayClass):
 
 
 class ConcreteArray(Array):
-    """An array with storage. Its type says where: in the host's memory, whole or divided over devices, or in a memory
-    that NumPy does not compute on, where its values are copied to the host when they are needed.
+    """An array with storage. Its type says where: in the host's memory, whole or divided over devices; in a memory
+    that NumPy does not compute on, where its values are copied to the host when they are needed; or in parts, where
+    the storage is an array, traced or not, of the parts that are here (`local_of`).
 
     The NumPy array of random keys holds records (`KeyDtype.record`), which NumPy can move but not compute with.
     """
@@ -246,9 +257,9 @@ class ConcreteArray(Array):
     __slots__ = ("_deleted", "_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
     _deleted: bool
     _lent: np.ndarray
-    _numpy: np.ndarray | None
+    _numpy: Any  # a NumPy array, or None until it is needed
     _sharding: Any
-    _storage: Storage | None
+    _storage: Any  # a Storage, the array of the local parts, or None
     _type: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
@@ -262,7 +273,7 @@ class ConcreteArray(Array):
         """Shape, dtype, weakness."""
         t = self._type
         if t is None:
-            a = self.numpy()
+            a = self._numpy
             t = self._type = TensorType(a.shape, a.dtype, self._weak)
         return t.unplaced
 
@@ -270,13 +281,13 @@ class ConcreteArray(Array):
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
         t = self._type
-        return self.numpy().shape if t is None else t.shape
+        return self._numpy.shape if t is None else t.shape
 
     @property
     def dtype(self) -> np.dtype:
         """Element type."""
         t = self._type
-        return self.numpy().dtype if t is None else t.dtype
+        return self._numpy.dtype if t is None else t.dtype
 
     @property
     def ndim(self) -> int:
@@ -292,6 +303,8 @@ class ConcreteArray(Array):
         """The values as a NumPy array that shares memory, or a copy if the host cannot read it. Do not write to it."""
         a = self._numpy
         if a is None:
+            if self._type.parts:
+                return self.concrete().numpy()
             a = self._numpy = self._fetched()
         return a
 
@@ -301,7 +314,7 @@ class ConcreteArray(Array):
             raise gone(self)
         memory = type.memory
         if memory is None:
-            return storage.view(type.shape, type.dtype)
+            return storage.view(type.shape, getattr(type.dtype, "record", type.dtype))
         words = words_type(type) if is_key(type.dtype) else type
         if memory.addressable:
             storage.wait()
@@ -314,6 +327,8 @@ class ConcreteArray(Array):
 
     def storage(self) -> Storage:
         """The values as dense memory; copies if they are not contiguous."""
+        if parts_of(self):
+            return self.concrete().storage()
         s = self._storage
         if s is None:
             a = self.numpy()
@@ -334,33 +349,43 @@ class ConcreteArray(Array):
 
     def delete(self) -> None:
         """Release the memory; later use raises DonatedArrayError. NumPy views of the array keep the memory."""
+        if parts_of(self):
+            return self._storage.delete()
         self.donate()
         self._deleted = True
 
     def donate(self) -> None:
         """Donate the memory to a call."""
+        if parts_of(self):
+            return self._storage.donate()
         self.type  # noqa: B018  keep shape and dtype readable
         self._numpy = None
         self._storage = None
 
     def is_deleted(self) -> bool:
         """Whether the memory was released or donated."""
+        if parts_of(self):
+            return self._storage.is_deleted()
         return self._numpy is None and self._storage is None
 
     def is_ready(self) -> bool:
         """Whether the values are there: reading them does not wait."""
+        if parts_of(self):
+            return self._storage.is_ready()
         return memory_of(self) is None or self.storage().is_ready()
 
     def wait(self) -> None:
         """Wait until the values are there; raises the error of a run that failed to compute them."""
-        if memory_of(self) is not None:
+        if parts_of(self):
+            self._storage.wait()
+        elif memory_of(self) is not None:
             self.storage().wait()
 
     def again(self) -> ConcreteArray:
         """Another array over the same memory: deleting or donating one leaves the other."""
         other = _new(ConcreteArray)
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
-        if is_divided(self):
+        if self._type is not None and self._type.device_sharding is not None:
             other._sharding = self._sharding
         return other
 
@@ -375,8 +400,51 @@ class ConcreteArray(Array):
         return other
 
     def concrete(self) -> ConcreteArray:
-        """The array itself. Tracers return their value if it is known."""
-        return self
+        """The array itself; raises ShardingError if its values do not follow from the parts that are here. Tracers
+        return their value if it is known."""
+        parts = parts_of(self)
+        return values_of_parts[parts].concrete(self) if parts else self
+
+    def known(self) -> ConcreteArray | None:
+        """The values, if they are known: None if they do not follow from known parts."""
+        parts = parts_of(self)
+        return values_of_parts[parts].known(self) if parts else self
+
+    def needed(self) -> ConcreteArray | None:
+        """The values if they are known or can be computed now; raises like `concrete`."""
+        parts = parts_of(self)
+        return values_of_parts[parts].needed(self) if parts else self
+
+
+class ValuesOfParts(NamedTuple):
+    """How the values of an array follow from the parts that are here: see the methods of ConcreteArray."""
+
+    concrete: Callable[[ConcreteArray], ConcreteArray]
+    known: Callable[[ConcreteArray], ConcreteArray | None]
+    needed: Callable[[ConcreteArray], ConcreteArray | None]
+
+
+values_of_parts: dict[str, ValuesOfParts] = {}  # by TensorType.parts: rlx/trace has them
+
+
+def parts_of(x: Any) -> str:
+    """How an array is known by parts, as TensorType.parts; "" for other values."""
+    return "" if type(x) is not ConcreteArray or x._type is None else x._type.parts
+
+
+def is_array(x: Any) -> TypeIs[Array]:
+    """Whether this is an array of rlx, traced or not."""
+    return isinstance(x, Array)
+
+
+def is_array_or_numpy(x: Any) -> TypeIs[Array | np.ndarray]:
+    """Whether this is an array of rlx or of NumPy."""
+    return isinstance(x, (Array, np.ndarray))
+
+
+def is_concrete(x: Any) -> TypeIs[ConcreteArray]:
+    """Whether this is an array with values of its own: not traced, and not known by parts."""
+    return type(x) is ConcreteArray and (x._type is None or not x._type.parts)
 
 
 def is_plain(x: Any) -> TypeGuard[ConcreteArray]:
@@ -390,8 +458,8 @@ def is_here(x: Any) -> TypeGuard[ConcreteArray]:
 
 
 def is_divided(x: Any) -> TypeGuard[ConcreteArray]:
-    """Whether this is an array in the host's memory that several devices divide."""
-    return type(x) is ConcreteArray and x._type is not None and x._type.device_sharding is not None
+    """Whether this is an array in the host's memory, all of it, that several devices divide."""
+    return is_concrete(x) and x._type is not None and x._type.device_sharding is not None
 
 
 def fate(array: ConcreteArray) -> str:
@@ -445,14 +513,6 @@ def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> lis
 _new = ConcreteArray.__new__
 
 
-def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
-    """An array over dense storage."""
-    if is_key(type.dtype) and type.memory is None:
-        dtype: Any = type.dtype
-        return keys_over(storage.view(type.shape, dtype.record))
-    return arrays_over((storage,), (type,))[0]
-
-
 def memory_of(x: Any) -> Memory | None:
     """The memory of an array with storage; None for the host's, and for other values."""
     return None if type(x) is not ConcreteArray or x._type is None else x._type.memory
@@ -475,7 +535,7 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
 def beside(array: Any, other: Any) -> Any:
     """A concrete array in the memory of another array; unchanged if that is traced, or on the host."""
     memory = memory_of(other)
-    return array if memory is None or not isinstance(array, ConcreteArray) else moved(array, memory)
+    return array if memory is None or not is_concrete(array) else moved(array, memory)
 
 
 def _storage_in(memory: Memory, array: ConcreteArray) -> Storage:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx import numpy, ops
+from rlx.advice.habits import missing_name
+from rlx.advice.tracebacks import install as install_tracebacks
 from rlx.call.compiled import adopted, borrowed, prepare_program, reports, run_program
 from rlx.call.default_place import default_memory
 from rlx.call.divisions import places_of, sharding_hooks
 from rlx.call.policy import chooser
-from rlx.habits import missing_name
 from rlx.ir.program import Program
 from rlx.ir.show import show_functions, show_program
 from rlx.jaxnames import install_paths
@@ -20,7 +21,6 @@ from rlx.passes.pipeline import observer, regions
 from rlx.settings import warn_unread
 from rlx.trace.places import execution
 from rlx.trace.spanning import operations
-from rlx.tracebacks import install as install_tracebacks
 from rlx.transforms import programs
 from rlx.transforms.table import transforms
 

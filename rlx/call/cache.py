@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rlx.array import parts_of
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
@@ -16,10 +17,10 @@ from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.passes.place_exchanges import explained_exchanges
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.once import ByFunction
 from rlx.trace.references import Cell, Threaded, write_last
-from rlx.trace.spanning import ArrayOfParts
+from rlx.trace.spanning import local_of
 from rlx.trees import tree
 from rlx.trees.structure import tree_key
 
@@ -69,7 +70,7 @@ class SignatureEntry:
         if self.marks or any(division_of(x) is not None for x in arguments):
             places = places_of(self.program, arguments, self.marks)
             results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
-            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
+            blocks = {local_of(x) for x in tree.leaves(results) if parts_of(x)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := explained_exchanges(self.program)):
@@ -126,7 +127,7 @@ class SignatureTraces:
             if entry is not None:
                 return entry
             entry = make()
-            if not any(isinstance(c, Tracer) for c in entry.captured):
+            if not any(is_traced(c) for c in entry.captured):
                 self.entries[key] = entry
                 while len(self.entries) > size:
                     self.entries.popitem(last=False)

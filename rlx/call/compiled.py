@@ -13,7 +13,7 @@ from rlx.array import (
     ConcreteArray,
     array_of_type,
     arrays_over,
-    from_storage,
+    is_concrete,
     memory_of,
     moved,
     unshared,
@@ -26,7 +26,7 @@ from rlx.device_memory import Memory, host_memory
 from rlx.errors import MemoryLimitError, OutOfMemoryError
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
-from rlx.ir.types import TensorType, is_key
+from rlx.ir.types import TensorType
 from rlx.passes.pipeline import Planned, executables
 from rlx.planning.memory import temporary_bytes
 from rlx.storage import AllocationError, Storage
@@ -105,8 +105,6 @@ class CompiledProgram:
         self.types: list[Any] = [v.type for v in computed]
         if not self.memory.host:
             self.types = [t.placed(self.memory) for t in self.types]
-        of_keys = self.memory.host and any(is_key(t.dtype) for t in self.types)
-        self.over = _arrays_or_keys if of_keys else arrays_over
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
@@ -127,11 +125,11 @@ class CompiledProgram:
         executable, types = self.executable, self.types
         if executable is None or not (self.whole and self.direct):
             return self.run_there
-        run, over = executable.run, self.over
+        run = executable.run
 
         def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
             try:
-                return over(run([x._storage or x.storage() for x in args]), types)
+                return arrays_over(run([x._storage or x.storage() for x in args]), types)
             except AllocationError:
                 pass
             return self._in_less_memory(args, executable.plan)
@@ -147,7 +145,7 @@ class CompiledProgram:
         if plan is not None and not self.memory.host and self.repeats:
             with suppress(AllocationError, MemoryLimitError):
                 smaller = executables.get(self.core, self.backend, temporary_bytes(plan) // 2)
-                return self.over(smaller.run(storages), self.types)
+                return arrays_over(smaller.run(storages), self.types)
         raise reports.memory_exhausted(self.program, plan)
 
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -170,7 +168,7 @@ class CompiledProgram:
             x.donate()
         begun = False
         try:
-            found = self.over(executable.run_giving(storages), self.types)
+            found = arrays_over(executable.run_giving(storages), self.types)
             begun = True
         except AllocationError:
             raise reports.memory_exhausted(self.program, executable.plan) from None
@@ -186,9 +184,8 @@ class CompiledProgram:
 
     def brings(self, args: Sequence[ConcreteArray]) -> bool:
         """Whether some of the arguments are in another memory."""
-        if self.memory.host:
-            return any(memory_of(x) is not None for x in args)
-        return any(memory_of(x) is not self.memory for x in args)
+        own = None if self.memory.host else self.memory
+        return any(memory_of(x) is not own for x in args)
 
     def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for arguments in the program's memory."""
@@ -199,7 +196,7 @@ class CompiledProgram:
             taken = args if self.whole else [args[i] for i in self.used]
             found = None
             try:
-                found = self.over(executable.run([x._storage or x.storage() for x in taken]), self.types)
+                found = arrays_over(executable.run([x._storage or x.storage() for x in taken]), self.types)
             except AllocationError:
                 pass
             if found is None:
@@ -239,16 +236,11 @@ def _sources(program: Program, memory: Memory) -> tuple[dict[Any, int], list[tup
     return computed, results
 
 
-def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:
-    """Like arrays_over, for arrays of which some are keys."""
-    return list(map(from_storage, storages, types))
-
-
 def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
     """The arguments of a program as arrays of rlx."""
     types = program.input_types
     pairs = zip(args, types, strict=True)
-    return [x if isinstance(x, ConcreteArray) else array_of_type(unshared(x), t) for x, t in pairs]
+    return [x if is_concrete(x) else array_of_type(unshared(x), t) for x, t in pairs]
 
 
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:

@@ -9,7 +9,7 @@ from rlx.array import Array, is_divided, memory_of
 from rlx.call.explanations import say
 from rlx.config import config
 from rlx.ir.program import Program
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.tracing import explicit, place_of
 
 __all__ = ["division_of", "explicit_division", "is_committed", "placed_at", "places_of", "sharding_hooks"]
@@ -55,15 +55,10 @@ def division_of(x: Any) -> Any:
 
 def explicit_division(x: Array) -> Any:
     """The sharding of an argument over Explicit axes of a mesh of several devices; None for other arguments."""
-    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
-
-
-def _traced_place(x: Tracer) -> Any:
-    """The sharding of a traced value: as stated by the function, or, under a mesh, as it follows; None if unknown."""
     said = place_of(x)
-    if said is not None or (config.mesh is None and not state.axes):
-        return said
-    return sharding_hooks.traced_sharding(x)
+    if said is None and is_traced(x) and (config.mesh is not None or state.axes):
+        said = sharding_hooks.traced_sharding(x)  # as it follows from the equations so far
+    return explicit(said)
 
 
 def is_committed(x: Any) -> bool:

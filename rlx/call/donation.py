@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx.array import ConcreteArray, gone
+from rlx.array import gone, is_concrete
 from rlx.errors import DonatedArrayError
 from rlx.ir.types import is_key
 
@@ -15,7 +15,7 @@ __all__ = ["check_given", "donating", "give"]
 
 def _has_memory(x: Any) -> bool:
     """Whether this is an array whose memory can be given away: not of keys."""
-    return type(x) is ConcreteArray and not is_key(x.dtype)
+    return is_concrete(x) and not is_key(x.dtype)
 
 
 def check_given(name: str, leaves: Sequence[Any], donated: Sequence[bool]) -> None:

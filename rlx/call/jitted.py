@@ -31,7 +31,7 @@ from rlx.config import config
 from rlx.errors import SwitchError
 from rlx.ir.program import Program
 from rlx.ops.call import call
-from rlx.trace.builder import Tracer, leaked, state
+from rlx.trace.builder import is_traced, leaked, state
 from rlx.trace.flat import function_name
 from rlx.trace.places import HOST, common_memory
 from rlx.trace.references import refuse_closed_over
@@ -170,7 +170,7 @@ class Jitted:
         request = self.request(Arguments(self.roles, args, kwargs))
         arguments = request.arguments
         for x in arguments.leaves:
-            if isinstance(x, Tracer):
+            if is_traced(x):
                 raise leaked(x)
         self._calls += 1
         with nesting(self.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import ConcreteArray, is_plain, memory_of, owned
+from rlx.array import ConcreteArray, is_concrete, is_plain, memory_of, owned
 from rlx.call.arguments import Arguments
 from rlx.call.cache import ReadyCall, SignatureEntry
 from rlx.call.compiled import CompiledProgram
@@ -43,8 +43,7 @@ def ready_call(
     automatic: a policy chooses devices.
     """
     # the key does not say whether arrays on the host were put there
-    here = [x for x in arguments.given if isinstance(x, ConcreteArray) and memory_of(x) is None]
-    looks = here and (arguments.away or config.watched)
+    looks = (arguments.away or config.watched) and any(is_concrete(x) and memory_of(x) is None for x in arguments.given)
     moves = automatic and not compiled.memory.host
     if looks or moves or arguments.cells or watching():
         return None

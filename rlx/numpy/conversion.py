@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import ConcreteArray, is_plain, memory_of
+from rlx.array import ConcreteArray, is_concrete, is_plain, memory_of
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.placement import placed
@@ -17,7 +17,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.transforms.moving import refuse_moving
 
 __all__ = ["view"]
@@ -38,9 +38,9 @@ def _value(
             f"{what} does not take {x.type!r}: keys are not numbers.",
             "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
         )
-    if isinstance(x, ConcreteArray):
+    if is_concrete(x):
         return x.numpy()
-    known = x.needed() if isinstance(x, Tracer) else x.known()  # raises for values that processes or devices divide
+    known = x.needed()  # raises for values that processes or devices divide
     if known is None:
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
     if not inspects:
@@ -206,7 +206,7 @@ def to_mlx(self: Any) -> Any:
 
     Raises: DtypeError for a dtype that MLX does not have; TracerArrayConversionError for a traced array.
     """
-    if isinstance(self, Tracer):
+    if is_traced(self):
         _value(self, errors.TracerArrayConversionError, "A function of MLX", "Use rlx.mlx_call inside of jit.")
         self = self.known()
     memory = memory_of(self)

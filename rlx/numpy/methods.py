@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, Device, array_of_type, keys_over, memory_of
+from rlx.advice.habits import ARRAY_NAMES, missing_attribute
+from rlx.array import Array, ConcreteArray, Device, array_of_type, is_concrete, keys_over, memory_of, parts_of
 from rlx.config import config
-from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
@@ -22,6 +22,7 @@ from rlx.numpy.promotion import convert_to, to_dtype
 from rlx.numpy.protocols import install_protocols
 from rlx.numpy.updates import IndexUpdates
 from rlx.ops import copy as copies
+from rlx.trace.stacked import is_stacked
 
 __all__ = ["install"]
 
@@ -65,7 +66,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
-    if isinstance(self, ConcreteArray) and memory_of(self) is None:
+    if is_concrete(self) and memory_of(self) is None:
         copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
@@ -77,7 +78,9 @@ def _deepcopy(self: Any, memo: Any) -> Any:
 
 
 def _reduce(self: Any) -> Any:
-    if not isinstance(self, ConcreteArray):
+    if not is_concrete(self):
+        if parts_of(self):
+            return _reduce(self.concrete())
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} cannot be pickled.", "Pickle arrays outside of transformations."
         )
@@ -109,13 +112,13 @@ def _delitem(self: Any, index: Any) -> None:
 
 def _block(self: Any) -> Any:
     """Wait until the values are there; returns the array. Raises the error of a run that failed to compute them."""
-    if isinstance(self, ConcreteArray):
+    if is_concrete(self) or parts_of(self):
         self.wait()
     return self
 
 
 def _is_ready(self: Any) -> bool:
-    return self.is_ready() if isinstance(self, ConcreteArray) else True
+    return self.is_ready() if is_concrete(self) or parts_of(self) else True
 
 
 def _device(self: Any) -> Any:
@@ -135,7 +138,7 @@ def _devices(self: Any) -> set[Device]:
 
 def _address(self: Any) -> int:
     """Where the values are in memory."""
-    if not isinstance(self, ConcreteArray):
+    if not is_concrete(self):
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} has no address in memory.", "Take addresses of arrays outside of transformations."
         )
@@ -171,7 +174,7 @@ def _is_fully_replicated(self: Any) -> bool:
 def _is_fully_addressable(self: Any) -> bool:
     """Whether this process has every part of the array."""
     sharding = getattr(self, "_sharding", None)
-    return sharding is None or sharding.is_fully_addressable
+    return sharding is None or is_stacked(self) or sharding.is_fully_addressable
 
 
 def _committed(self: Any) -> bool:
@@ -195,11 +198,13 @@ def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
 
 
 def _format(self: Any, spec: str) -> str:
-    if self.ndim == 0 and not is_key(self.dtype) and (isinstance(self, ConcreteArray) or self.known() is not None):
+    if parts_of(self):
+        return show(self) if self.known() is None else format(self.known(), spec)
+    if self.ndim == 0 and not is_key(self.dtype) and (is_concrete(self) or self.known() is not None):
         return format(self.concrete().numpy()[()], spec)
     if not spec:
         return str(self)
-    if isinstance(self, ConcreteArray):
+    if is_concrete(self):
         raise errors.InputTypeError(
             f"unsupported format string {spec!r} for an array of shape {self.shape}.",
             "Format one element, x[i], or write np.array2string(np.asarray(x), precision=3).",
@@ -211,7 +216,7 @@ def _format(self: Any, spec: str) -> str:
 
 
 def _str(self: Any) -> str:
-    return str(self.numpy()) if isinstance(self, ConcreteArray) and not is_key(self.dtype) else show(self)
+    return str(self.numpy()) if is_concrete(self) and not is_key(self.dtype) else show(self)
 
 
 def _array_interface(self: Any) -> Any:

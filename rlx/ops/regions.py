@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, array_of_type, is_divided
+from rlx.array import array_of_type, is_concrete, is_divided
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, NanError
 from rlx.ir.program import Program
@@ -62,7 +62,7 @@ class iteration:
 
 def to_array(x: Any) -> np.ndarray:
     """A concrete result as NumPy."""
-    return x.numpy() if isinstance(x, ConcreteArray) else np.asarray(x)
+    return x.numpy() if is_concrete(x) else np.asarray(x)
 
 
 class RegionPrimitive(Region):

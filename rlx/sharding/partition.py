@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, is_concrete
 from rlx.ir.types import TensorType
 from rlx.ops.process_collective import process_all_gather, process_total
 from rlx.ops.shape import reshape, slice, transpose
@@ -32,8 +32,8 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import devices_in_scope, place_known
 
 __all__ = ["operation_on_parts", "resharded"]
@@ -45,14 +45,14 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
     Operands over another mesh than the first operand's are moved to it. Raises ShardingError in the body of
     rlx.shard_map, and for exchanges between processes.
     """
-    if StackedArray in set(map(type, args)):
+    if any(map(is_stacked, args)):
         return operation_on_stacks(primitive, args, params)
     for x in args:
-        if type(x) is SpanningArray and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
+        if is_spanning(x) and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
             x.concrete()
     mesh, args = _on_one_mesh(args)
     types, results = _types_of(primitive, args, params)
-    have = [division_of(_sharding_of(x), t.ndim) for x, t in zip(args, types, strict=True)]
+    have = [division_of(x._sharding if is_spanning(x) else None, t.ndim) for x, t in zip(args, types, strict=True)]
     axis_map = primitive.axis_map(*types, **params)
     if not primitive.combination:
         axis_map = tuple(tuple(None if at is not None and at < 0 else at for at in places) for places in axis_map)
@@ -75,7 +75,7 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
     return tuple(found) if primitive.multiple else found[0]
 
 
-def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
+def resharded(x: ConcreteArray, sharding: NamedSharding) -> Any:
     """The array with another sharding. If its mesh differs, the array is gathered first.
 
     Raises ShardingError for a mesh that is not on all processes.
@@ -89,7 +89,7 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
         return array_of_block(own_block(whole, sharding), x.shape, sharding) if spans(sharding) else whole
     have, wanted = division_of(x._sharding, x.ndim), division_of(sharding, x.ndim)
     assert have is not None and wanted is not None
-    return _known(_ProcessBlocks(mesh).moved(x.local, have, wanted), x.type, sharding)
+    return _known(_ProcessBlocks(mesh).moved(local_of(x), have, wanted), x.type, sharding)
 
 
 class _ProcessBlocks:
@@ -117,7 +117,7 @@ class _ProcessBlocks:
         names = [() if place is None else chosen.get(place, ()) for place in places]
         # an axis of size 1 is broadcast, so it is not divided
         wanted = tuple(of if size % self._count(of) == 0 else () for size, of in zip(type.shape, names, strict=True))
-        x = self.moved(x.local if isinstance(x, SpanningArray) else x, have or ((),) * type.ndim, wanted)
+        x = self.moved(local_of(x), have or ((),) * type.ndim, wanted)
         divided = {name for of in wanted for name in of}
         return as_each_ones(x, [axis for axis in own if axis.name not in divided])
 
@@ -186,16 +186,12 @@ class _ProcessBlocks:
         return reshape(x, shape=tuple(size // count for size, count in zip(shape, counts, strict=True)))
 
 
-def _sharding_of(x: Any) -> Any:
-    return x._sharding if type(x) is SpanningArray else None
-
-
 def _on_one_mesh(args: Sequence[Any]) -> tuple[Mesh, Sequence[Any]]:
     """The mesh of the first operand that spans processes, and the operands. Operands over other meshes are gathered."""
-    mesh = next(x._sharding.mesh for x in args if type(x) is SpanningArray)
+    mesh = next(x._sharding.mesh for x in args if is_spanning(x))
 
     def here(x: Any) -> Any:
-        elsewhere = type(x) is SpanningArray and x._sharding.mesh != mesh
+        elsewhere = is_spanning(x) and x._sharding.mesh != mesh
         return resharded(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if elsewhere else x
 
     return mesh, list(map(here, args))
@@ -206,7 +202,7 @@ def _types_of(
 ) -> tuple[list[TensorType], list[TensorType]]:
     """The types of the operands, and of the results, as whole arrays."""
     with Builder("whole") as builder:
-        whole = [builder.input(x.type) if type(x) is SpanningArray else x for x in args]
+        whole = [builder.input(x.type) if is_spanning(x) else x for x in args]
         types = [a.type for a in primitive.lift(builder, whole)]
         found = primitive.type(*types, **params)
     return types, list(found) if primitive.multiple else [found]
@@ -225,4 +221,4 @@ def _known(x: Any, type: TensorType, sharding: NamedSharding) -> Any:
         return array_of_block(x, type.shape, sharding)
     if isinstance(x, Tracer):
         place_known(x, sharding)
-    return x.with_sharding(sharding) if isinstance(x, ConcreteArray) else x
+    return x.with_sharding(sharding) if is_concrete(x) else x

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlx.array import ConcreteArray, is_divided, memory_of
+from rlx.array import ConcreteArray, is_concrete, is_divided, memory_of
 from rlx.errors import DeviceError
 from rlx.ir.program import Equation, Program, Var, encode_params
 from rlx.ir.types import TensorType
@@ -70,7 +70,7 @@ def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
     found: dict[Memory | None, ConcreteArray] = {}
     arrays = tuple(arrays)
     for x in arrays:
-        if isinstance(x, ConcreteArray) and (memory_of(x) is not None or hasattr(x, "_sharding")):
+        if is_concrete(x) and (memory_of(x) is not None or hasattr(x, "_sharding")):
             found.setdefault(memory_of(x), x)
     if len(found) > 1:
         raise _apart(name, found)

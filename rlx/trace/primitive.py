@@ -7,7 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, is_divided, memory_of, unshared, wrap
+from rlx.array import (
+    Array,
+    ConcreteArray,
+    array_of_type,
+    asarray_numpy,
+    is_concrete,
+    is_divided,
+    memory_of,
+    parts_of,
+    unshared,
+    wrap,
+)
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.index_sets import Along, Reading
@@ -15,7 +26,7 @@ from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
-from rlx.trace.spanning import ArrayOfParts, known_by_parts, operations
+from rlx.trace.spanning import known_by_parts, operations
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -75,7 +86,7 @@ def host_operand(value: Any) -> np.ndarray:
     """As `to_numpy`; raises Elsewhere for an array that is not in the host's memory, or is known by parts."""
     if type(value) is ConcreteArray and (value._type is None or value._type.plain):
         return value.numpy()
-    if memory_of(value) is not None or isinstance(value, ArrayOfParts):
+    if memory_of(value) is not None or parts_of(value):
         raise Elsewhere
     return to_numpy(value)
 
@@ -236,6 +247,11 @@ class Primitive:
         The default uses `reads`; `walk` visits the operation's programs."""
         return walk.by_reading(equation, operands)
 
+    def varies(self, *operands: frozenset[Any], **params: Any) -> Any:
+        """The axes of a mesh over which the results differ between members, for the operands' axes; a tuple of such
+        sets if the results differ over different axes."""
+        return frozenset().union(*operands)
+
     def rounds(self, **params: Any) -> int | None:
         """The most runs of one of its programs per run of the operation; None if unknown."""
         return 1
@@ -297,7 +313,7 @@ class Primitive:
 
     def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
         """Operands that do not run in NumPy as arrays: numbers and NumPy arrays on the host's memory."""
-        return [a if isinstance(a, ConcreteArray) else array_of_type(to_numpy(a), type_of(a)) for a in args]
+        return [a if is_concrete(a) else array_of_type(to_numpy(a), type_of(a)) for a in args]
 
     def run(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run at once, in the memory of the operands."""
