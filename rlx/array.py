@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes, words_t
 from rlx.storage import AllocationError, Device, Storage, from_numpy
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from rlx.device_memory import Memory
 
     class Updates(Protocol):
@@ -40,21 +42,28 @@ __all__ = [
     "Array",
     "ConcreteArray",
     "Device",
-    "DeviceArray",
-    "DividedArray",
-    "KeyArray",
     "array_of_type",
-    "arrays_on",
+    "arrays_over",
     "asarray_numpy",
+    "ValuesOfParts",
     "beside",
     "fate",
     "gone",
+    "is_array",
+    "is_array_or_numpy",
+    "is_concrete",
+    "is_divided",
+    "is_here",
+    "is_plain",
+    "keys_over",
+    "values_of_parts",
     "narrowed",
     "may_change",
     "memory_of",
     "moved",
     "number_array",
     "owned",
+    "parts_of",
     "unshared",
     "wrap",
 ]
@@ -138,6 +147,8 @@ class Array(metaclass=_ArrayClass):
         def T(self) -> Array: ...
         @property
         def mT(self) -> Array: ...
+        @property
+        def sharding(self) -> Any: ...
         @property
         def real(self) -> Array: ...
         @property
@@ -234,19 +245,27 @@ class Array(metaclass=_ArrayClass):
 
 
 class ConcreteArray(Array):
-    """An array with values: this class itself for the host's memory, whether NumPy's or a compiled program's."""
+    """An array with storage. Its type says where: in the host's memory, whole or divided over devices; in a memory
+    that NumPy does not compute on, where its values are copied to the host when they are needed; or in parts, where
+    the storage is an array, traced or not, of the parts that are here (`local_of`).
 
-    # _deleted, _lent and _sharding stay unset until they are needed, which costs nothing
+    The NumPy array of random keys holds records (`KeyDtype.record`), which NumPy can move but not compute with.
+    """
+
+    # _deleted, _lent and _sharding stay unset until they are needed, which costs nothing; _type is None until it is
+    # needed for an array of numbers in the host's memory
     __slots__ = ("_deleted", "_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
     _deleted: bool
     _lent: np.ndarray
+    _numpy: Any  # a NumPy array, or None until it is needed
     _sharding: Any
-    _type: Any  # a TensorType, placed or not; None until it is needed
+    _storage: Any  # a Storage, the array of the local parts, or None
+    _type: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
-        self._numpy: np.ndarray | None = array
+        self._numpy = array
         self._weak = weak
-        self._storage: Storage | None = None
+        self._storage = None
         self._type = None
 
     @property
@@ -254,21 +273,21 @@ class ConcreteArray(Array):
         """Shape, dtype, weakness."""
         t = self._type
         if t is None:
-            a = self.numpy()
+            a = self._numpy
             t = self._type = TensorType(a.shape, a.dtype, self._weak)
         return t.unplaced
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        a = self._numpy
-        return self.type.shape if a is None else a.shape
+        t = self._type
+        return self._numpy.shape if t is None else t.shape
 
     @property
     def dtype(self) -> np.dtype:
         """Element type."""
-        a = self._numpy
-        return self.type.dtype if a is None else a.dtype
+        t = self._type
+        return self._numpy.dtype if t is None else t.dtype
 
     @property
     def ndim(self) -> int:
@@ -281,19 +300,35 @@ class ConcreteArray(Array):
         return self._weak
 
     def numpy(self) -> np.ndarray:
-        """The values as a NumPy array that shares memory. Do not write to it."""
+        """The values as a NumPy array that shares memory, or a copy if the host cannot read it. Do not write to it."""
         a = self._numpy
         if a is None:
-            storage = self._storage
-            if storage is None:
-                raise gone(self)
-            t = self._type
-            assert t is not None
-            a = self._numpy = storage.view(t.shape, t.dtype)
+            if self._type.parts:
+                return self.concrete().numpy()
+            a = self._numpy = self._fetched()
         return a
+
+    def _fetched(self) -> np.ndarray:
+        storage, type = self._storage, self._type
+        if storage is None:
+            raise gone(self)
+        memory = type.memory
+        if memory is None:
+            return storage.view(type.shape, getattr(type.dtype, "record", type.dtype))
+        words = words_type(type) if is_key(type.dtype) else type
+        if memory.addressable:
+            storage.wait()
+            values = storage.view(words.shape, words.dtype)
+        else:
+            values = memory.get(storage, words.shape, words.dtype)
+        values = values.view()
+        values.flags.writeable = False
+        return values if words is type else type.dtype.records_of(values)
 
     def storage(self) -> Storage:
         """The values as dense memory; copies if they are not contiguous."""
+        if parts_of(self):
+            return self.concrete().storage()
         s = self._storage
         if s is None:
             a = self.numpy()
@@ -314,43 +349,117 @@ class ConcreteArray(Array):
 
     def delete(self) -> None:
         """Release the memory; later use raises DonatedArrayError. NumPy views of the array keep the memory."""
+        if parts_of(self):
+            return self._storage.delete()
         self.donate()
         self._deleted = True
 
     def donate(self) -> None:
         """Donate the memory to a call."""
+        if parts_of(self):
+            return self._storage.donate()
         self.type  # noqa: B018  keep shape and dtype readable
         self._numpy = None
         self._storage = None
 
     def is_deleted(self) -> bool:
         """Whether the memory was released or donated."""
+        if parts_of(self):
+            return self._storage.is_deleted()
         return self._numpy is None and self._storage is None
 
     def is_ready(self) -> bool:
         """Whether the values are there: reading them does not wait."""
-        return True
+        if parts_of(self):
+            return self._storage.is_ready()
+        return memory_of(self) is None or self.storage().is_ready()
 
     def wait(self) -> None:
         """Wait until the values are there; raises the error of a run that failed to compute them."""
+        if parts_of(self):
+            self._storage.wait()
+        elif memory_of(self) is not None:
+            self.storage().wait()
 
     def again(self) -> ConcreteArray:
         """Another array over the same memory: deleting or donating one leaves the other."""
-        other = _new(type(self))
+        other = _new(ConcreteArray)
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
+        if self._type is not None and self._type.device_sharding is not None:
+            other._sharding = self._sharding
         return other
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory with a known sharding."""
-        if type(self) is ConcreteArray and sharding is not None and not sharding.is_default:
-            return DividedArray(self, sharding)
+        """An array over the same memory with a known sharding, which is a part of its type if devices divide it."""
         other = self.again()
         other._sharding = sharding
+        type = self.type
+        if memory_of(self) is None and type.plain:
+            divides = sharding is not None and not sharding.is_default
+            other._type = type.placed(sharding=sharding) if divides else type
         return other
 
     def concrete(self) -> ConcreteArray:
-        """The array itself. Tracers return their value if it is known."""
-        return self
+        """The array itself; raises ShardingError if its values do not follow from the parts that are here. Tracers
+        return their value if it is known."""
+        parts = parts_of(self)
+        return values_of_parts[parts].concrete(self) if parts else self
+
+    def known(self) -> ConcreteArray | None:
+        """The values, if they are known: None if they do not follow from known parts."""
+        parts = parts_of(self)
+        return values_of_parts[parts].known(self) if parts else self
+
+    def needed(self) -> ConcreteArray | None:
+        """The values if they are known or can be computed now; raises like `concrete`."""
+        parts = parts_of(self)
+        return values_of_parts[parts].needed(self) if parts else self
+
+
+class ValuesOfParts(NamedTuple):
+    """How the values of an array follow from the parts that are here: see the methods of ConcreteArray."""
+
+    concrete: Callable[[ConcreteArray], ConcreteArray]
+    known: Callable[[ConcreteArray], ConcreteArray | None]
+    needed: Callable[[ConcreteArray], ConcreteArray | None]
+
+
+values_of_parts: dict[str, ValuesOfParts] = {}  # by TensorType.parts: rlx/trace has them
+
+
+def parts_of(x: Any) -> str:
+    """How an array is known by parts, as TensorType.parts; "" for other values."""
+    return "" if type(x) is not ConcreteArray or x._type is None else x._type.parts
+
+
+def is_array(x: Any) -> TypeIs[Array]:
+    """Whether this is an array of rlx, traced or not."""
+    return isinstance(x, Array)
+
+
+def is_array_or_numpy(x: Any) -> TypeIs[Array | np.ndarray]:
+    """Whether this is an array of rlx or of NumPy."""
+    return isinstance(x, (Array, np.ndarray))
+
+
+def is_concrete(x: Any) -> TypeIs[ConcreteArray]:
+    """Whether this is an array with values of its own: not traced, and not known by parts."""
+    return type(x) is ConcreteArray and (x._type is None or not x._type.parts)
+
+
+def is_plain(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array of numbers in the host's memory that is not known to be divided over devices."""
+    return type(x) is ConcreteArray and (x._type is None or x._type.plain)
+
+
+def is_here(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array, of numbers or keys, in the host's memory that is not known to be divided."""
+    return type(x) is ConcreteArray and (x._type is None or x._type.unplaced is x._type)
+
+
+def is_divided(x: Any) -> TypeGuard[ConcreteArray]:
+    """Whether this is an array in the host's memory, all of it, that several devices divide."""
+    return is_concrete(x) and x._type is not None and x._type.device_sharding is not None
 
 
 def fate(array: ConcreteArray) -> str:
@@ -371,115 +480,25 @@ def gone(array: ConcreteArray, name: str = "This array") -> DonatedArrayError:
     )
 
 
-class KeyArray(ConcreteArray):
-    """An array of random keys: operations that move elements take it, arithmetic refuses it.
-
-    Its NumPy array holds records (`KeyDtype.record`), which NumPy can move but not compute with.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, records: np.ndarray) -> None:
-        super().__init__(records)
-        self._type = TensorType(records.shape, records.dtype)
-
-    @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        """The dtype of the keys."""
-        return self.type.dtype
-
-
-class DividedArray(ConcreteArray):
-    """An array over the host's memory whose sharding over several devices is known.
-
-    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays with another sharding.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, array: ConcreteArray, sharding: Any) -> None:
-        self._numpy, self._storage, self._weak = array.numpy(), array._storage, array._weak
-        self._type = array.type.placed(sharding=sharding)
-
-    @property
-    def _sharding(self) -> Any:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
-        return self._type.device_sharding
-
-    def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory with a known sharding."""
-        return array_of_type(self.numpy(), self.type).with_sharding(sharding)
-
-
-class DeviceArray(ConcreteArray):
-    """An array over a memory that NumPy does not compute on: its values are copied to the host when they are needed.
-
-    Comparisons of `_type`, as in the cache of jit, distinguish it from arrays over other memories.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, storage: Storage, type: TensorType) -> None:
-        self._numpy = None
-        self._storage = storage
-        self._type = type
-        self._weak = type.weak
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Element type."""
-        return self._type.dtype
-
-    def numpy(self) -> np.ndarray:
-        """The values as a read-only NumPy array: fetched once, unless the host can read the memory itself."""
-        a = self._numpy
-        if a is None:
-            a = self._numpy = self._fetched()
-        return a
-
-    def _fetched(self) -> np.ndarray:
-        storage, type = self.storage(), self.type
-        memory = self._type.memory
-        words = words_type(type) if is_key(type.dtype) else type
-        if memory.addressable:
-            storage.wait()
-            values = storage.view(words.shape, words.dtype)
-        else:
-            values = memory.get(storage, words.shape, words.dtype)
-        values = values.view()
-        values.flags.writeable = False
-        if words is type:
-            return values
-        dtype: Any = type.dtype
-        return dtype.records_of(values)
-
-    def storage(self) -> Storage:
-        """The values in the device's memory."""
-        storage = self._storage
-        if storage is None:
-            raise gone(self)
-        return storage
-
-    def is_ready(self) -> bool:
-        """Whether the values are there: reading them does not wait."""
-        return self.storage().is_ready()
-
-    def wait(self) -> None:
-        """Wait until the values are there; raises the error of the run that should have made them."""
-        self.storage().wait()
-
-
-def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> KeyArray:
+def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> ConcreteArray:
     """Keys whose words are single numbers."""
-    return KeyArray(np.full(shape, value, dtype.record))
+    return keys_over(np.full(shape, value, dtype.record))
+
+
+def keys_over(records: np.ndarray) -> ConcreteArray:
+    """The array of the random keys with these records."""
+    keys = ConcreteArray(records)
+    keys._type = TensorType(records.shape, records.dtype)
+    return keys
 
 
 def array_of_type(array: Any, type: TensorType) -> ConcreteArray:
     """A NumPy array with values of a type as an rlx array, sharing memory."""
-    return KeyArray(array) if is_key(type.dtype) else wrap(array, type.weak)
+    return keys_over(array) if is_key(type.dtype) else wrap(array, type.weak)
 
 
 def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
-    """Arrays over dense storages; NumPy views are created when they are needed."""
+    """Arrays over dense storages, in the memories of their types; NumPy views are created when they are needed."""
     arrays = []
     for storage, type in zip(storages, types):  # noqa: B905  a check of the lengths costs time
         a = _new(ConcreteArray)
@@ -494,22 +513,9 @@ def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> lis
 _new = ConcreteArray.__new__
 
 
-def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
-    """An array over dense storage."""
-    if is_key(type.dtype):
-        dtype: Any = type.dtype
-        return KeyArray(storage.view(type.shape, dtype.record))
-    return arrays_over((storage,), (type,))[0]
-
-
-def arrays_on(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
-    """Arrays over dense storages of a device's memory, which is a part of their types."""
-    return list(map(DeviceArray, storages, types))
-
-
-def memory_of(array: ConcreteArray) -> Memory | None:
-    """The memory of an array; None for the host's."""
-    return array._type.memory if type(array) is DeviceArray else None
+def memory_of(x: Any) -> Memory | None:
+    """The memory of an array with storage; None for the host's, and for other values."""
+    return None if type(x) is not ConcreteArray or x._type is None else x._type.memory
 
 
 def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
@@ -523,13 +529,13 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
         storage = _storage_in(memory, array)
     except AllocationError:
         raise out_of_memory((array.type,)) from None
-    return DeviceArray(storage, array.type.placed(memory))
+    return arrays_over((storage,), (array.type.placed(memory),))[0]
 
 
 def beside(array: Any, other: Any) -> Any:
     """A concrete array in the memory of another array; unchanged if that is traced, or on the host."""
-    memory = memory_of(other) if isinstance(other, ConcreteArray) else None
-    return array if memory is None or not isinstance(array, ConcreteArray) else moved(array, memory)
+    memory = memory_of(other)
+    return array if memory is None or not is_concrete(array) else moved(array, memory)
 
 
 def _storage_in(memory: Memory, array: ConcreteArray) -> Storage:
@@ -613,7 +619,7 @@ def asarray_numpy(value: Any) -> np.ndarray:
         value = np.asarray(value)
     array = value if type(value) is np.ndarray else np.asarray(value)
     if array.dtype not in supported_dtypes:
-        if key_dtype_of(array.dtype):  # the contents of a KeyArray
+        if key_dtype_of(array.dtype):  # the records of keys
             return array
         try:
             dtype = dtype_of(array.dtype)

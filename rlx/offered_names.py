@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from rlx.habits import missing_name
+from rlx.advice.habits import missing_name
 
 __all__ = ["LateAttribute", "LateModule", "offer_names"]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx import ops
-from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.advice.habits import missing_name
+from rlx.advice.tracebacks import install as install_tracebacks
+from rlx.array import Array, ConcreteArray
 from rlx.call.hooks import chooser, reports, sharding_hooks
-from rlx.habits import missing_name
 from rlx.ir.program import Program
 from rlx.jaxnames import install_paths
 from rlx.numpy.buffers import install_buffers
@@ -18,7 +19,6 @@ from rlx.offered_names import LateAttribute
 from rlx.passes.hooks import observer, regions
 from rlx.settings import warn_unread
 from rlx.trace.hooks import execution, operations
-from rlx.tracebacks import install as install_tracebacks
 from rlx.transforms.table import transforms
 
 __all__: list[str] = []
@@ -56,7 +56,7 @@ def _install_methods() -> None:
 
 warn_unread()
 install_buffers()
-for array_class in (Array, ConcreteArray, DeviceArray):
+for array_class in (Array, ConcreteArray):
     for name in ATTRIBUTES[array_class.__name__].split():
         setattr(array_class, name, LateAttribute(name, _install_methods))
 install_paths()

@@ -12,7 +12,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, nn
-from rlx.call.attribution import Attributed, KernelPart, attributed, parts_of
+from rlx.explain.attribution import Attributed, KernelPart, attributed, parts_of
 from rlx.ir.kernels import Contract, Library, Loops, Plan, Sort, nested_plans
 from rlx.ir.plan_data import FORM, write_plan
 from rlx.ir.program import Program

@@ -13,7 +13,7 @@ from test_docstrings import PUBLIC
 
 import rlx
 import rlx.numpy as jnp
-from rlx.habits import ARRAY_NAMES
+from rlx.advice.habits import ARRAY_NAMES
 
 MODULES = {
     "rlx": rlx,

@@ -17,8 +17,8 @@ import rlx.numpy as jnp
 import rlx.optim
 import rlx.random
 from rlx import errors, lax
+from rlx.advice.habits import ARRAY_NAMES
 from rlx.array import ConcreteArray
-from rlx.habits import ARRAY_NAMES
 
 CASES = Mistakes()
 case = CASES.case

@@ -22,25 +22,22 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "habits", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
-FOUNDATION |= {"offered_names", "refused_calls", "refused_uses", "storage", "device_memory", "columns", "owners"}
+FOUNDATION = {"errors", "advice", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
+FOUNDATION |= {"offered_names", "storage", "device_memory", "columns", "owners"}
 FOUNDATION |= {"installation", "settings"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
-    "habits": {"errors"},
-    "offered_names": {"errors", "habits"},
+    "advice": {"errors"},
+    "offered_names": {"errors", "advice"},
     "statics": set(),
     "config": {"errors", "statics"},
     "version": set(),
     "installation": set(),
     "columns": set(),
     "owners": set(),
-    "tracebacks": {"errors", "refused_calls"},
     "settings": {"errors"},
-    "refused_calls": {"errors", "refused_uses"},
-    "refused_uses": {"errors", "habits"},
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},
@@ -80,7 +77,7 @@ LAYERS: dict[str, set[str]] = {
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     # shows what the compiler did; only fronts read it
-    "explain": ARRAYS | {"backends", "code", "lowering", "planning", "passes", "call"},
+    "explain": ARRAYS | {"ops", "backends", "code", "lowering", "planning", "passes", "call"},
     # chooses devices for programs, and runs one on two
     "placement": ARRAYS | {"ops", "numpy", "lax", "code", "backends", "lowering", "planning", "passes", "call"}
     | {"profiling"},
@@ -107,7 +104,7 @@ LAYERS: dict[str, set[str]] = {
     "fpga": {"offered_names", "errors", "planning", "quant"},
     "standalone": ARRAYS
     | {"ops", "code", "backends", "planning", "passes", "call", "serialization", "export"},
-    "profiling": ARRAYS | {"numpy", "backends", "call"},
+    "profiling": ARRAYS | {"numpy", "backends", "call", "explain"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call", "explain"},
     # names from several rooms for graphs that are built by hand
     "prelude": {"offered_names", "storage", "backends", "graph", "precision", "quant"},
@@ -426,6 +423,45 @@ def test_class_names_of_the_core_are_unique() -> None:
                     found.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     repeated = {name: places for name, places in found.items() if len(places) > 1}
     assert not repeated, f"rename classes by what distinguishes them: {repeated}"
+
+
+_ARRAY_CLASSES = {"Array", "ConcreteArray", "Tracer"}
+_MODULES_OF_ARRAYS = ("rlx.array", "rlx.trace.builder")
+
+
+def _array_names(tree: ast.Module) -> set[str]:
+    """The names that a file has imported of classes of arrays."""
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in _MODULES_OF_ARRAYS]
+    return {alias.asname or alias.name for node in froms for alias in node.names if alias.name in _ARRAY_CLASSES}
+
+
+def _array_classes_tested(tree: ast.Module) -> list[int]:
+    """The lines with isinstance on a class of arrays."""
+    names = _array_names(tree)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"]
+    return [c.lineno for c in calls if names & {n.id for n in ast.walk(c.args[1]) if isinstance(n, ast.Name)}]
+
+
+def test_only_arrays_tracing_and_sharding_ask_for_the_class_of_an_array() -> None:
+    rooms = (PACKAGE / "trace", PACKAGE / "sharding", PACKAGE / "array.py")
+    files = [path for path in FILES if not any(path.is_relative_to(room) for room in rooms)]
+    found = {str(path): lines for path in files if (lines := _array_classes_tested(ast.parse(path.read_text())))}
+    assert not found, f"use is_array, is_concrete or is_traced: {found}"
+
+
+def test_tests_of_the_class_of_an_array_are_found() -> None:
+    text = "from rlx.array import Array as A, Device\nisinstance(x, (int, A))\nisinstance(x, Device)"
+    assert _array_classes_tested(ast.parse(text)) == [2]
+
+
+def test_there_are_three_classes_of_arrays() -> None:
+    found = []
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        names = _array_names(tree) | (_ARRAY_CLASSES if path == PACKAGE / "array.py" else set())
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        found += [node.name for node in classes if names & set(map(ast.unparse, node.bases))]
+    assert sorted(found) == ["ConcreteArray", "Tracer"]
 
 
 def test_the_architecture_fits_one_screen() -> None:

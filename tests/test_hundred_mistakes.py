@@ -28,7 +28,7 @@ import rlx.nn
 import rlx.numpy as jnp
 import rlx.optim
 import rlx.random
-from rlx import habits, refused_calls
+from rlx.advice import habits, refused_calls
 
 
 class Row(NamedTuple):

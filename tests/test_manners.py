@@ -16,9 +16,9 @@ import pytest
 
 import rlx
 import rlx.numpy as jnp
+from rlx.advice.tracebacks import without_ours
 from rlx.config import scoped
 from rlx.explain import progress
-from rlx.tracebacks import without_ours
 
 OURS = str(Path(rlx.__file__).parent)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array
 from rlx.bench.parity import Parity, parity
 from rlx.bench.timing import percentile, times_in_turn
 from rlx.call.device import block_until_ready
@@ -102,7 +102,7 @@ def run(
         raise OptionError(f"bench.run got rounds={rounds}.", f"Write 1 to {MOST_ROUNDS}.")
     function = f if hasattr(f, "lower") else jit(f)
     ours = tree.map(lambda x: asarray(x) if isinstance(x, np.ndarray) else x, list(args))
-    theirs = tree.map(lambda x: np.asarray(x) if isinstance(x, Array) else x, list(args))
+    theirs = tree.map(lambda x: np.asarray(x) if is_array(x) else x, list(args))
     name = name or getattr(f, "__name__", type(f).__name__)
     calls: dict[str, Callable[[], Any]] = {name: lambda: block_until_ready(function(*ours))}
     calls |= {peer: _waited(call, theirs) for peer, call in (peers or {}).items()}

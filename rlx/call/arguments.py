@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.array import ConcreteArray, is_array, memory_of
 from rlx.call.argument_names import ArgumentTree, named_leaves, refused_argument
 from rlx.call.descriptions import ShapeDtypeStruct
 from rlx.call.divisions import division_of, explicit_division
@@ -95,20 +95,21 @@ class Roles(NamedTuple):
 
 
 def _unhashable(name: str, where: Any, value: Any) -> NonHashableStaticArgumentError:
-    kind = "an rlx array" if isinstance(value, Array) else f"a {type(value).__name__}"
+    kind = "an rlx array" if is_array(value) else f"a {type(value).__name__}"
     return NonHashableStaticArgumentError(
         f"Static argument {where!r} of {name} is {kind}, which cannot be hashed: {value!r:.60}.",
         _UNHASHABLE.get(type(value), _UNHASHABLE[object]),
     )
 
 
-class DescribedArray(Array):
+class DescribedArray:
     """An argument described by its shape, its dtype and, if it is not None, its sharding."""
 
-    __slots__ = ("described_sharding", "type")
+    __slots__ = ("described_sharding", "dtype", "ndim", "shape", "type")
 
     def __init__(self, type: TensorType, sharding: Any) -> None:
         self.type, self.described_sharding = type, sharding
+        self.shape, self.dtype, self.ndim = type.shape, type.dtype, type.ndim
 
 
 class Arguments:
@@ -140,7 +141,7 @@ class Arguments:
             number = [_is_array(x, roles.name, abstract) for x in given].index(False)
             raise refused_argument(self.tree(), number, error) from None
         # arrays of other libraries stay where they were made
-        self.given = [a if type(a) is DeviceArray else x for x, a in zip(given, self.leaves, strict=True)]
+        self.given = [a if memory_of(a) is not None else x for x, a in zip(given, self.leaves, strict=True)]
         check_given(roles.name, self.leaves, self.donated_leaves() if roles.donates else ())
 
     def tree(self) -> ArgumentTree:
@@ -159,7 +160,7 @@ class Arguments:
     @property
     def away(self) -> bool:
         """Whether some arrays are not in the host's memory."""
-        return DeviceArray in set(map(type, self.leaves))
+        return any(memory_of(x) is not None for x in self.leaves)
 
     @cached_property
     def divisions(self) -> tuple[Any, ...]:
@@ -206,7 +207,7 @@ class Request(NamedTuple):
 
 
 def _leaf(x: Any, name: str, abstract: bool) -> Any:
-    if isinstance(x, Array):
+    if is_array(x):
         return x
     if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
         type = TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False))

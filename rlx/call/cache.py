@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rlx.array import parts_of
 from rlx.call.compiled import CompiledProgram
 from rlx.call.divisions import division_of, placed_at, places_of
 from rlx.call.explanations import say
@@ -17,10 +18,10 @@ from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.offered_names import LateModule
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.once import ByFunction
 from rlx.trace.references import Cell, Threaded, write_last
-from rlx.trace.spanning import ArrayOfParts
+from rlx.trace.spanning import local_of
 from rlx.trees import tree
 from rlx.trees.structure import tree_key
 
@@ -82,7 +83,7 @@ class SignatureEntry:
         if self.marks or any(division_of(x) is not None for x in arguments):
             places = places_of(self.program, arguments, self.marks)
             results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
-            blocks = {x.local for x in tree.leaves(results) if isinstance(x, ArrayOfParts)}
+            blocks = {local_of(x) for x in tree.leaves(results) if parts_of(x)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
         if config.explain and (sent := place_exchanges.explained_exchanges(join_exchanges.join_exchanges(self.program))):
@@ -160,7 +161,7 @@ class SignatureTraces:
             if entry is not None:
                 return entry
             entry = make()
-            if not any(isinstance(c, Tracer) for c in entry.captured):
+            if not any(is_traced(c) for c in entry.captured):
                 self.entries[key] = entry
                 while len(self.entries) > size:
                     self.entries.popitem(last=False)

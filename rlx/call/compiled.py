@@ -11,11 +11,9 @@ import numpy as np
 from rlx.array import (
     Array,
     ConcreteArray,
-    DeviceArray,
     array_of_type,
-    arrays_on,
     arrays_over,
-    from_storage,
+    is_concrete,
     memory_of,
     moved,
     unshared,
@@ -27,7 +25,7 @@ from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import MemoryLimitError
 from rlx.ir.program import Literal, Program, Var
-from rlx.ir.types import TensorType, is_key
+from rlx.ir.types import TensorType
 from rlx.offered_names import LateModule
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
@@ -65,7 +63,7 @@ def borrowed(value: Any, may_copy: bool) -> ConcreteArray | None:
 
 
 def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> ConcreteArray:
-    return arrays_on((storage,), (TensorType(shape, dtype).placed(memory),))[0]
+    return arrays_over((storage,), (TensorType(shape, dtype).placed(memory),))[0]
 
 
 class CompiledProgram:
@@ -103,10 +101,8 @@ class CompiledProgram:
                 how = (self.backend, memory_limit, optimized, planned, self._donated(given))
                 self.executable = self.compiled_core(core, lambda program: pipeline.executables.get(program, *how))
         self.types: list[Any] = [v.type for v in computed]
-        self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
             self.types = [t.placed(self.memory) for t in self.types]
-            self.over = arrays_on
         self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
@@ -127,11 +123,11 @@ class CompiledProgram:
         executable, types = self.executable, self.types
         if executable is None or not (self.whole and self.direct):
             return self.run_there
-        run, over = executable.run, self.over
+        run = executable.run
 
         def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
             try:
-                return over(run([x._storage or x.storage() for x in args]), types)
+                return arrays_over(run([x._storage or x.storage() for x in args]), types)
             except AllocationError:
                 pass
             return self._in_less_memory(args, executable.plan)
@@ -147,7 +143,7 @@ class CompiledProgram:
         if plan is not None and not self.memory.host and self.repeats:
             with suppress(AllocationError, MemoryLimitError):
                 smaller = pipeline.executables.get(self.core, self.backend, plan_memory.temporary_bytes(plan) // 2)
-                return self.over(smaller.run(storages), self.types)
+                return arrays_over(smaller.run(storages), self.types)
         raise reports.memory_exhausted(self.program, plan)
 
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -170,7 +166,7 @@ class CompiledProgram:
             x.donate()
         begun = False
         try:
-            found = self.over(executable.run_giving(storages), self.types)
+            found = arrays_over(executable.run_giving(storages), self.types)
             begun = True
         except AllocationError:
             raise reports.memory_exhausted(self.program, executable.plan) from None
@@ -186,9 +182,8 @@ class CompiledProgram:
 
     def brings(self, args: Sequence[ConcreteArray]) -> bool:
         """Whether some of the arguments are in another memory."""
-        if self.memory.host:
-            return DeviceArray in set(map(type, args))
-        return any(memory_of(x) is not self.memory for x in args)
+        own = None if self.memory.host else self.memory
+        return any(memory_of(x) is not own for x in args)
 
     def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for arguments in the program's memory."""
@@ -199,7 +194,7 @@ class CompiledProgram:
             taken = args if self.whole else [args[i] for i in self.used]
             found = None
             try:
-                found = self.over(executable.run([x._storage or x.storage() for x in taken]), self.types)
+                found = arrays_over(executable.run([x._storage or x.storage() for x in taken]), self.types)
             except AllocationError:
                 pass
             if found is None:
@@ -239,21 +234,16 @@ def _sources(program: Program, memory: Memory) -> tuple[dict[Any, int], list[tup
     return computed, results
 
 
-def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:
-    """Like arrays_over, for arrays of which some are keys."""
-    return list(map(from_storage, storages, types))
-
-
 def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
     """The arguments of a program as arrays of rlx."""
     types = program.input_types
     pairs = zip(args, types, strict=True)
-    return [x if isinstance(x, ConcreteArray) else array_of_type(unshared(x), t) for x, t in pairs]
+    return [x if is_concrete(x) else array_of_type(unshared(x), t) for x, t in pairs]
 
 
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """The backend for a program that runs in the memory of its operands."""
-    if config.watched or DeviceArray in set(map(type, args)):
+    if config.watched or any(memory_of(x) is not None for x in args):
         memory = common_memory(program.name, args)
         return backend_on(None if program_stays_on_host(program, memory) else memory)
     return backend_named(None)

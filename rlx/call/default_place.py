@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array
 from rlx.backends import backend_named, memory_named
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory
@@ -57,7 +57,7 @@ _said = False  # once is enough
 
 def _dtypes_of(values: Iterable[Any]) -> Iterator[np.dtype]:
     for x in values:
-        if isinstance(x, Array) or (isinstance(x, (np.ndarray, np.generic)) and x.dtype in supported_dtypes):
+        if is_array(x) or (isinstance(x, (np.ndarray, np.generic)) and x.dtype in supported_dtypes):
             yield x.dtype
 
 

@@ -59,7 +59,7 @@ class ShapeDtypeStruct:
         ShapeDtypeStruct(shape=(3,), dtype=float32)
         """
         found = type_of(shared_array(array))
-        return cls(found.shape, found.dtype, found.weak, sharding=place_of(array) or getattr(array, "_sharding", None))
+        return cls(found.shape, found.dtype, found.weak, sharding=place_of(array))
 
     @property
     def ndim(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
+from rlx.array import Device, is_array, is_concrete, memory_of, moved
 from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.default_place import default_memory
 from rlx.call.hooks import sharding_hooks
@@ -15,7 +15,7 @@ from rlx.config import config, initial_device, scoped
 from rlx.errors import DeviceError
 from rlx.ir.collectives import communicator
 from rlx.ir.types import is_key
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array, shared_array
 from rlx.trees import tree
 
@@ -186,7 +186,7 @@ def device_put(
 
 def _settled(given: Any, made: Any) -> Any:
     """The array made on the default device from a value without a place; a given array is returned unchanged."""
-    if isinstance(given, Array) or type(made) is DeviceArray or not isinstance(made, ConcreteArray):
+    if is_array(given) or memory_of(made) is not None or not is_concrete(made):
         return made
     memory = default_memory((made,))
     return made if memory is None else moved(made, memory)
@@ -201,7 +201,7 @@ def device_get(x: Any) -> Any:
     """
 
     def fetched(v: Any) -> Any:
-        return np.asarray(v) if isinstance(v, Array) and not isinstance(v, Tracer) and not is_key(v.dtype) else v
+        return np.asarray(v) if is_array(v) and not is_traced(v) and not is_key(v.dtype) else v
 
     return tree.map(fetched, x)
 

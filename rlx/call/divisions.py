@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlx.array import Array, DeviceArray, DividedArray
+from rlx.array import Array, is_array, is_divided, memory_of
 from rlx.call.explanations import say
 from rlx.call.hooks import sharding_hooks
 from rlx.config import config
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.primitive import type_of
 from rlx.trace.tracing import explicit, place_of
 
@@ -33,7 +33,7 @@ def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
 
 def division_of(x: Any) -> Any:
     """The sharding of an argument over several devices; None for other arguments."""
-    if type(x) is DividedArray:
+    if is_divided(x):
         return x._type.device_sharding
     described = getattr(x, "described_sharding", None)
     return None if described is None or described.is_default else described
@@ -41,7 +41,7 @@ def division_of(x: Any) -> Any:
 
 def explicit_division(x: Array) -> Any:
     """The sharding of an argument over Explicit axes of a mesh of several devices; None for other arguments."""
-    return explicit(_traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None))
+    return explicit(_known_place(x))
 
 
 def typeof(x: Any) -> TensorType:
@@ -57,19 +57,19 @@ def typeof(x: Any) -> TensorType:
     >>> rlx.typeof(np.zeros((2, 3))).sharding is None
     True
     """
-    sharding = _traced_place(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
+    sharding = _known_place(x) if is_array(x) else None
     divided = sharding is not None and sharding.num_devices > 1
     return type_of(x).placed(sharding=sharding) if divided else type_of(x)
 
 
-def _traced_place(x: Tracer) -> Any:
-    """The sharding of a traced value: as stated by the function, or, under a mesh, as it follows; None if unknown."""
+def _known_place(x: Array) -> Any:
+    """The sharding of an array; of a traced one as stated, or, under a mesh, as it follows; None if unknown."""
     said = place_of(x)
-    if said is not None or (config.mesh is None and not state.axes):
-        return said
-    return sharding_hooks.traced_sharding(x)
+    if said is None and is_traced(x) and (config.mesh is not None or state.axes):
+        said = sharding_hooks.traced_sharding(x)  # as it follows from the equations so far
+    return said
 
 
 def is_committed(x: Any) -> bool:
     """Whether the user put an array on a device, the host included."""
-    return type(x) is DeviceArray or hasattr(x, "_sharding")
+    return memory_of(x) is not None or hasattr(x, "_sharding")

@@ -6,24 +6,28 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx.array import ConcreteArray, DeviceArray, DividedArray, gone
+from rlx.array import gone, is_concrete
 from rlx.errors import DonatedArrayError
+from rlx.ir.types import is_key
 
 __all__ = ["check_given", "donating", "give"]
 
-_OF_NUMBERS = frozenset((ConcreteArray, DeviceArray, DividedArray))  # whose memory can be given away
+
+def _has_memory(x: Any) -> bool:
+    """Whether this is an array whose memory can be given away: not of keys."""
+    return is_concrete(x) and not is_key(x.dtype)
 
 
 def check_given(name: str, leaves: Sequence[Any], donated: Sequence[bool]) -> None:
     """Raise DonatedArrayError if a donated array is also another argument, or if an argument's memory is gone."""
-    given, every = [id(x) for x in itertools.compress(leaves, donated) if type(x) in _OF_NUMBERS], list(map(id, leaves))
+    given, every = [id(x) for x in itertools.compress(leaves, donated) if _has_memory(x)], list(map(id, leaves))
     if any(every.count(i) > 1 for i in given):
         raise DonatedArrayError(
             f"{name} was called with an array to donate that is another argument, too.",
             "Pass a copy, or leave the argument out of donate_argnums.",
         )
     for x in leaves:
-        if type(x) in _OF_NUMBERS and x.is_deleted():
+        if _has_memory(x) and x.is_deleted():
             raise gone(x, f"An argument of {name} ({x.type!r})")
 
 
@@ -31,7 +35,7 @@ def give(given: Iterable[Any], results: Sequence[Any]) -> None:
     """Give away the memory of arrays that are not results."""
     kept = set(map(id, results))
     for x in given:
-        if type(x) in _OF_NUMBERS and id(x) not in kept:
+        if _has_memory(x) and id(x) not in kept:
             x.donate()
 
 

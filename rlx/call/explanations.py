@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from rlx.array import parts_of
 from rlx.call.key import Signature
 from rlx.ir.collectives import communicator
-from rlx.trace.spanning import ArrayOfParts
 from rlx.trees import tree
 
 __all__ = ["say", "why_traced_again"]
@@ -41,6 +41,6 @@ def why_traced_again(name: str, count: int, last: Signature, now: Signature, lea
 def _readable(structure: tree.TreeDef) -> str:
     """A structure of arguments in which arrays that processes divide are called by their types and specs."""
     leaves = tree.leaves(tree.unflatten(structure, range(structure.num_leaves)))
-    divided = [f"{x.type!r} as {x._sharding.spec!r}" for x in leaves if isinstance(x, ArrayOfParts)]
+    divided = [f"{x.type!r} as {x._sharding.spec!r}" for x in leaves if parts_of(x)]
     shape = tree.structure(tree.unflatten(structure, range(structure.num_leaves)))
     return f"{shape} with {', '.join(divided)}" if divided else str(structure)

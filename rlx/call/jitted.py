@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import optree
 
-from rlx.array import DeviceArray
+from rlx.array import memory_of
 from rlx.backends import backend_named, memory_named
 from rlx.call.argument_names import leaf_names, named_leaves
 from rlx.call.arguments import Arguments, Request, Roles
@@ -33,7 +33,7 @@ from rlx.config import config
 from rlx.errors import SwitchError
 from rlx.ir.program import Program
 from rlx.ops.call import call
-from rlx.trace.builder import Tracer, leaked, state
+from rlx.trace.builder import is_traced, leaked, state
 from rlx.trace.flat import function_name
 from rlx.trace.places import HOST, common_memory
 from rlx.trace.references import refuse_closed_over
@@ -172,7 +172,7 @@ class Jitted(WithWords):
         request = self.request(Arguments(self.roles, args, kwargs))
         arguments = request.arguments
         for x in arguments.leaves:
-            if isinstance(x, Tracer):
+            if is_traced(x):
                 raise leaked(x)
         self._calls += 1
         with nesting(self.name):
@@ -292,7 +292,7 @@ class Jitted(WithWords):
         """The backend of a call's program: as `device` says, or that of arguments and captured values on devices."""
         if self.device is not None:
             return backend_named(self.device)
-        away = [x for x in captured if type(x) is DeviceArray]
+        away = [x for x in captured if memory_of(x) is not None]
         memory = common_memory(self.name, [*request.arguments.given, *away]) if away else request.memory
         return backend_on(None if program_stays_on_host(program, memory) else memory)
 

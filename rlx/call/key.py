@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import optree
 from optree import _C as _optree
 
-from rlx.array import ConcreteArray, DeviceArray, DividedArray, KeyArray
+from rlx.array import ConcreteArray, parts_of
 from rlx.errors import RlxError
 from rlx.ir.types import TensorType
 from rlx.trace.flat import shared_array
-from rlx.trace.spanning import ArrayOfParts, locals_of
+from rlx.trace.spanning import locals_of
 from rlx.trees import tree
 from rlx.trees.structure import odd_keys_in
 
@@ -22,7 +22,6 @@ __all__ = ["CallKey", "Key", "Signature", "call_key", "completed_key", "program_
 
 _flatten: Any = _optree.flatten
 _type_of = operator.attrgetter("_type")
-_WITH_TYPES = frozenset((DeviceArray, DividedArray, KeyArray))
 CallKey = tuple[Any, ...]
 
 
@@ -44,9 +43,6 @@ def call_key(token: Hashable, args: Sequence[Any]) -> tuple[Sequence[Any], CallK
                 key.append(tuple(x))
                 key += map(_type_of, x.values())
                 leaves += x.values()
-            elif type(x) in _WITH_TYPES:
-                key.append(x._type)
-                leaves.append(x)
             else:
                 break
         else:
@@ -75,14 +71,10 @@ def completed_key(args: Sequence[Any], leaves: Sequence[Any], key: CallKey, odd_
     return (*key, odd_keys_in(args)) if odd_keys and key else key
 
 
-def _has_structure(key: CallKey) -> bool:
-    return len(key) > 1 and isinstance(key[1], optree.PyTreeSpec)
-
-
 def program_order(args: Sequence[Any], leaves: Sequence[Any], key: CallKey) -> Callable[[Any], Any] | None:
     """A function that puts the leaves of call_key in the order of a program's inputs; None if they are in it."""
-    local = locals_of if any(isinstance(x, ArrayOfParts) for x in leaves) else None
-    if _has_structure(key):
+    local = locals_of if any(parts_of(x) for x in leaves) else None
+    if len(key) > 1 and isinstance(key[1], optree.PyTreeSpec):
         return local
     numbers = itertools.count()
     numbered = [{k: next(numbers) for k in a} if type(a) is dict else next(numbers) for a in args]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array, is_array_or_numpy
 from rlx.call.device import Device
 from rlx.call.jit import jit
 from rlx.call.jit_options import numbers_of
@@ -129,7 +129,7 @@ def _show(instance: Any) -> str:
 
 
 def _shown_leaf(leaf: Any) -> _Shown:
-    if isinstance(leaf, (Array, np.ndarray)):
+    if is_array_or_numpy(leaf):
         return _Shown(repr(type_of(leaf)))
     return _Shown(getattr(leaf, "__name__", None) or repr(leaf))
 
@@ -140,7 +140,7 @@ def _call_of(cls: Any) -> Any:
 
 
 def _is_static(leaf: Any) -> bool:
-    return isinstance(leaf, _STATIC) or (callable(leaf) and not isinstance(leaf, Array))
+    return isinstance(leaf, _STATIC) or (callable(leaf) and not is_array(leaf))
 
 
 def _flatten(instance: Any) -> tuple[list[Any], Any]:

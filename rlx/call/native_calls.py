@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, arrays_over
+from rlx.array import ConcreteArray
 from rlx.backends import call_words as words
 from rlx.config import config
 from rlx.forks import cached_property
@@ -145,7 +145,8 @@ class Uses:
             and compiled.executable is not None
             and compiled.direct
             and bool(compiled.types)
-            and compiled.over is arrays_over
+            and compiled.memory.host
+            and not any(is_key(t.dtype) for t in compiled.types)
             and all(_is_plain(v) for v in values)
             and layout.known
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import ConcreteArray, DividedArray, owned
+from rlx.array import ConcreteArray, is_concrete, is_plain, memory_of, owned
 from rlx.call.arguments import Arguments
 from rlx.call.cache import ReadyCall, SignatureEntry
 from rlx.call.compiled import CompiledProgram
@@ -18,8 +18,6 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import refused, watching
 
 __all__ = ["check_results", "ready_call", "run_compiled"]
-
-_ON_HOST = frozenset((ConcreteArray, DividedArray))
 
 
 def run_compiled(
@@ -45,12 +43,12 @@ def ready_call(
     automatic: a policy chooses devices.
     """
     # the key does not say whether arrays on the host were put there
-    looks = (arguments.away or config.watched) and not _ON_HOST.isdisjoint(map(type, arguments.given))
+    looks = (arguments.away or config.watched) and any(is_concrete(x) and memory_of(x) is None for x in arguments.given)
     moves = automatic and not compiled.memory.host
     if looks or moves or arguments.cells or watching():
         return None
     donates = arguments.roles.donates
-    if donates and not (compiled.memory.host and not brings and set(map(type, arguments.given)) <= {ConcreteArray}):
+    if donates and not (compiled.memory.host and not brings and all(map(is_plain, arguments.given))):
         return None
     out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.maker()
     run = _with_cells(entry, _with_places(entry, compiled.run if brings else compiled.caller()))

@@ -7,6 +7,7 @@ from functools import wraps
 from itertools import product
 from typing import Any
 
+from rlx.array import parts_of
 from rlx.call.jitted import Jitted
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.blocks import check_move, check_reach, spans
@@ -15,9 +16,9 @@ from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import check_shape, divided_so, on_devices, placed, placed_all, resolve, spread
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import is_float0, shared_array
-from rlx.trace.spanning import ArrayOfParts, SpanningArray
+from rlx.trace.spanning import is_spanning
 from rlx.trees import tree
 
 __all__ = ["ShardedJitted", "sharded_jitted"]
@@ -119,7 +120,7 @@ def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
         dynamic = split.args
         shardings = jitted.of_arguments(dynamic)
         for leaf, sharding in zip(tree.leaves(dynamic), shardings, strict=True):
-            if isinstance(leaf, SpanningArray):
+            if is_spanning(leaf):
                 divided_so(leaf, sharding)
         args = split.complete(_lying_so(f"in_shardings of {jitted.name}", dynamic, shardings))
     out = jitted.plain_fun(*args, **kwargs)
@@ -141,7 +142,7 @@ def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> 
 
 
 def _lies_so(x: Any, sharding: Sharding | None) -> Any:
-    moves = isinstance(x, (Tracer, ArrayOfParts)) or spans(sharding) or stack_axes(sharding)
+    moves = is_traced(x) or parts_of(x) or spans(sharding) or stack_axes(sharding)
     return placed(x, sharding) if moves else x
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlx.array import parts_of
 from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
 from rlx.call.descriptions import ShapeDtypeStruct
@@ -17,7 +18,7 @@ from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.offered_names import LateModule, offer_names
-from rlx.trace.spanning import ArrayOfParts
+from rlx.trace.spanning import local_of, span_of
 from rlx.trace.tracing import close_over
 from rlx.trees import tree
 
@@ -38,7 +39,7 @@ offer_names(globals())
 def _whole(structure: tree.TreeDef, values: Sequence[Any], of_parts: Callable[[Any, TensorType], Any]) -> Any:
     """The values in a structure; `of_parts` gives the value of an array of parts, from its local value and its type."""
     found = tree.unflatten(structure, values)
-    return tree.map(lambda x: of_parts(x.local, x.span) if isinstance(x, ArrayOfParts) else x, found)
+    return tree.map(lambda x: of_parts(local_of(x), span_of(x)) if parts_of(x) else x, found)
 
 
 def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:

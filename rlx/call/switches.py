@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DeviceArray
+from rlx.array import is_concrete
 from rlx.backends import backend_named, device_names, memories
 from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
@@ -350,7 +350,7 @@ def live_arrays(platform: str | None = None) -> list[Any]:
     True
     """
     backend_named(platform)
-    live = [x for x in gc.get_objects() if type(x) in (ConcreteArray, DeviceArray) and not x.is_deleted()]
+    live = [x for x in gc.get_objects() if is_concrete(x) and not x.is_deleted()]
     return live if platform is None else [x for x in live if any(d.platform == platform for d in x.devices())]
 
 

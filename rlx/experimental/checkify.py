@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array_or_numpy
 from rlx.errors import CheckError, InputTypeError
 from rlx.offered_names import offer_names
 from rlx.ops.arithmetic import select
@@ -169,12 +169,12 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
 def _check(pred: Any, msg: str, args: tuple[Any, ...], kwargs: dict[str, Any], debug: bool) -> None:
     name = "debug_check" if debug else "check"
     if not isinstance(pred, (bool, np.bool_)) and not (
-        isinstance(pred, (Array, np.ndarray)) and pred.shape == () and pred.dtype == np.dtype(bool)
+        is_array_or_numpy(pred) and pred.shape == () and pred.dtype == np.dtype(bool)
     ):
         raise InputTypeError(f"{name} takes a scalar bool, and got {pred!r:.80}.", "Reduce it: .all() or .any().")
     leaves, structure = tree.flatten((args, kwargs))
     for leaf in leaves:
-        if not isinstance(leaf, (Array, np.ndarray, np.generic, bool, int, float, complex)):
+        if not (is_array_or_numpy(leaf) or isinstance(leaf, (np.generic, bool, int, float, complex))):
             raise InputTypeError(
                 f"{name} got a {type(leaf).__name__} as a value of its message: {leaf!r:.80}.",
                 "Pass arrays or numbers, or put values that are known while tracing into the message itself.",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array
 from rlx.distributed import arrays, processes
 from rlx.errors import ShardingError
 from rlx.offered_names import offer_names
@@ -15,7 +15,7 @@ from rlx.sharding.blocks import local_sharding, whole_of_blocks
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.trees import placed
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning, local_of
 from rlx.trees import tree
 
 __all__ = [
@@ -70,9 +70,9 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """
 
     def gathered(x: Any) -> np.ndarray:
-        if isinstance(x, SpanningArray):
-            return whole_of_blocks(np.asarray(arrays.all_gather(x.local)), x.shape, x._sharding)
-        if isinstance(x, Array) and not x.is_fully_addressable:
+        if is_spanning(x):
+            return whole_of_blocks(np.asarray(arrays.all_gather(local_of(x))), x.shape, x._sharding)
+        if is_array(x) and not x.is_fully_addressable:
             return np.asarray(x)
         given = np.asarray(x)
         if tiled and not given.ndim and processes.process_count() == 1:
@@ -154,6 +154,6 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
     divided = device_put(global_inputs, shardings)
 
     def own(x: Any) -> Any:
-        return placed(x.local, local_sharding(x._sharding)) if isinstance(x, SpanningArray) else x
+        return placed(local_of(x), local_sharding(x._sharding)) if is_spanning(x) else x
 
     return tree.map(own, divided)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
-from rlx.call.attribution import Attributed, attributed, lines_of, merged, numbered, removed
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
+from rlx.explain.attribution import Attributed, attributed, lines_of, merged, numbered, removed
 from rlx.explain.memory_report import MemoryPlan
 from rlx.explain.page import frame, page
 from rlx.explain.page.contents import graph_of, kernels_of, memory_of, sources_of

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from reprlib import repr as brief
 from typing import Any
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, is_concrete
 from rlx.call.compiled import prepare_program
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, UnsupportedError, source_line
 from rlx.export.comparison import same_results
+from rlx.export.program_text import Unreadable, read_program
 from rlx.export.sizes import Constraint, Size, Unknowns, evaluate_shape
 from rlx.export.templates import limits_of, points_of, template
 from rlx.ir.program import Equation, Program
@@ -22,7 +23,6 @@ from rlx.ir.types import TensorType, is_inexact, is_key
 from rlx.passes.pipeline import Planned, passes, walk
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
-from rlx.trace.read import Unreadable, read_program
 from rlx.trace.tracing import close_over, trace_program
 from rlx.transforms.reverse import vjp
 from rlx.trees.structure import TreeDef
@@ -170,7 +170,7 @@ def exported_form(program: Program) -> Program:
 def refuse_host(program: Program) -> None:
     """Raise UnsupportedError if a program calls Python, which a file cannot contain."""
     for value in show_bindings(program).values():
-        if not isinstance(value, ConcreteArray) and not hasattr(value, "dtype"):
+        if not is_concrete(value) and not hasattr(value, "dtype"):
             equation = _holder(program, value)
             line = source_line(*equation.origin) if equation is not None and equation.origin is not None else ""
             caller = "something" if equation is None else equation.primitive.name

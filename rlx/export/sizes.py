@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import InconclusiveDimensionOperation, ShapeError
+from rlx.export.program_text import Unreadable, evaluate_size
 from rlx.trace.flat import shared_array
-from rlx.trace.read import Unreadable, evaluate_size
 from rlx.trees import tree
 
 __all__ = [

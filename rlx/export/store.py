@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rlx.array import ConcreteArray, wrap
+from rlx.array import ConcreteArray, is_concrete, wrap
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import RlxError
 from rlx.export.archive import ArchiveMember, read_archive, write_archive
@@ -67,7 +67,7 @@ def write_functions(
 
 def _identity(array: Any) -> Any:
     """The identity of an array: the memory of its NumPy array."""
-    return array.numpy() if isinstance(array, ConcreteArray) else array
+    return array.numpy() if is_concrete(array) else array
 
 
 def _contents(arrays: Mapping[str, Any]) -> tuple[Contents, dict[str, Any]]:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.export.program_text import Unreadable, evaluate_number
 from rlx.export.sizes import Constraint, Unknowns
-from rlx.trace.read import Unreadable, evaluate_number
 
 __all__ = ["Template", "expression_of", "limits_of", "points_of", "template", "template_of"]
 

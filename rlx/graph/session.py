@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DeviceArray, asarray_numpy, from_storage, moved
+from rlx.array import ConcreteArray, arrays_over, asarray_numpy, is_concrete, moved
 from rlx.backends import backend_named, meant_device
 from rlx.call.compiled import CompiledProgram
 from rlx.call.device import Device
@@ -73,11 +73,9 @@ class CompiledGraph:
             )
             executable = executable_of(legal, backend)
         self.plan = executable.plan
-        memory, types = backend.memory, legal.output_types
-        self._run = lambda values: [
-            from_storage(s, t) if memory.host else DeviceArray(s, t.placed(memory))
-            for s, t in zip(executable.run([moved(v, memory).storage() for v in values]), types, strict=True)
-        ]
+        memory = backend.memory
+        types = [t if memory.host else t.placed(memory) for t in legal.output_types]
+        self._run = lambda values: arrays_over(executable.run([moved(v, memory).storage() for v in values]), types)
 
     # ------------------------------------------------------------------ parameters
     def set_param(self, name: str, value: Any) -> None:
@@ -106,7 +104,7 @@ class CompiledGraph:
         if shape != type.shape and len(shape) == 1 and shape[0] == type.size:
             value = np.asarray(value).reshape(type.shape)
         found = fit(value, type, name)
-        assert isinstance(found, ConcreteArray), "a compiled graph runs on arrays"
+        assert is_concrete(found), "a compiled graph runs on arrays"
         return found
 
     # ------------------------------------------------------------------ running

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import Array, KeyArray, wrap
+from rlx.array import Array, keys_over, wrap
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.types import TensorType, dtype_of, is_key
 from rlx.ops import callback as ops
@@ -48,7 +48,7 @@ def host_function(
     keys: dict[int, Any] = {i: x.dtype for i, x in enumerate(leaves) if is_key(x.dtype)}
 
     def call(*arrays: Any) -> Sequence[Any]:
-        given = [KeyArray(keys[i].records_of(a)) if i in keys else wrap(a) for i, a in enumerate(arrays)]
+        given = [keys_over(keys[i].records_of(a)) if i in keys else wrap(a) for i, a in enumerate(arrays)]
         args, kwargs = tree.unflatten(in_tree, given)
         result = callback(*args, **kwargs)
         if out_tree is None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import is_array, is_array_or_numpy, is_concrete
 from rlx.errors import InputTypeError, PrintFormatError, describe, user_line
 from rlx.host.callback import host_function
 from rlx.offered_names import offer_names
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning
 from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
@@ -206,7 +206,7 @@ def _deliver(function: Callable[..., Any], args: Any, kwargs: Any, ordered: bool
 
 
 def _is_array(x: Any) -> bool:
-    return isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex))
+    return is_array_or_numpy(x) or isinstance(x, (np.generic, bool, int, float, complex))
 
 
 def _print(options: Any, fmt: str, /, *args: Any, **kwargs: Any) -> None:
@@ -233,7 +233,7 @@ def breakpoint(*, ordered: bool = False, **values: Any) -> None:
     """
     if not values:
         held = sys._getframe(1).f_locals
-        values = {name: value for name, value in held.items() if isinstance(value, Array)}
+        values = {name: value for name, value in held.items() if is_array(value)}
     _callback(_stop, (), values, ordered)
 
 
@@ -329,5 +329,5 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> No
     1
     """
     for leaf in tree.leaves(value):
-        known = isinstance(leaf, (ConcreteArray, SpanningArray))
+        known = is_concrete(leaf) or is_spanning(leaf)
         callback(leaf.sharding if known else place_of(leaf) or default_sharding())

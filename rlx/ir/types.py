@@ -146,17 +146,21 @@ class TensorType:
     """The abstract value of an array: shape, dtype, and weakness; and of a concrete array, where it is stored.
 
     A weak type comes from a Python scalar and yields to the other operand's dtype. `memory` is the memory of a device,
-    None for the host's; `device_sharding` is the known sharding over several devices. Values of programs have neither:
-    `unplaced` is the type without them.
+    None for the host's; `device_sharding` is the known sharding over several devices, and `parts` says whether only
+    parts of the array are here: "spanning" if processes divide it, "stacked" if devices have parts of a sum or copies.
+    Values of programs have none of these: `unplaced` is the type without them. `plain`: NumPy computes with such
+    arrays, and nothing else is to be done.
     """
 
-    __slots__ = ("_text", "device_sharding", "dtype", "memory", "shape", "unplaced", "weak")
+    __slots__ = ("_text", "device_sharding", "dtype", "memory", "parts", "plain", "shape", "unplaced", "weak")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
     memory: Any
     device_sharding: Any
+    parts: str
+    plain: bool
     unplaced: TensorType
     _text: str | None
 
@@ -174,14 +178,14 @@ class TensorType:
                 return interned[key]
             found.shape, found.dtype, found.weak = tuple(map(plain_size, shape)), dtype, weak
             found.memory = found.device_sharding = found._text = None
-            found.unplaced = found
+            found.unplaced, found.parts, found.plain = found, "", not is_key(dtype)
             _refuse_enormous(found)
             found = interned.setdefault((found.shape, dtype, weak), found)
         return found
 
-    def placed(self, memory: Any = None, sharding: Any = None) -> TensorType:
+    def placed(self, memory: Any = None, sharding: Any = None, parts: str = "") -> TensorType:
         """The type of such arrays in a memory, or divided by a sharding over several devices."""
-        key = (self.unplaced, memory, sharding)
+        key = (self.unplaced, memory, sharding, parts)
         found = _interned.get(key)
         if found is None:
             if memory is None and sharding is None:
@@ -189,12 +193,13 @@ class TensorType:
             found = object.__new__(TensorType)
             found.shape, found.dtype, found.weak = self.shape, self.dtype, self.weak
             found.memory, found.device_sharding, found.unplaced, found._text = memory, sharding, self.unplaced, None
+            found.parts, found.plain = parts, False
             found = _interned.setdefault(key, found)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.unplaced is not self:
-            return self.unplaced.placed, (self.memory, self.device_sharding)
+            return self.unplaced.placed, (self.memory, self.device_sharding, self.parts)
         return (TensorType, (self.shape, self.dtype, self.weak))
 
     @property

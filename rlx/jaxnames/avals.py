@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import ConcreteArray, is_array
 from rlx.ir.types import TensorType, float0, is_inexact, is_key
 from rlx.lax.ref import Ref
 from rlx.numpy.promotion import to_dtype
@@ -21,7 +21,7 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
-from rlx.trace.stacked import StackedArray
+from rlx.trace.stacked import is_stacked
 
 __all__ = ["AbstractArray", "AbstractValue", "aval_of", "tensor_type", "typeof"]
 
@@ -228,7 +228,7 @@ def typeof(x: Any) -> Any:
         return aval_of(x.type)
     if isinstance(x, np.ndarray) and x.dtype == float0:
         return AbstractArray(x.shape, float0)
-    array = x if isinstance(x, Array) else as_array(x)
+    array = x if is_array(x) else as_array(x)
     return aval_of(type_of(array), abstract_sharding(array), manual_axis_type(array))
 
 
@@ -245,7 +245,8 @@ def _jax_name(name: str, value: Any) -> None:
 setattr(Ref, "aval", property(typeof))  # noqa: B010  types are not known to have it
 setattr(Tracer, "aval", property(typeof))  # noqa: B010  its type alone does not say over which axes it varies
 setattr(Tracer, "mat", property(manual_axis_type))  # noqa: B010
-setattr(StackedArray, "aval", property(typeof))  # noqa: B010  nor of this over which axes it is to be summed
+# nor does the type of an array say over which axes it is to be summed
+setattr(ConcreteArray, "aval", property(lambda x: typeof(x) if is_stacked(x) else x.type))  # noqa: B010
 _jax_name("sharding", property(lambda t: t.device_sharding or _undivided(t.ndim)))
 _jax_name("vma", frozenset())
 _jax_name("mat", _NOT_VARYING)

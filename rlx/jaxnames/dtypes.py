@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.array import Array
+from rlx.array import is_array_or_numpy
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended, prng_key
 from rlx.ir.types import bits_of, float0
@@ -84,7 +84,7 @@ def scalar_type_of(x: Any) -> type:
     >>> rlx.dtypes.scalar_type_of(rlx.numpy.ones(3, "bfloat16"))
     <class 'float'>
     """
-    dtype = x.dtype if isinstance(x, (Array, np.ndarray, np.generic)) else np.asarray(x).dtype
+    dtype = x.dtype if is_array_or_numpy(x) or isinstance(x, np.generic) else np.asarray(x).dtype
     for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
         if issubdtype(dtype, category):
             return kind

@@ -21,7 +21,7 @@ from rlx.jaxnames.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, eval_jaxpr
 from rlx.jaxnames.trace_state import find_top_trace, get_opaque_trace_state, trace_state_clean
 from rlx.jaxnames.views import jaxpr_as_fun, jaxprs_in_params, make_jaxpr, subjaxprs
 from rlx.numpy.promotion import known_numpy, to_dtype
-from rlx.trace.builder import state
+from rlx.trace.builder import is_traced, state
 
 __all__ = [
     "AbstractValue",
@@ -109,7 +109,7 @@ def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str
     >>> concrete_or_error(int, 3.0)
     3
     """
-    if isinstance(val, Tracer):
+    if is_traced(val):
         instead = context or "Pass a value that does not depend on arguments of the traced function."
         val = known_numpy(val, "concrete_or_error", instead)
     return val if force is None else force(val)

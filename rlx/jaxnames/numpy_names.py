@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx.array import ConcreteArray
+from rlx.array import is_plain
 from rlx.ops.shape import reshape as reshaped
 from rlx.trace.builder import state
 
@@ -19,7 +19,7 @@ __all__ = ["array", "reshape"]
 def array(object: Any, *options: Any, **more: Any) -> Any:
     """As rlx.numpy.array; traced inside of a traced function, where rlx leaves a number untraced (optimistix)."""
     found = jnp.array(object, *options, **more)
-    if state.builder is None or found.ndim or type(found) is not ConcreteArray:
+    if state.builder is None or found.ndim or not is_plain(found):
         return found
     return state.builder.emit(reshaped, (found,), {"shape": ()})
 

@@ -9,7 +9,7 @@ from rlx.errors import UnsupportedError
 from rlx.jaxnames.avals import AbstractArray, aval_of, tensor_type
 from rlx.jaxnames.linear_util import WrappedFun
 from rlx.jaxnames.views import view_of
-from rlx.trace.builder import Builder, Tracer
+from rlx.trace.builder import Builder, is_traced
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
 from rlx.trace.tracing import close_over
@@ -71,7 +71,7 @@ def trace_to_jaxpr_nounits(fun: WrappedFun, pvals: Sequence[PartialVal], instant
         values = [p.const if p.is_known() else builder.input(tensor_type(p.aval)) for p in pvals]
         unknowns = len(builder.inputs)
         outs = list(fun.call_wrapped(*values))
-        mine = [isinstance(x, Tracer) and x.builder is builder for x in outs]
+        mine = [is_traced(x) and x.builder is builder for x in outs]
         program, captured = builder.close([x for x, own in zip(outs, mine, strict=True) if own])
     halves = split_program(program, [False] * len(captured) + [True] * unknowns, instantiate is True)
     found = interpret(halves.known, captured)
@@ -103,7 +103,7 @@ def trace_to_jaxpr_dynamic(fun: WrappedFun, in_avals: Sequence[Any], **_: Any) -
     with Builder("jaxpr") as builder:
         outs = fun.call_wrapped(*[builder.input(tensor_type(a)) for a in in_avals])
         program, captured = builder.close(list(map(as_array, outs)))
-    if any(isinstance(x, Tracer) for x in captured):
+    if any(is_traced(x) for x in captured):
         raise UnsupportedError(
             "trace_to_jaxpr_dynamic met a traced value that the function closes over.",
             "Pass it as an argument: rlx.closure_convert turns captured values into arguments.",

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.trace.builder import Builder, Tracer, state
+from rlx.trace.builder import Builder, Tracer, is_traced, state
 
 __all__ = ["OpaqueTraceState", "TopTrace", "find_top_trace", "get_opaque_trace_state", "trace_state_clean"]
 
@@ -67,7 +67,7 @@ class TopTrace:
 def find_top_trace(values: Sequence[Any]) -> TopTrace:
     """The innermost traced function that values belong to."""
     builder = state.builder
-    among = {id(x.builder) for x in values if isinstance(x, Tracer)}
+    among = {id(x.builder) for x in values if is_traced(x)}
     while builder is not None and id(builder) not in among:
         builder = builder.parent
     return TopTrace(builder)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, parts_of
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, describe, line_of_function, source_line, user_line
 from rlx.ir.program import Program, Var
@@ -17,13 +17,13 @@ from rlx.ops.conversion import convert
 from rlx.sharding.divisions import joined_shardings
 from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import divided_as, placed
-from rlx.trace.builder import Builder, Tracer, state
+from rlx.trace.builder import Builder, is_traced, state
 from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
-from rlx.trace.spanning import ArrayOfParts, SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of, span_of
+from rlx.trace.stacked import is_stacked, stacked_array
 from rlx.trace.tracing import finish, trace_program, tracked_axes
 from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
@@ -174,7 +174,7 @@ def trace_carry(
         result = function(given, *rest)
         carry = result if carry_of is None else carry_of(result)
         check_carry(name, body, before, carry)
-        if not any(isinstance(x, ArrayOfParts) for x in (*tree.leaves(before), *tree.leaves(result))):
+        if not any(parts_of(x) for x in (*tree.leaves(before), *tree.leaves(result))):
             return result
         wanted[:] = map(_joined, tree.leaves(before), tree.leaves(carry))
         carry = tree.map(_lying_as, carry, before)
@@ -202,7 +202,7 @@ def trace_carry(
 
 def _joined(before: Any, after: Any) -> Any:
     """How processes divide a carry with these types in and out of a body; None if they do not."""
-    spanning = [x._sharding if type(x) is SpanningArray else None for x in (before, after)]
+    spanning = [x._sharding if is_spanning(x) else None for x in (before, after)]
     return joined_shardings(spanning, before.ndim) if any(spanning) else None
 
 
@@ -221,15 +221,15 @@ def _lying_as(x: Any, before: Any) -> Any:
 
     Raises ControlFlowTypeError if one is partial sums, or copies, over axes over which the other is not.
     """
-    if type(before) is StackedArray or type(x) is StackedArray:
-        took, gave = (stack_axes(v._sharding) if type(v) is StackedArray else {} for v in (before, x))
+    if is_stacked(before) or is_stacked(x):
+        took, gave = (stack_axes(v._sharding) if is_stacked(v) else {} for v in (before, x))
         if took != gave:
             raise ControlFlowTypeError(
                 f"A loop's body took a carry that is partial sums, or copies, over {took}, and returned one that is"
                 f" so over {gave}.",
                 "Give the initial value the sharding of the body's result: rlx.reshard(x, spec).",
             )
-        return StackedArray(x.local, before.span)
+        return stacked_array(local_of(x), span_of(before))
     return divided_as(x, before)
 
 
@@ -284,7 +284,7 @@ def axes_text(axes: Iterable[Any]) -> str:
 def line_of_result(result: Any, function: Callable[..., Any]) -> str:
     """The user's line that computed a function's result, if it was an operation in it; else the function's line."""
     for value in tree.leaves(result):
-        if isinstance(value, Tracer):
+        if is_traced(value):
             made = next((e for e in value.builder.equations if value.atom in e.outputs), None)
             if value.builder is state.builder and made is not None and made.origin is not None:
                 return source_line(*made.origin)
@@ -321,7 +321,7 @@ def share_captures(
 
 
 def _identity(value: Any) -> int:
-    return id(value.atom) if isinstance(value, Tracer) else id(value)
+    return id(value.atom) if is_traced(value) else id(value)
 
 
 def with_output_types(program: Program, types: Sequence[TensorType]) -> Program:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, is_concrete, parts_of
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, ShapeError, describe
 from rlx.ir.program import Program
@@ -35,8 +35,8 @@ from rlx.trace.flat import FlatFunction, flatten_call, flatten_local, named_afte
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import Cell, Threaded, write_last
-from rlx.trace.spanning import ArrayOfParts, SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of, span_of, spanning_array
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import finish
 from rlx.transforms.varying import Axes, varying_axes
 from rlx.trees import tree
@@ -178,10 +178,10 @@ def _result(flat: FlatFunction, values: Sequence[Any]) -> Any:
     """A branch's result of these values; results of arrays that processes divide get their dtype."""
 
     def typed(x: Any) -> Any:
-        if type(x) is not SpanningArray:
+        if not is_spanning(x):
             return x
-        own = x.local.type
-        return SpanningArray(x.local, x.type.update(dtype=own.dtype, weak=own.weak).placed(sharding=x._sharding))
+        own = local_of(x).type
+        return spanning_array(local_of(x), x.type.update(dtype=own.dtype, weak=own.weak).placed(sharding=x._sharding))
 
     return tree.map(typed, flat.unflatten(values))
 
@@ -193,7 +193,7 @@ def _choose(
     names: Sequence[str],
     arguments: tuple[Any, ...],
 ) -> Any:
-    if state.builder is None and isinstance(index, ConcreteArray):
+    if state.builder is None and is_concrete(index):
         chosen = min(max(int(_value(index)), 0), len(functions) - 1)
         return choose_known(name, chosen, functions, names, arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
@@ -260,8 +260,8 @@ def _divided_alike(
 
 def _sharding_of_all(alternatives: Sequence[Any]) -> Any:
     """How processes divide a result that branches return with these types; None if they do not."""
-    spans = [x.span if isinstance(x, ArrayOfParts) else None for x in alternatives]
-    if any(type(x) is StackedArray for x in alternatives):
+    spans = [span_of(x) if parts_of(x) else None for x in alternatives]
+    if any(is_stacked(x) for x in alternatives):
         if len(set(spans)) > 1:
             raise ControlFlowTypeError(
                 "A result of one branch is partial sums, or copies, and the result of another one is not.",

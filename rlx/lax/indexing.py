@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, is_concrete, wrap
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_integer
 from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
@@ -312,7 +312,7 @@ def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Seque
 def _from_end(start: Array, size: int) -> Any:
     if dtype_kind(start.dtype) == "u":
         return start
-    if isinstance(start, ConcreteArray):
+    if is_concrete(start):
         position = int(start.numpy())
         return start if position >= 0 else wrap(np.asarray(position + size, np.int64))
     start = holding(start, size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, memory_of, moved
+from rlx.array import Array, ConcreteArray, is_concrete, memory_of, moved
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import is_complex, is_integer, promote_dtypes
@@ -177,7 +177,7 @@ def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any
     length = max(stop - int(start.numpy()), 0)
     if runs_in_python():
         value = tree.map(as_array, init_val)
-        memory = next((memory_of(x) for x in tree.leaves(value) if isinstance(x, ConcreteArray)), None)
+        memory = next((memory_of(x) for x in tree.leaves(value) if is_concrete(x)), None)
         for i in range(length):
             counter = _counter(start, i)
             value = body_fun(counter if memory is None else moved(counter, memory), value)

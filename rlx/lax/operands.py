@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
+from rlx.array import Array, ConcreteArray, is_array, is_array_or_numpy, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.size_functions import whole_number
@@ -42,17 +42,17 @@ def operands(name: str, *values: Any) -> list[Any]:
 
     Raises DtypeError if two arrays differ, or if a number does not fit the arrays' dtype.
     """
-    if any(isinstance(v, (Array, np.ndarray)) for v in values):
+    if any(is_array_or_numpy(v) for v in values):
         values = tuple(map(yielding, values))
     arrays = [v if _is_plain(v) else as_array(v) for v in values]
     if not arrays:
         return arrays
     first = arrays[0]
-    if isinstance(first, Array):
+    if is_array(first):
         dtype = first.dtype
-        if all(isinstance(a, Array) and a.dtype == dtype for a in arrays):
+        if all(is_array(a) and a.dtype == dtype for a in arrays):
             return arrays
-    known = {a.dtype for a in arrays if isinstance(a, Array)}
+    known = {a.dtype for a in arrays if is_array(a)}
     if not known and len({type(a) for a in arrays}) > 1:
         raise DtypeError(
             f"lax.{name} got Python numbers of types {', '.join(type(a).__name__ for a in arrays)}.",
@@ -60,7 +60,7 @@ def operands(name: str, *values: Any) -> list[Any]:
         )
     if len(known) == 1:
         (dtype,) = known
-        if all(isinstance(a, Array) or fits(a, dtype) for a in arrays):
+        if all(is_array(a) or fits(a, dtype) for a in arrays):
             return arrays  # elementwise primitives give numbers the dtype of the arrays
     pairs = [_dtype_and_weakness(a) for a in arrays]
     strong = {d for d, weak in pairs if not weak}
@@ -79,7 +79,7 @@ def operands(name: str, *values: Any) -> list[Any]:
 
 def _is_plain(value: Any) -> bool:
     """Whether an operand is an array, or a Python number."""
-    return isinstance(value, Array) or (isinstance(value, _SCALARS) and not isinstance(value, np.generic))
+    return is_array(value) or (isinstance(value, _SCALARS) and not isinstance(value, np.generic))
 
 
 def fits(number: Any, dtype: np.dtype) -> bool:
@@ -90,13 +90,13 @@ def fits(number: Any, dtype: np.dtype) -> bool:
 
 
 def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
-    if isinstance(value, Array):
+    if is_array(value):
         return value.dtype, value.weak_type
     return scalar_dtype(value, config.default_float, config.default_int), not isinstance(value, bool)
 
 
 def _of_dtype(value: Any, dtype: np.dtype) -> Any:
-    if not isinstance(value, Array):
+    if not is_array(value):
         return ConcreteArray(np.asarray(value, dtype), True)
     return value if value.dtype == dtype else convert(value, dtype=dtype, weak=value.weak_type)
 
@@ -115,7 +115,7 @@ def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 def canonical_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of Python ints; one int is a shape of one axis."""
-    if isinstance(shape, Sequence) or (isinstance(shape, (np.ndarray, Array)) and shape.ndim):
+    if isinstance(shape, Sequence) or (is_array_or_numpy(shape) and shape.ndim):
         return tuple(whole_number(d) for d in shape)
     return (whole_number(shape),)
 

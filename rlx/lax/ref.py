@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, describe
 from rlx.ir.types import TensorType, promote_dtypes
@@ -156,7 +156,7 @@ def _divided(part: _Part) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
             return tuple(map(static, index))
         if isinstance(index, slice):
             return slice, index.start, index.stop, index.step
-        if isinstance(index, (Array, np.ndarray)):
+        if is_array_or_numpy(index):
             arrays.append(index)
             return Array
         return index

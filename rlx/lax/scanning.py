@@ -17,11 +17,11 @@ from rlx.ops.scan import scan as scan_op
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.flat import flatten_arrays, flatten_call, named_after
 from rlx.trace.references import as_given, cells_given, cells_in, flow_back, received, refuse_closed_over, refuse_twice
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of, spanning_array
+from rlx.trace.stacked import is_stacked, local_axis, span_with_axis, span_without, stacked_array
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 
@@ -59,7 +59,7 @@ def scan(
     (6, [0, 0, 1, 3])
     """
     check_callable("scan", f=f)
-    if isinstance(unroll, Tracer) and unroll.known() is None:
+    if is_traced(unroll) and unroll.known() is None:
         raise ConcretizationTypeError(
             f"lax.scan got the traced unroll={unroll.type!r}.", "It must be a Python bool or int: mark it static."
         )
@@ -122,26 +122,26 @@ def _to_slice(x: Any) -> Any:
 
     The axis of the loop is whole in every process: it is gathered if it is divided.
     """
-    if type(x) is StackedArray and x.ndim:
-        return StackedArray(move_axis(x.local, x.axis(0), 0), x.without(0))
-    if type(x) is not SpanningArray or not x.ndim:
+    if is_stacked(x) and x.ndim:
+        return stacked_array(move_axis(local_of(x), local_axis(x, 0), 0), span_without(x, 0))
+    if not is_spanning(x) or not x.ndim:
         return x
     mesh, others = x._sharding.mesh, x._sharding.spec.partitions[1:]
     whole = placed(x, NamedSharding(mesh, PartitionSpec(None, *others)))
-    if not isinstance(whole, SpanningArray):  # nothing else was divided
+    if not is_spanning(whole):  # nothing else was divided
         return whole
     element = x.type.update(shape=x.shape[1:]).placed(sharding=NamedSharding(mesh, PartitionSpec(*others)))
-    return SpanningArray(whole.local, element)
+    return spanning_array(local_of(whole), element)
 
 
 def _stacked(count: int, y: Any) -> Any:
     """The stacked results of `count` steps, divided over processes like one result."""
-    if type(y) is StackedArray:
-        return StackedArray(move_axis(y.local, 0, y.local.ndim - 1 - y.ndim), y.with_axis(0, count))
-    if type(y) is not SpanningArray:
+    if is_stacked(y):
+        return stacked_array(move_axis(local_of(y), 0, local_of(y).ndim - 1 - y.ndim), span_with_axis(y, 0, count))
+    if not is_spanning(y):
         return y
     sharding = NamedSharding(y._sharding.mesh, PartitionSpec(None, *y._sharding.spec.partitions))
-    return SpanningArray(y.local, y.type.update(shape=(count, *y.shape)).placed(sharding=sharding))
+    return spanning_array(local_of(y), y.type.update(shape=(count, *y.shape)).placed(sharding=sharding))
 
 
 class _FlowBackError(Exception):

@@ -33,7 +33,7 @@ from rlx.numpy.placement import divided_like, made_like, placed
 from rlx.numpy.promotion import yielding
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import registry
 
@@ -154,7 +154,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
         return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
 
     sizes = like.shape if shape is None else new_shape("full_like", shape)
-    if isinstance(value, Tracer):  # its derivative is summed over processes
+    if is_traced(value):  # its derivative is summed over processes
         return placed(make(sizes), divided_like(like, sizes) if sharding is None else sharding, like=like)
     return made_like(make, sizes, like, sharding)
 

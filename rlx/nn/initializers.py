@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx import lax, random
 from rlx import numpy as jnp
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import InputTypeError, ShapeError, UnsupportedError, describe, entered
 from rlx.ir.types import is_complex
@@ -200,7 +200,7 @@ def variance_scaling(
     >>> init(rlx.random.key(0), (4, 8)).shape
     (4, 8)
     """
-    if isinstance(in_axis, (Array, np.ndarray)):
+    if is_array_or_numpy(in_axis):
         raise InputTypeError(
             f"An initialiser's in_axis is an axis number or several, got {describe(in_axis)}.",
             f"Make the initialiser first: rlx.nn.initializers.{entered()}()(key, shape).",

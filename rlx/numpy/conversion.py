@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import ConcreteArray, DeviceArray, memory_of
+from rlx.array import ConcreteArray, is_concrete, is_plain, memory_of
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.placement import placed
@@ -17,7 +17,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.transforms.moving import refuse_moving
 
 __all__ = ["view"]
@@ -31,16 +31,16 @@ def _value(
 
     inspects: the result is a bool or an int, which has no derivative.
     """
-    if type(x) is ConcreteArray:
+    if is_plain(x):
         return x.numpy()
     if is_key(x.dtype):
         raise errors.DtypeError(
             f"{what} does not take {x.type!r}: keys are not numbers.",
             "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
         )
-    if isinstance(x, ConcreteArray):
+    if is_concrete(x):
         return x.numpy()
-    known = x.needed() if isinstance(x, Tracer) else x.known()  # raises for values that processes or devices divide
+    known = x.needed()  # raises for values that processes or devices divide
     if known is None:
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
     if not inspects:
@@ -182,7 +182,7 @@ def to_dlpack(
 
     Raises: BufferError for the memory of a device that other libraries cannot read.
     """
-    if isinstance(self, DeviceArray):
+    if memory_of(self) is not None:
         if dl_device is None or tuple(dl_device) != _DLPACK_HOST:
             given = copies.copy(self) if copy else self
             return given._type.memory.dlpack(given.storage(), given.shape, given.dtype, stream, max_version)
@@ -197,7 +197,8 @@ def to_dlpack(
 
 def dlpack_device(self: Any) -> tuple[int, int]:
     """DLPack's (device type, device number). Raises BufferError if other libraries cannot read the memory."""
-    return self._type.memory.dlpack_device() if isinstance(self, DeviceArray) else _DLPACK_HOST
+    memory = memory_of(self)
+    return _DLPACK_HOST if memory is None else memory.dlpack_device()
 
 
 def to_mlx(self: Any) -> Any:
@@ -205,7 +206,7 @@ def to_mlx(self: Any) -> Any:
 
     Raises: DtypeError for a dtype that MLX does not have; TracerArrayConversionError for a traced array.
     """
-    if isinstance(self, Tracer):
+    if is_traced(self):
         _value(self, errors.TracerArrayConversionError, "A function of MLX", "Use rlx.mlx_call inside of jit.")
         self = self.known()
     memory = memory_of(self)
@@ -229,7 +230,7 @@ def view(x: Any, dtype: np.dtype) -> Any:
             "Their number must be a multiple of the wider dtype's.",
         )
     whole = have % 8 == want % 8 == 0  # NumPy stores each number of less than 8 bits in a whole byte
-    if whole and type(x) is ConcreteArray and state.builder is None:
+    if whole and is_plain(x) and state.builder is None:
         values = x.numpy()
         bools = dtype.kind == "b"
         read = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8 if bools else dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_integer
@@ -196,7 +196,7 @@ def histogram2d(
     >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), 2)[0].tolist()
     [[1, 0], [0, 1]]
     """
-    if isinstance(bins, (Array, np.ndarray)) or (isinstance(bins, (list, tuple)) and len(bins) != 2):
+    if is_array_or_numpy(bins) or (isinstance(bins, (list, tuple)) and len(bins) != 2):
         bins = [bins, bins] if np.ndim(bins) == 1 and len(bins) != 1 else bins
     counts, edges = histogramdd(stack(promote_inexact("histogram2d", x, y), 1), bins, range, weights, density)
     return counts, edges[0], edges[1]

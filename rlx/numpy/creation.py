@@ -9,11 +9,14 @@ import numpy as np
 
 from rlx.array import (
     Array,
-    ConcreteArray,
-    DeviceArray,
-    DividedArray,
     array_of_type,
     asarray_numpy,
+    is_array,
+    is_array_or_numpy,
+    is_concrete,
+    is_divided,
+    is_plain,
+    memory_of,
     narrowed,
     owned,
     unshared,
@@ -115,7 +118,7 @@ def asarray(
     """
     check_placement(device, out_sharding)
     wanted = None if dtype is None else to_dtype(dtype)
-    if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
+    if copy is False and wanted is not None and is_array_or_numpy(a) and a.dtype != wanted:
         raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
     return placed(_from_object(a, wanted, copy), device, out_sharding, a)
 
@@ -134,13 +137,13 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array
     result = given if dtype is None else convert_to(given, dtype)
     if copy is False or result is not given or isinstance(value, SCALARS):
         return result
-    if not isinstance(given, ConcreteArray) or type(given) is DeviceArray:
+    if not is_concrete(given) or memory_of(given) is not None:
         return copies.copy(given) if copy else given
     if not copy:
         return given if given is value else owned(given)
     try:
         made = array_of_type(given.numpy().copy(), given.type)
-        return made.with_sharding(given._sharding) if type(given) is DividedArray else made
+        return made.with_sharding(given._sharding) if is_divided(given) else made
     except MemoryError as error:
         raise not_made(error, given.shape, given.dtype) from None
 
@@ -156,7 +159,7 @@ def _leaves(value: Any, found: list[Any]) -> list[Any]:
 
 def _from_sequence(value: Any, dtype: np.dtype | None) -> Array:
     leaves = _leaves(value, [])
-    if any(isinstance(x, Array) or hasattr(x, "__jax_array__") for x in leaves):
+    if any(is_array(x) or hasattr(x, "__jax_array__") for x in leaves):
         return _stack_nested(value, dtype)
     if not leaves:
         return convert_to(wrap(np.asarray(value, config.default_float)), dtype or config.default_float)
@@ -275,7 +278,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     Array([1., 1.], dtype=float32)
     """
     check_placement(device)
-    if isinstance(x, Array):
+    if is_array(x):
         return placed(_from_object(x, None, copy), device, None, x)
     found = execution.adopted(x) if copy else execution.borrowed(x, copy is None)
     if found is not None:
@@ -341,7 +344,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     check_placement(device, out_sharding)
     sizes = canonical_shape(shape, "full")
     value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), None)
-    if type(value) is ConcreteArray and value.ndim == 0:
+    if is_plain(value) and value.ndim == 0:
         filled = fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
     else:
         filled = broadcast_array(value, sizes, "full")
@@ -411,7 +414,7 @@ def full_like(
     if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
         return made_like(lambda part: fill(part, fill_value, wanted, weak), sizes, a, device, out_sharding)
     value = convert_to(_from_object(fill_value, None, None), wanted, weak)
-    if value.ndim == 0 and isinstance(value, ConcreteArray):  # of others derivatives are summed over processes
+    if value.ndim == 0 and is_concrete(value):  # of others derivatives are summed over processes
         return made_like(lambda part: broadcast_array(value, part, "full_like"), sizes, a, device, out_sharding)
     filled = broadcast_array(value, sizes, "full_like")
     return placed(filled, device, divided_like(a, sizes) if out_sharding is None else out_sharding, a)
@@ -419,7 +422,7 @@ def full_like(
 
 def _type_like(a: Any) -> TensorType:
     """The type of an array, or of an object that has a shape and a dtype without being one."""
-    if not isinstance(a, (Array, np.ndarray, np.generic)) and hasattr(a, "shape") and hasattr(a, "dtype"):
+    if not (is_array_or_numpy(a) or isinstance(a, np.generic)) and hasattr(a, "shape") and hasattr(a, "dtype"):
         return TensorType(tuple(a.shape), to_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
     return shared_array(a).type
 

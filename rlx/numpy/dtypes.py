@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import Array, narrowed
+from rlx.array import Array, is_array, is_array_or_numpy, narrowed
 from rlx.config import config
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
@@ -282,7 +282,7 @@ def iinfo(int_type: Any) -> Any:
 
 
 def _dtype_argument(value: Any) -> np.dtype:
-    return value.dtype if isinstance(value, (Array, np.ndarray)) else to_dtype(value)
+    return value.dtype if is_array_or_numpy(value) else to_dtype(value)
 
 
 _CATEGORIES = {
@@ -354,7 +354,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
-    if isinstance(value, Array):
+    if is_array(value):
         return value.dtype, value.weak_type
     if isinstance(value, np.generic):
         return narrowed(value.dtype), False
@@ -443,7 +443,7 @@ def isscalar(element: Any) -> bool:
     (True, False)
     """
     element = unwrapped(element)
-    return bool(np.isscalar(element)) or (isinstance(element, (Array, np.ndarray)) and element.ndim == 0)
+    return bool(np.isscalar(element)) or (is_array_or_numpy(element) and element.ndim == 0)
 
 
 def iscomplexobj(x: Any) -> bool:
@@ -454,7 +454,7 @@ def iscomplexobj(x: Any) -> bool:
     True
     """
     x = unwrapped(x)
-    return is_complex(x.dtype) if isinstance(x, Array) else bool(np.iscomplexobj(x))
+    return is_complex(x.dtype) if is_array(x) else bool(np.iscomplexobj(x))
 
 
 def isrealobj(x: Any) -> bool:
@@ -506,6 +506,6 @@ def iterable(y: Any) -> bool:
     >>> jnp.iterable(jnp.ones(3)), jnp.iterable(1)
     (True, False)
     """
-    if isinstance(y, Array):
+    if is_array(y):
         return y.ndim > 0
     return bool(np.iterable(y))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, is_array, is_array_or_numpy
 from rlx.errors import DtypeError, ShapeError
 from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import unwrapped
@@ -36,7 +36,7 @@ from rlx.ops import comparison, sorting
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import add, select, subtract
 from rlx.ops.cumulative import cumsum
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -64,7 +64,7 @@ def repeat(
     counts = as_array(np.asarray(repeats) if isinstance(repeats, (list, tuple)) else repeats)
     if counts.ndim > 1:
         raise ShapeError(f"repeat got repeats of shape {counts.shape}.", "Pass an int or a 1-d array.")
-    hidden = isinstance(counts, Tracer) and counts.known() is None
+    hidden = is_traced(counts) and counts.known() is None
     if total_repeat_length is not None:
         total_repeat_length = canonical_size(total_repeat_length, "repeat")
     if total_repeat_length is None or not hidden:
@@ -131,8 +131,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 def _amounts(shift: Any) -> list[Any]:
     """Shifts one by one: ints, or traced integers."""
     shift = unwrapped(shift)
-    if isinstance(shift, (Array, np.ndarray)):
-        if isinstance(shift, Tracer):
+    if is_array_or_numpy(shift):
+        if is_traced(shift):
             return [shift] if shift.ndim == 0 else [shift[i] for i in range(shift.shape[0])]
         return np.ravel(shift).tolist()
     return list(shift) if isinstance(shift, (tuple, list)) else [shift]
@@ -142,7 +142,7 @@ def _roll_one(x: Any, amount: Any, axis: int) -> Any:
     size = x.shape[axis]
     if size == 0:
         return x
-    if not isinstance(amount, Array):
+    if not is_array(amount):
         distance = operator.index(amount) % size
         if distance == 0:
             return x
@@ -202,7 +202,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, "delete")
     size = x.shape[number]
-    if isinstance(obj, Tracer) and obj.known() is None and (assume_unique_indices or obj.size == 1):
+    if is_traced(obj) and obj.known() is None and (assume_unique_indices or obj.size == 1):
         return _without(x, ravel(obj), number)
     gone = np.atleast_1d(_static_index(obj, size, "delete"))
     if gone.size and (gone.min() < -size or gone.max() >= size):
@@ -239,7 +239,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, "insert")
     size = x.shape[number]
-    traced = isinstance(obj, Tracer) and obj.known() is None
+    traced = is_traced(obj) and obj.known() is None
     places = obj if traced else _static_index(obj, size, "insert")
     single = places.ndim == 0
     value = np.asarray(values) if isinstance(values, (list, tuple)) else beside_arrays(x, values)[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.array import Array, ConcreteArray
 from rlx.errors import DtypeError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
@@ -70,7 +70,7 @@ Function = Callable[..., Array]
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
 Promotion = Callable[..., list[Any]]
-_ARRAYS = frozenset((ConcreteArray, DeviceArray, Tracer))
+_ARRAYS = frozenset((ConcreteArray, Tracer))
 _INEXACT = frozenset(d for d in supported_dtypes if is_inexact(d))
 _NUMBERS = frozenset(d for d in supported_dtypes if d.kind != "b")
 _REAL = frozenset(d for d in supported_dtypes if not is_complex(d))

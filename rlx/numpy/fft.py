@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, wrap
+from rlx.array import Array, is_array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
 from rlx.ir.types import is_complex
@@ -257,7 +257,7 @@ def _points(name: str, n: Any, d: Any) -> int:
 
 def _frequencies(numbers: np.ndarray, n: int, d: Any, dtype: Any, device: Any) -> Array:
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    if isinstance(d, Array):
+    if is_array(d):
         return placed(convert_to(wrap((numbers / n).astype(wanted)) / d, wanted), device, None, d)
     return placed(wrap((numbers / (n * d)).astype(wanted)), device)
 

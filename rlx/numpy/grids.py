@@ -31,7 +31,7 @@ from rlx.numpy.ranges import arange, linspace
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -150,7 +150,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     index = as_array(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
     if not is_integer(index.dtype):
         raise DtypeError(f"unravel_index got dtype {index.dtype.name}.", "Pass integers.")
-    if isinstance(shape, (list, tuple)) and any(isinstance(n, Tracer) and n.known() is None for n in shape):
+    if isinstance(shape, (list, tuple)) and any(is_traced(n) and n.known() is None for n in shape):
         return _unraveled(index, shape)
     sizes = canonical_shape(shape, "unravel_index")
     total = math.prod(sizes)

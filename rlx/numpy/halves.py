@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import is_array, is_array_or_numpy
 from rlx.ir.types import bfloat16, is_inexact
 from rlx.numpy.promotion import convert_to
 from rlx.trace.flat import as_array
@@ -43,7 +43,7 @@ def in_single(function: Callable[P, R]) -> Callable[P, R]:
 
 def _arrays(values: tuple[Any, ...]) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, (Array, np.ndarray)):
+        if is_array_or_numpy(value):
             yield value
         elif isinstance(value, (tuple, list)):
             yield from _arrays(tuple(value))
@@ -54,4 +54,4 @@ def _widened(x: Any) -> Any:
 
 
 def _narrowed(x: Any, dtype: np.dtype) -> Any:
-    return convert_to(x, dtype) if isinstance(x, Array) and x.dtype == _SINGLE else x
+    return convert_to(x, dtype) if is_array(x) and x.dtype == _SINGLE else x

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import ConcreteArray, is_array, is_plain
 from rlx.errors import (
     DtypeError,
     IndexBoundsError,
@@ -27,7 +27,7 @@ from rlx.ops.arithmetic import select
 from rlx.ops.dynamic import dynamic_slice
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed_in_traces
 from rlx.trees import tree
@@ -146,14 +146,14 @@ def _classify(item: Any) -> Any:
             f"An index has dtype {positions.dtype.name}; indices are integers, slices or bool masks.",
             "Convert it with .astype(int).",
         )
-    if positions.ndim == 0 and not isinstance(item, Array) and positions.dtype.kind != "b":
+    if positions.ndim == 0 and not is_array(item) and positions.dtype.kind != "b":
         return int(positions.numpy())
     return positions
 
 
 def _mask_positions(mask: Any) -> list[Any]:
     """A bool mask as index arrays, one for each of its axes."""
-    value = mask.known() if isinstance(mask, Tracer) else mask
+    value = mask.known() if is_traced(mask) else mask
     if value is None:
         raise NonConcreteBooleanIndexError(
             f"A traced bool mask {mask.type!r} is used as an index: the result's size would depend on its values.",
@@ -189,20 +189,20 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside
             axis += rest
         elif entry is None:
             result.append(None)
-        elif isinstance(entry, Array) and entry.dtype.kind == "b":
+        elif is_array(entry) and entry.dtype.kind == "b":
             result += _mask_entries(entry, shape, axis)
             axis += entry.ndim
         else:
             result.append(_entry(entry, shape[axis], axis, strict, inside))
             axis += 1
-    batched = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in result)
+    batched = any((is_array(e) and e.ndim) or isinstance(e, Mask0) for e in result)
     return result if batched else [e for e in result if e is not GAP]
 
 
 def _axes_of(entry: Any) -> int:
     if entry is None or entry is Ellipsis:
         return 0
-    if isinstance(entry, Array) and entry.dtype.kind == "b":
+    if is_array(entry) and entry.dtype.kind == "b":
         return entry.ndim
     return 1
 
@@ -279,14 +279,14 @@ def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
                 "Use x.at[index].get(mode=...) for indices out of bounds.",
             )
         return entry % size
-    if strict and size and type(entry) is ConcreteArray and entry.ndim == 0:
+    if strict and size and is_plain(entry) and entry.ndim == 0:
         number = int(entry.numpy())
         return min(max(number + size if number < 0 else number, 0), size - 1)
     return entry
 
 
 def _bound(value: Any) -> int | None:
-    if isinstance(value, Tracer) and value.known() is None:
+    if is_traced(value) and value.known() is None:
         raise TracerSliceError(
             f"A slice has the traced bound {value.type!r}, so that the size of its result is not known.",
             "Slices have static bounds: use rlx.lax.dynamic_slice(x, (start,), (size,)) for a moving window of one"
@@ -333,12 +333,12 @@ class Plan:
 
 
 def _is_advanced(entry: Any) -> bool:
-    return isinstance(entry, (Array, int, Mask0)) and not isinstance(entry, Cut)
+    return (is_array(entry) or isinstance(entry, (int, Mask0))) and not isinstance(entry, Cut)
 
 
 def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool = True) -> Plan:
     """The plan of an expanded index, by NumPy's rules for the position of indexed axes."""
-    arrays = [e for e in entries if (isinstance(e, Array) and e.ndim) or isinstance(e, Mask0)]
+    arrays = [e for e in entries if (is_array(e) and e.ndim) or isinstance(e, Mask0)]
     advanced = [i for i, e in enumerate(entries) if _is_advanced(e)]
     common = _common_shape([_shape_of(entries[i]) for i in advanced])
     together = advanced == list(range(advanced[0], advanced[-1] + 1)) if advanced else True
@@ -429,7 +429,7 @@ def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bo
 def wrapped(array: Any, size: int) -> Any:
     """Signed indices with negative ones counted from the end, in a dtype that holds the axis's size."""
     array = holding(array, size)
-    if type(array) is ConcreteArray and state.builder is None:
+    if is_plain(array) and state.builder is None:
         values = array.numpy()
         return (
             array
@@ -460,9 +460,11 @@ def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
 # ------------------------------------------------------------------ reading
 def getitem(x: Any, index: Any) -> Any:
     """x[index]: static indices are views, a traced scalar a dynamic slice, arrays a gather."""
-    if type(x) is ConcreteArray and state.builder is None and _is_static(index):
-        return ConcreteArray(_view(x.numpy(), index), x._weak)
-    if type(index) is ConcreteArray and type(x) is ConcreteArray and state.builder is None:
+    plain = type(x) is ConcreteArray and (x._type is None or x._type.plain) and state.builder is None
+    if plain and _is_static(index):
+        values = x._numpy
+        return ConcreteArray(_view(x.numpy() if values is None else values, index), x._weak)
+    if plain and is_plain(index):
         numbers = index.numpy()
         if dtype_kind(numbers.dtype) in "iu" and numbers.ndim and x.shape and x.shape[0]:
             return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)
@@ -520,7 +522,7 @@ def read(
     wrap_negative: bool = True,
 ) -> Any:
     """The elements at an expanded index."""
-    arrays = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in entries)
+    arrays = any((is_array(e) and e.ndim) or isinstance(e, Mask0) for e in entries)
     x, entries, backwards = _cut(x, entries, drop_integers=not arrays)
     if not any(_is_advanced(e) or isinstance(e, Window) for e in entries):
         x = shapes.reverse(x, axes=backwards) if backwards else x

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array, is_array_or_numpy
 from rlx.errors import InputTypeError, ShapeError, describe
 from rlx.numpy.documentation import alias
 from rlx.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
@@ -49,12 +49,12 @@ __all__ = [
 
 def _parts(name: str, arrays: Any, option: Any = None) -> list[Any]:
     """The arrays of a sequence, or the rows of an array; `option`: the next argument of the call."""
-    if isinstance(option, (Array, np.ndarray)) and option.ndim:  # arrays side by side
+    if is_array_or_numpy(option) and option.ndim:  # arrays side by side
         raise InputTypeError(
             f"{name} got a second array, {describe(option)}: it takes one sequence of arrays.",
             f"Put the arrays into brackets: {name}([a, b]).",
         )
-    if isinstance(arrays, (Array, np.ndarray)):
+    if is_array_or_numpy(arrays):
         arrays = unstacked(as_array(arrays))
     elif not isinstance(arrays, Sequence):
         raise InputTypeError(
@@ -69,7 +69,7 @@ def _part(value: Any) -> Any:
     """A nested list as an array; rlx's arrays in it keep their derivatives."""
     if not isinstance(value, (list, tuple)):
         return value
-    if any(isinstance(x, Array) for x in leaves(value)):
+    if any(is_array(x) for x in leaves(value)):
         return stack(value)
     return np.asarray(value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, wrap
+from rlx.array import Array, is_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError, immutable
 from rlx.ir.types import broadcast_sizes, dtype_kind
@@ -113,7 +113,7 @@ def take(
         return fill((*x.shape[:number], *index.shape, *x.shape[number + 1 :]), fill_value, x.dtype)
     entries: list[Any] = [Cut(0, 1, n, n) for n in x.shape]
     entries[number] = index
-    fill_with = fill_value.item() if isinstance(fill_value, Array) else fill_value
+    fill_with = fill_value.item() if is_array(fill_value) else fill_value
     return read(x, entries, mode, fill_with, default=mode == "clip")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.size_functions import whole_number
 from rlx.numpy.placement import check_placement
@@ -78,7 +78,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
 
 def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     """A shape argument with its -1 replaced."""
-    if isinstance(shape, (Array, np.ndarray)):
+    if is_array_or_numpy(shape):
         sizes = canonical_shape(shape, "reshape", smallest=-1)
     elif isinstance(shape, Iterable):
         sizes = tuple(map(whole_number, shape))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, wrap
+from rlx.array import Array, is_array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError, immutable
 from rlx.numpy.creation import count_along
@@ -59,7 +59,7 @@ def _offset_mask(rows: int, columns: int, compare: Any, k: Any) -> Any:
     """compare(row + k, column) for every position of a matrix."""
     # positions outside of the matrix may not fit the index dtype
     lowest, highest, index = -rows - 1, columns + 1, index_dtype(rows + columns + 1)
-    if not isinstance(k, Array):
+    if not is_array(k):
         k = max(lowest, min(operator.index(k), highest))
     elif not np.can_cast(k.dtype, index):
         lowest = 0 if k.dtype.kind == "u" else lowest
@@ -89,7 +89,7 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     rows = canonical_size(N, "eye")
     columns = rows if M is None else canonical_size(M, "eye")
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    if state.builder is None and not isinstance(k, Array):
+    if state.builder is None and not is_array(k):
         try:
             made = wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
         except (MemoryError, ValueError):  # ValueError: more bytes of float64 than addresses

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, Device, DeviceArray, KeyArray, array_of_type, memory_of
+from rlx.advice.habits import ARRAY_NAMES, missing_attribute
+from rlx.array import Array, ConcreteArray, Device, array_of_type, is_concrete, keys_over, memory_of, parts_of
 from rlx.config import config
-from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
@@ -22,6 +22,7 @@ from rlx.numpy.protocols import install_protocols
 from rlx.numpy.updates import IndexUpdates
 from rlx.offered_names import LateAttribute
 from rlx.ops import copy as copies
+from rlx.trace.stacked import is_stacked
 
 __all__ = ["attributes", "install"]
 
@@ -65,7 +66,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
-    if isinstance(self, ConcreteArray) and not isinstance(self, DeviceArray):
+    if is_concrete(self) and memory_of(self) is None:
         copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
@@ -77,7 +78,9 @@ def _deepcopy(self: Any, memo: Any) -> Any:
 
 
 def _reduce(self: Any) -> Any:
-    if not isinstance(self, ConcreteArray):
+    if not is_concrete(self):
+        if parts_of(self):
+            return _reduce(self.concrete())
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} cannot be pickled.", "Pickle arrays outside of transformations."
         )
@@ -88,7 +91,7 @@ def _reduce(self: Any) -> Any:
 
 
 def _rebuild_keys(dtype: KeyDtype, words: np.ndarray) -> ConcreteArray:
-    return placement.placed(KeyArray(dtype.records_of(words)))
+    return placement.placed(keys_over(dtype.records_of(words)))
 
 
 def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
@@ -109,13 +112,13 @@ def _delitem(self: Any, index: Any) -> None:
 
 def _block(self: Any) -> Any:
     """Wait until the values are there; returns the array. Raises the error of a run that failed to compute them."""
-    if isinstance(self, ConcreteArray):
+    if is_concrete(self) or parts_of(self):
         self.wait()
     return self
 
 
 def _is_ready(self: Any) -> bool:
-    return self.is_ready() if isinstance(self, ConcreteArray) else True
+    return self.is_ready() if is_concrete(self) or parts_of(self) else True
 
 
 def _device(self: Any) -> Any:
@@ -123,7 +126,7 @@ def _device(self: Any) -> Any:
     sharding = getattr(self, "_sharding", None)
     if sharding is not None:
         return sharding if sharding.num_devices > 1 else sharding.devices[0]
-    memory = memory_of(self) if isinstance(self, ConcreteArray) else None
+    memory = memory_of(self)
     return placement.HOST if memory is None else memory.device
 
 
@@ -135,7 +138,7 @@ def _devices(self: Any) -> set[Device]:
 
 def _address(self: Any) -> int:
     """Where the values are in memory."""
-    if not isinstance(self, ConcreteArray):
+    if not is_concrete(self):
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} has no address in memory.", "Take addresses of arrays outside of transformations."
         )
@@ -171,7 +174,7 @@ def _is_fully_replicated(self: Any) -> bool:
 def _is_fully_addressable(self: Any) -> bool:
     """Whether this process has every part of the array."""
     sharding = getattr(self, "_sharding", None)
-    return sharding is None or sharding.is_fully_addressable
+    return sharding is None or is_stacked(self) or sharding.is_fully_addressable
 
 
 def _committed(self: Any) -> bool:
@@ -200,11 +203,13 @@ def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
 
 
 def _format(self: Any, spec: str) -> str:
-    if self.ndim == 0 and not is_key(self.dtype) and (isinstance(self, ConcreteArray) or self.known() is not None):
+    if parts_of(self):
+        return show(self) if self.known() is None else format(self.known(), spec)
+    if self.ndim == 0 and not is_key(self.dtype) and (is_concrete(self) or self.known() is not None):
         return format(self.concrete().numpy()[()], spec)
     if not spec:
         return str(self)
-    if isinstance(self, ConcreteArray):
+    if is_concrete(self):
         raise errors.InputTypeError(
             f"unsupported format string {spec!r} for an array of shape {self.shape}.",
             "Format one element, x[i], or write np.array2string(np.asarray(x), precision=3).",
@@ -216,19 +221,22 @@ def _format(self: Any, spec: str) -> str:
 
 
 def _str(self: Any) -> str:
-    return str(self.numpy()) if isinstance(self, ConcreteArray) and not is_key(self.dtype) else show(self)
+    return str(self.numpy()) if is_concrete(self) and not is_key(self.dtype) else show(self)
 
 
 def _array_interface(self: Any) -> Any:
     if self.dtype.kind not in "biufc" or self.dtype.isbuiltin != 1:  # 2: of another package, float8
         raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
-    if isinstance(self, DeviceArray):
+    if memory_of(self) is not None:
         raise AttributeError(f"an array on {self.device!r} has no __array_interface__: NumPy takes __array__.")
     return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
 
 
 def _cuda_array_interface(self: Any) -> Any:
-    return self._type.memory.cuda_array_interface(self.storage(), self.shape, self.dtype)
+    memory = memory_of(self)
+    if memory is None:
+        raise AttributeError("an array in the host's memory has no __cuda_array_interface__: NumPy takes __array__.")
+    return memory.cuda_array_interface(self.storage(), self.shape, self.dtype)
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
@@ -331,11 +339,11 @@ def attributes(front: ModuleType) -> dict[type, dict[str, Any]]:
         setattr(found, name, getattr(front, name))
     own = {name for name, value in vars(Array).items() if not isinstance(value, (LateAttribute, _Absent))}
     absent = {name: _Absent(name) for name in ARRAY_NAMES if name not in vars(found) and name not in own}
-    return {
-        Array: vars(found) | absent,
-        ConcreteArray: {"__array_interface__": property(_array_interface)},
-        DeviceArray: {"__cuda_array_interface__": property(_cuda_array_interface)},
+    concrete = {
+        "__array_interface__": property(_array_interface),
+        "__cuda_array_interface__": property(_cuda_array_interface),
     }
+    return {Array: vars(found) | absent, ConcreteArray: concrete}
 
 
 def install(front: ModuleType) -> None:

@@ -104,6 +104,5 @@ ATTRIBUTES = {
         " to_device tobytes tofile tolist topk tostring trace transpose tril triu uniform_ unique"
         " unsafe_buffer_pointer unsqueeze values var view view_as where zero_"
     ),
-    "ConcreteArray": "__array_interface__",
-    "DeviceArray": "__cuda_array_interface__",
+    "ConcreteArray": "__array_interface__ __cuda_array_interface__",
 }

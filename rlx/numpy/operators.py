@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError
 from rlx.ir.types import is_key
@@ -98,7 +98,7 @@ def _length(self: Any) -> int:
 
 
 def _contains(self: Any, value: Any) -> bool:
-    if not isinstance(value, (Array, np.ndarray, np.generic, bool, int, float, complex)):
+    if not (is_array_or_numpy(value) or isinstance(value, (np.generic, bool, int, float, complex))):
         raise InputTypeError(f"`in` of an array got a {type(value).__name__}.", "Pass a number.")
     if self.ndim != 1 or np.ndim(value) != 0:
         raise ShapeError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_integer
 from rlx.numpy.manipulation import flip, moveaxis
@@ -30,7 +30,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {"maximum": max_, "minimum": min_, 
 
 def _pairs(value: Any, ndim: int, name: str) -> list[tuple[Any, Any]]:
     """A width or value argument as (before, after) for each axis."""
-    if isinstance(value, (Array, np.ndarray)) and np.ndim(value) == 0:
+    if is_array_or_numpy(value) and np.ndim(value) == 0:
         return [(value, value)] * ndim
     if not isinstance(value, (list, tuple, np.ndarray)):
         return [(value, value)] * ndim

@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, memory_of, moved
+from rlx.array import Array, is_array, is_concrete, is_divided, memory_of, moved
 from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.hooks import execution
 from rlx.trace.places import HOST
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning
 from rlx.transforms.varying import varying_like
 
 __all__ = [
@@ -79,11 +79,13 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = Non
         return arrays_and_shardings().device_put(x, place)
     if like is not None and state.axes:
         return varying_like(x, like)
-    if type(like) is not DeviceArray and not config.watched:
+    memory = memory_of(like)
+    if memory is None and not config.watched:
         return x  # on the host
-    if not isinstance(x, ConcreteArray) or state.builder is not None:
+    if not is_concrete(x) or state.builder is not None:
         return x
-    memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory((x,))
+    if not is_concrete(like):
+        memory = execution.default_memory((x,))
     return x if memory is None else moved(x, memory)
 
 
@@ -98,13 +100,13 @@ def divided_like(like: Any, shape: Shape) -> Any:
     """
     if state.axes or tuple(like.shape if hasattr(like, "shape") else ()) != tuple(shape):
         return None
-    if isinstance(like, (SpanningArray, DividedArray)):
+    if is_spanning(like) or is_divided(like):
         return like._sharding
-    if isinstance(like, Tracer):
+    if is_traced(like):
         given = like.builder.given or () if like.builder.parent is None else ()
-        asked = any(type(x) is DividedArray for x in given)
+        asked = any(map(is_divided, given))
         return importlib.import_module("rlx.sharding.traced_places").traced_sharding(like) if asked else None
-    found = None if isinstance(like, Array) else getattr(like, "sharding", None)
+    found = None if is_array(like) else getattr(like, "sharding", None)
     return found if isinstance(found, arrays_and_shardings().Sharding) else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import bits_of, dtype_kind, is_complex, is_float, is_inexact, is_integer
@@ -58,7 +58,7 @@ def power(x: Any, y: Any, /) -> Array:
     """
     if type(y) is int or (isinstance(y, np.integer) and config.narrow):
         base, y = operand(x, "power"), int(y)
-        if isinstance(base, Array):
+        if is_array(base):
             if base.dtype.kind == "b":
                 base = convert_to(base, np.dtype("i4"), base.weak_type)
             return _integer_power(base, y)

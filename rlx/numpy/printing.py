@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, fate
+from rlx.array import Array, ConcreteArray, fate, is_concrete, parts_of
 from rlx.ir.types import compute_dtype, is_key
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 
 __all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions"]
 
@@ -33,10 +33,15 @@ def printoptions(*args: Any, **kwargs: Any) -> Generator[Any]:
 
 def show(array: Array) -> str:
     """The representation of an array: its values, or the traced value's type, and its value if known."""
-    if isinstance(array, Tracer):
+    if is_traced(array):
         known = None if array.builder.closed else array.known()
         return f"Traced<{array.type!r}>" + ("" if known is None else f" with value {_values(known)}")
-    if not isinstance(array, ConcreteArray):
+    if parts_of(array):
+        whole: Any = array
+        known = whole.known()
+        described = f"Array(shape={whole.shape}, dtype={whole.dtype}, sharding={whole.sharding!r})"
+        return described if known is None else show(known)
+    if not is_concrete(array):
         return object.__repr__(array)
     if array.is_deleted():
         return f"Array({fate(array)}, shape={array.shape}, dtype={array.dtype.name})"

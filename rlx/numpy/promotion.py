@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number, narrowed, number_array
+from rlx.array import (
+    Array,
+    ConcreteArray,
+    is_array,
+    is_array_or_numpy,
+    is_concrete,
+    is_plain,
+    keys_of_number,
+    narrowed,
+    number_array,
+)
 from rlx.config import config
 from rlx.errors import (
     AxisError,
@@ -40,7 +50,7 @@ from rlx.ir.types import (
 from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
-from rlx.trace.builder import Tracer, sized_tracer, state
+from rlx.trace.builder import Tracer, is_traced, sized_tracer, state
 from rlx.trace.flat import as_array, shared_array
 from rlx.trace.strictness import check_dtypes, check_ranks
 
@@ -163,12 +173,12 @@ def result_of(*values: Any) -> Pair:
     pairs: Any = []
     wide = False
     for v in values:
-        if isinstance(v, Array):
+        if is_array(v):
             pairs.append((v.dtype, v.weak_type))
         else:
             pairs.append((_number_dtype(v), True))
             wide = wide or isinstance(v, np.generic)
-    if wide and not (wide_scalars_yield() and any(isinstance(v, Array) for v in values)):
+    if wide and not (wide_scalars_yield() and any(is_array(v) for v in values)):
         pairs = [(d, w and not isinstance(v, np.generic)) for v, (d, w) in zip(values, pairs, strict=True)]
     pairs = tuple(pairs)
     if config.numpy_dtype_promotion == "strict":
@@ -222,7 +232,7 @@ def beside_arrays(*values: Any) -> list[Any]:
     numbers = [type(v) in _YIELDING for v in values]
     if True not in numbers:
         return list(values)
-    arrays = [shared_array(v) for v in values if isinstance(v, (Array, np.ndarray))]
+    arrays = [shared_array(v) for v in values if is_array_or_numpy(v)]
     if not (arrays or any(isinstance(v, WIDE_SCALARS) for v in values)):
         return list(values)
     dtype, _ = result_of(*arrays, *[v for v, number in zip(values, numbers, strict=True) if number])
@@ -248,14 +258,14 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> Array:
 
 def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An operand in another dtype; itself if it has that one."""
-    if not isinstance(value, Array):
+    if not is_array(value):
         if isinstance(value, SCALARS) and narrows(value, dtype):
             value = scalar_array(value, _number_dtype(value), True)
         else:
             return scalar_array(_plain(value), dtype, weak)
     if value.dtype == dtype and value.weak_type == weak:
         return value
-    if type(value) is ConcreteArray and state.builder is None:
+    if is_plain(value) and state.builder is None:
         with np.errstate(all="ignore"):
             return ConcreteArray(convert_array(value.numpy(), dtype), weak)
     return convert(value, dtype=dtype, weak=weak)
@@ -270,7 +280,7 @@ def narrows(value: Any, dtype: np.dtype) -> bool:
 
 def _bring(value: Any, dtype: np.dtype, weak: bool) -> Any:
     """An operand in the promoted dtype; its weakness matters only if it is converted."""
-    if isinstance(value, Array):
+    if is_array(value):
         return value if value.dtype == dtype else convert_to(value, dtype, weak)
     return scalar_array(_plain(value), dtype, weak)
 
@@ -307,13 +317,13 @@ def inexact(value: Any, name: str = "the function") -> Array:
 
 def known_numpy(value: Any, name: str, instead: str) -> np.ndarray:
     """The values of an argument that must be known while tracing, for instance a size."""
-    if isinstance(value, Tracer):
+    if is_traced(value):
         known = value.known()
         if known is None:
             from_tracer = f"{name} needs values that are not known while tracing: {value.type!r}."
             raise concretization_error(from_tracer, instead)
         return known.numpy()
-    if isinstance(value, ConcreteArray):
+    if is_concrete(value):
         return value.numpy()
     return np.asarray(value)
 
@@ -339,7 +349,7 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     """An axis argument (None, int, or sequence of ints) as a tuple of different axis numbers."""
     if axis is None:
         return tuple(range(ndim))
-    if name in _PAIRS and isinstance(axis, Array) and axis.ndim:
+    if name in _PAIRS and is_array(axis) and axis.ndim:
         raise DtypeError(
             f"{name} got an array as axis: {axis.type!r}.", f"Use rlx.numpy.{_PAIRS[name]}(x, y) to compare two arrays."
         )
@@ -353,7 +363,7 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
 
 def canonical_shape(shape: Any, name: str = "the function", what: str = "shape", smallest: int = 0) -> tuple[int, ...]:
     """A shape argument (or `what` else has sizes) as a tuple of ints, none of them below `smallest`."""
-    if isinstance(shape, (Array, np.ndarray)):
+    if is_array_or_numpy(shape):
         sizes = known_numpy(shape, name, "Shapes are static: pass Python integers.").tolist()
         shape = sizes if isinstance(sizes, list) else (sizes,)
     elif not isinstance(shape, Iterable):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, is_array, is_concrete
 from rlx.trees import tree
 
 __all__ = ["install_protocols"]
@@ -40,7 +40,7 @@ def install_protocols(target: Any, front: ModuleType) -> None:
     """Define NumPy's functions and ufuncs on a class of arrays; `front` is rlx.numpy."""
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func.__name__ in _WRITERS and isinstance(next(iter((*args, *kwargs.values()))), Array):
+        if func.__name__ in _WRITERS and is_array(next(iter((*args, *kwargs.values())))):
             raise errors.immutable(func.__name__, _WRITERS[func.__name__])
         function = _counterpart(func, front)
         if function is None or not (func.__name__ in _OF_TYPES or _traced((args, kwargs))):
@@ -52,7 +52,7 @@ def install_protocols(target: Any, front: ModuleType) -> None:
         return _numpys(func, args, kwargs)
 
     def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "at" and isinstance(inputs[0], Array):
+        if method == "at" and is_array(inputs[0]):
             raise errors.ImmutableArrayError(
                 f"np.{ufunc.__name__}.at writes into its argument, and rlx arrays are immutable.",
                 f"Use x = rlx.numpy.{ufunc.__name__}.at(x, indices, values, inplace=False).",
@@ -94,12 +94,12 @@ def _counterpart(func: Any, front: ModuleType) -> Callable[..., Any] | None:
 
 
 def _arrays(arguments: Any) -> list[Array]:
-    return [x for x in tree.leaves(arguments) if isinstance(x, Array)]
+    return [x for x in tree.leaves(arguments) if is_array(x)]
 
 
 def _traced(arguments: Any) -> bool:
     """Whether an argument is an array without values in this process: it is traced, or divided over processes."""
-    return not all(isinstance(x, ConcreteArray) for x in _arrays(arguments))
+    return not all(is_concrete(x) for x in _arrays(arguments))
 
 
 def _numpys(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -109,7 +109,7 @@ def _numpys(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     lent: list[np.ndarray] = []
 
     def values(x: Any) -> Any:
-        if not isinstance(x, Array):
+        if not is_array(x):
             return x
         lent.append(np.asarray(x))
         return lent[-1]

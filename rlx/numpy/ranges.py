@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, is_array, is_array_or_numpy, is_concrete, wrap
 from rlx.errors import ConcretizationTypeError, DtypeError, OptionError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_inexact
 from rlx.numpy.creation import count_along
@@ -30,7 +30,7 @@ from rlx.numpy.promotion import (
 )
 from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import is_traced, state
 from rlx.trace.replay import replayed
 from rlx.transforms.moving import refuse_moving
 
@@ -54,7 +54,7 @@ def arange(
     bounds = [_static_number(v) for v in (start, stop, step) if v is not None]
     given = [operand(v, "arange") for v in (start, stop, step) if v is not None]
     wanted = result_of(*given)[0] if dtype is None else to_dtype(dtype)
-    if any(is_complex(v.dtype) if isinstance(v, Array) else isinstance(v, complex) for v in given):
+    if any(is_complex(v.dtype) if is_array(v) else isinstance(v, complex) for v in given):
         raise DtypeError("arange got a complex number.", "Complex numbers have no order: use linspace, or parts.")
     if step is not None and not bounds[-1]:
         raise OptionError("arange got step=0.", "Pass a positive or negative step, or linspace(start, stop, num).")
@@ -76,7 +76,7 @@ def arange(
 
 
 def _static_number(value: Any) -> Any:
-    if isinstance(value, Tracer):
+    if is_traced(value):
         known = value.known()
         if known is None:
             raise concretization_error(
@@ -85,8 +85,8 @@ def _static_number(value: Any) -> Any:
             )
         refuse_moving(value, "A bound of arange", ConcretizationTypeError)
         value = known
-    if isinstance(value, (Array, np.ndarray, np.generic)):
-        return np.asarray(value.numpy() if isinstance(value, ConcreteArray) else value).item()
+    if is_array_or_numpy(value) or isinstance(value, np.generic):
+        return np.asarray(value.numpy() if is_concrete(value) else value).item()
     return value if isinstance(value, SCALARS) else operator.index(value)
 
 

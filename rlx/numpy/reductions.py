@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, is_plain
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.scalar import neutral
@@ -63,7 +63,7 @@ _SUMMED = {"b": "i", "i": "i", "u": "u"}
 
 
 def _array(value: Any, name: str) -> Any:
-    return value if type(value) is ConcreteArray else as_array(operand(shared(value), name))
+    return value if is_plain(value) else as_array(operand(shared(value), name))
 
 
 def _keep(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:

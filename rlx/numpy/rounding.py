@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, is_plain
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
@@ -135,7 +135,7 @@ def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
 
 def _numpy_does(x: Any, y: Any, dtypes: frozenset[np.dtype]) -> bool:
     """Whether values are known, in a dtype for which NumPy's quotients are rlx's, bit for bit."""
-    known = type(x) is ConcreteArray and type(y) is ConcreteArray and state.builder is None
+    known = is_plain(x) and is_plain(y) and state.builder is None
     return known and x.dtype in dtypes
 
 
@@ -169,7 +169,7 @@ def remainder(x: Any, y: Any, /) -> Array:
 def _float_remainder(x: Any, y: Any) -> Any:
     """-((-x) % -y) for negative y. For other y the result of fmod, moved up if it is negative."""
     zero = scalar_array(0, x.dtype, True)
-    positive = type(y) is ConcreteArray and y.ndim == 0 and bool(y.numpy() > 0)
+    positive = is_plain(y) and y.ndim == 0 and bool(y.numpy() > 0)
     below = None if positive else comparison.less(y, zero)
     if below is not None:
         x, y = select(below, arithmetic.negative(x), x), arithmetic.absolute(y)

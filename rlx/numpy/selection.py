@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex
@@ -82,7 +82,7 @@ def clip(
     high = a_max if max is None else max
     x = as_array(operand(x, "clip"))
     for bound in (x, low, high):
-        if isinstance(bound, complex) or (isinstance(bound, (Array, np.ndarray)) and is_complex(bound.dtype)):
+        if isinstance(bound, complex) or (is_array_or_numpy(bound) and is_complex(bound.dtype)):
             raise DtypeError("clip does not take complex numbers.", "Clip their parts.")
     if low is not None:
         x = arithmetic.maximum(*promote("clip", x, low))
@@ -156,7 +156,7 @@ def _called(function: Callable[..., Any], x: Any, args: Any, kw: Any) -> Any:
     if state.builder is not None or config.watched:
         return function(x, *args, **kw)
     given = dict(enumerate(args)) | kw
-    arrays = {where: value for where, value in given.items() if isinstance(value, (Array, np.ndarray))}
+    arrays = {where: value for where, value in given.items() if is_array_or_numpy(value)}
     rest = [(where, value) for where, value in given.items() if where not in arrays]
 
     def call(x: Any, values: dict[Any, Any]) -> Any:

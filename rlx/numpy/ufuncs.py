@@ -29,7 +29,7 @@ from rlx.numpy.promotion import (
     to_dtype,
 )
 from rlx.ops import shape as shapes
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 
 __all__ = ["frompyfunc", "ufunc"]
@@ -307,7 +307,7 @@ def _piece_starts(name: str, indices: Any, size: int) -> Any:
     starts = as_array(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices, "indices")
     if starts.ndim != 1 or dtype_kind(starts.dtype) not in "iu":
         raise ShapeError(f"{name}.reduceat got indices {starts.type!r}.", "Pass 1-d integers.")
-    if starts.shape[0] and not (isinstance(starts, Tracer) and starts.known() is None):
+    if starts.shape[0] and not (is_traced(starts) and starts.known() is None):
         values = known_numpy(starts, name, "")
         if values.min() < 0 or values.max() >= size:
             raise IndexError(f"{name}.reduceat got an index that is out of bounds for an axis of size {size}")

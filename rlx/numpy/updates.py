@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array, is_array_or_numpy
 from rlx.config import config
 from rlx.errors import ImmutableArrayError, InputTypeError, TypePromotionError, UnsupportedError, warn
 from rlx.ir.types import promote_dtypes
@@ -133,7 +133,7 @@ class IndexReference:
         if parsed is None:
             parsed = "promise_in_bounds" if fill_value is None else "fill"
         parsed = {"drop": "fill", "wrap": "clip"}.get(parsed, parsed)
-        if isinstance(fill_value, Array):
+        if is_array(fill_value):
             fill_value = fill_value.item()
         wrapping = bool(wrap_negative_indices)
         return read(self.array, entries, parsed, fill_value, nearest and wrapping, wrapping)
@@ -219,7 +219,7 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
 
 
 def _wrapped_entry(entry: Any, size: int) -> Any:
-    return remainder(holding(entry, size), size) if isinstance(entry, Array) else entry
+    return remainder(holding(entry, size), size) if is_array(entry) else entry
 
 
 def _operand(values: Any) -> Any:
@@ -322,7 +322,7 @@ def _update(
 def _only_static(index: Any) -> bool:
     """Whether no entry is an array, so that an int outside must be a mistake."""
     entries = index if isinstance(index, tuple) else (index,)
-    return not any(isinstance(i, (Array, np.ndarray, list)) for i in entries)
+    return not any(is_array_or_numpy(i) or isinstance(i, list) for i in entries)
 
 
 def _shaped(values: Any, plan: Plan) -> Any:

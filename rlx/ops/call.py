@@ -626,6 +626,10 @@ class optimization_barrier(Primitive):
     def type(self, *types: TensorType) -> Any:
         return types
 
+    def varies(self, *operands: frozenset[Any], **params: Any) -> Any:
+        """Each result as its operand."""
+        return operands
+
     def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands unchanged."""
         return operands

@@ -40,6 +40,10 @@ class NamedAxisPrimitive(Primitive):
         """Another mapped axis keeps its position."""
         return self.bind(*inputs, **params), dims[0] if dims else None
 
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """Members have different results."""
+        return super().varies(*operands) | names_in(axis_name)
+
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """No value exists before vmap has mapped the axis."""
         raise ConcretizationTypeError(
@@ -59,6 +63,11 @@ class LinearCollective(LinearMap, NamedAxisPrimitive):
     """A collective that is linear in its operand."""
 
 
+def names_in(axis_name: Any) -> frozenset[Any]:
+    """The axes that the parameter of a collective names."""
+    return frozenset(axis_name if isinstance(axis_name, tuple) else (axis_name,))
+
+
 def remaining(names: Names, name: Any) -> Names:
     """The named axes without one of them."""
     return tuple(n for n in names if n != name)
@@ -67,6 +76,10 @@ def remaining(names: Names, name: Any) -> Names:
 # ------------------------------------------------------------- reductions
 class NamedSum(LinearCollective):
     """A sum over named axes, which is one value on all members. params: axis_name, a tuple."""
+
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """All members have the same result."""
+        return operands[0] - names_in(axis_name)
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         refuse_keys(self.name, x)
@@ -118,6 +131,10 @@ class NamedExtremum(NamedAxisPrimitive):
 
     reducer: Any
     op: str
+
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """All members have the same result."""
+        return operands[0] - names_in(axis_name)
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         refuse_keys(self.name, x)
@@ -219,6 +236,10 @@ class axis_index(NamedAxisPrimitive):
 @primitive
 class all_gather(LinearCollective):
     """Every member's value, stacked along a new axis. params: axis_name; axis; size."""
+
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """All members have the same result."""
+        return operands[0] - names_in(axis_name)
 
     def type(self, x: TensorType, *, axis_name: Any, axis: int, size: int) -> TensorType:
         return x.update(shape=(*x.shape[:axis], size, *x.shape[axis:]), weak=False)

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import DividedArray, KeyArray, wrap
+from rlx.array import is_divided, wrap
 from rlx.errors import DtypeError
 from rlx.ir.index_sets import Elements, Reading, numbered
 from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_key, is_narrow
@@ -264,10 +264,10 @@ class convert(Elementwise):
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly; the result is weak if requested."""
-        if isinstance(args[0], KeyArray) or is_key(params["dtype"]):
+        if is_key(params["dtype"]) or is_key(getattr(args[0], "dtype", None)):
             self.type(type_of(args[0]), **params)
         out = wrap(self.reference(host_operand(args[0]), **params), params.get("weak", False))
-        return followed(self, args, [args[0].type], params, [out])[0] if type(args[0]) is DividedArray else out
+        return followed(self, args, [args[0].type], params, [out])[0] if is_divided(args[0]) else out
 
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:
         return s.cast(x, dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import ConcreteArray, keys_of_number, number_array
+from rlx.array import ConcreteArray, is_plain, keys_of_number, number_array
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
 from rlx.ir.scalar import ALPHABET
@@ -277,7 +277,7 @@ class Elementwise(Primitive):
         if dtype is None:
             return args
         # next to strong arrays, weakness makes no difference, and strong operands run faster
-        weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
+        weak = not all(isinstance(a, _SCALARS) or (is_plain(a) and not a._weak) for a in args)
         return [ConcreteArray(number_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
 
     def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:

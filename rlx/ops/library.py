@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import DividedArray
+from rlx.array import is_divided
 from rlx.config import config
 from rlx.errors import RlxError, UnsupportedError
 from rlx.ir.types import TensorType
@@ -53,7 +53,7 @@ class LibraryPrimitive(Primitive):
             self.type(*types, **params)
             return super().evaluate(args, params)
         results = _prepared(self, types, tuple(params.items()))(args)
-        if DividedArray in set(map(type, args)):
+        if any(map(is_divided, args)):
             results = followed(self, args, types, params, results)
         return tuple(results) if self.multiple else results[0]
 

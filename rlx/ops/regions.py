@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, DividedArray, array_of_type
+from rlx.array import array_of_type, is_concrete, is_divided
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, NanError
 from rlx.ir.program import Program
@@ -63,7 +63,7 @@ class iteration:
 
 def to_array(x: Any) -> np.ndarray:
     """A concrete result as NumPy."""
-    return x.numpy() if isinstance(x, ConcreteArray) else np.asarray(x)
+    return x.numpy() if is_concrete(x) else np.asarray(x)
 
 
 class RegionPrimitive(Region):
@@ -77,7 +77,7 @@ class RegionPrimitive(Region):
             return super().evaluate(args, params)
         types = [type_of(a) for a in args]
         outs = tuple(execution.compiled(program_of(self, types, params), args))
-        return followed(self, args, types, params, outs) if DividedArray in set(map(type, args)) else outs
+        return followed(self, args, types, params, outs) if any(map(is_divided, args)) else outs
 
 
 def is_zero(x: Any) -> bool:

@@ -18,6 +18,7 @@ from rlx.ops.collective import (
     NamedAxisPrimitive,
     NamedSum,
     Names,
+    names_in,
     remaining,
     summed,
     summed_over,
@@ -120,6 +121,10 @@ class fan_in(NamedSum):
 class variation(NamedAxisPrimitive):
     """A zero that is mapped over the same named axes as x. params: axis_name, a tuple."""
 
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """Over the named axes only."""
+        return operands[0] & names_in(axis_name)
+
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         return _MARK
 
@@ -197,6 +202,11 @@ class _ByVariation(LinearPrimitive, NamedAxisPrimitive):
 class once(_ByVariation):
     """x on the first member, and zeros on the others, if the mark does not vary. params: axis_name, a tuple."""
 
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """Also over the named axes over which the mark does not vary."""
+        x, mark = operands
+        return x | (names_in(axis_name) - mark)
+
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
         """Zeros after the first."""
         return _only(to_front(x, dim, size), np.arange(size) == 0), 0
@@ -216,6 +226,11 @@ def _only(x: Any, which: Any) -> Any:
 @primitive
 class total(_ByVariation):
     """The sum of x over members, if the mark does not vary. params: axis_name, a tuple."""
+
+    def varies(self, *operands: frozenset[Any], axis_name: Any, **params: Any) -> frozenset[Any]:
+        """Not over the named axes over which the mark does not vary."""
+        x, mark = operands
+        return x - (names_in(axis_name) - mark)
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
         """The sum over the mapped axis."""

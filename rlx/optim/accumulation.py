@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.array import Array
+from rlx.array import Array, is_array
 from rlx.errors import DtypeError, OptionError
 from rlx.optim.states import as_before, chosen, incremented, new_count, zeros_of
 from rlx.optim.transformation import (
@@ -131,7 +131,9 @@ class MultiSteps:
         should_skip_update_fn: ShouldSkip | None = None,
         accumulator_dtype: Any = np.float32,
     ) -> None:
-        if not callable(every_k_schedule) and not isinstance(every_k_schedule, (int, np.integer, Array)):
+        if not callable(every_k_schedule) and not (
+            is_array(every_k_schedule) or isinstance(every_k_schedule, (int, np.integer))
+        ):
             raise OptionError(
                 f"optim.MultiSteps got every_k_schedule={every_k_schedule!r}.",
                 "Pass an integer, or a function from the number of the update to an integer.",

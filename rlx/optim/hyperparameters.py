@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.array import Array
+from rlx.array import Array, is_array, is_array_or_numpy
 from rlx.errors import TreeMismatchError
 from rlx.ir.types import is_float
 from rlx.optim.states import as_before, incremented, new_count
@@ -48,7 +48,7 @@ def _highest_float(params: Tree) -> Any:
 
 def _hyperparameter(value: Any, dtype: Any) -> Array:
     """An array; numbers of Python that are not whole have the given dtype."""
-    is_own = isinstance(value, np.ndarray) or (isinstance(value, Array) and not value.weak_type)
+    is_own = isinstance(value, np.ndarray) or (is_array(value) and not value.weak_type)
     result = as_array(value)
     return jnp.asarray(result, dtype) if dtype is not None and not is_own and is_float(result.dtype) else result
 
@@ -97,7 +97,7 @@ def inject_hyperparams(
             elif callable(value):
                 schedules[name] = value
             else:
-                (numbers if isinstance(value, (int, float, Array, np.ndarray)) else others)[name] = value
+                (numbers if is_array_or_numpy(value) or isinstance(value, (int, float)) else others)[name] = value
 
         def scheduled(count: Any) -> dict[str, Any]:
             return {name: schedule(count) for name, schedule in schedules.items()}

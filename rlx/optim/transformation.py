@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx import lax
 from rlx import numpy as jnp
+from rlx.advice.habits import missing_name
 from rlx.array import Array
 from rlx.errors import InputTypeError, TreeMismatchError, describe
-from rlx.habits import missing_name
 from rlx.trace.flat import as_array
 from rlx.trees import tree
 

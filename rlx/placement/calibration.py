@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx import lax
 from rlx import numpy as jnp
-from rlx.array import ConcreteArray, moved
+from rlx.array import is_concrete, moved
 from rlx.backends import backend_named
 from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram
@@ -159,7 +159,7 @@ def _measured(probe: RatesProbe, device: str, start: DeviceRates) -> Iterator[Ob
 def timed_calls(program: Any, args: list[Any], backend: Backend) -> float:
     """The median time of the quicker half of several calls, by the device's own clock."""
     compiled = CompiledProgram(program, backend)
-    there = [moved(x, backend.memory) for x in args if isinstance(x, ConcreteArray)]
+    there = [moved(x, backend.memory) for x in args if is_concrete(x)]
     block_until_ready(compiled.run(there))
     times: list[float] = []
     start = time.perf_counter()

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import is_concrete
 from rlx.backends.timing import Events, TimedRun, TimedStep
-from rlx.call.attribution import compiled_program, lines_of
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
 from rlx.config import config
 from rlx.errors import InputTypeError
+from rlx.explain.attribution import compiled_program, lines_of
 from rlx.ir.kernels import Collective, all_kernels, nested_plans
 from rlx.ir.program import Origin
 from rlx.profiling.steady import Round
@@ -38,7 +38,7 @@ class TimedCall:
         compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
         leaves = [traced.leaves[i] for i in compiled.used]
         for leaf in leaves:
-            if not isinstance(leaf, ConcreteArray):
+            if not is_concrete(leaf):
                 raise InputTypeError(
                     f"profile runs {self.name}, but got {leaf.type!r} without values.",
                     "Give arrays; rlx.inspect works with shapes and dtypes only.",

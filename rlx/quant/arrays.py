@@ -17,7 +17,7 @@ from rlx.gguf.types import StorageType
 from rlx.nn.scaled_products import BlockScaleConfig, cast_blocks, scaled_blocks
 from rlx.quant.scales import LEAST_SCALE, QuantizedScales, quantized_scales
 from rlx.quant.schemes import QuantScheme, scheme_of
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 from rlx.trees.tree import register_dataclass
 
@@ -133,7 +133,7 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
             f"Axis {axis} of {list(value.shape)} is not a multiple of {block}, the block of {scheme}.",
             "Pad the axis with zeros, or choose another block.",
         )
-    if scheme.storage in _TRACED and isinstance(value, Tracer):
+    if scheme.storage in _TRACED and is_traced(value):
         rows = value.astype(np.float32)
         rows = rows if axis == -1 else jnp.swapaxes(rows, -1, -2)
         blocks = _TRACED[scheme.storage](rows.reshape(*rows.shape[:-1], rows.shape[-1] // block, block))
@@ -241,7 +241,7 @@ def _encode(rows: Array, scheme: QuantScheme) -> tuple[Any, Any, Any, Any]:
 
 def _report_saturation(rows: Array, largest: float, scheme: QuantScheme) -> None:
     """Warn of numbers beyond the largest one; traced numbers are not known."""
-    if isinstance(rows, Tracer):
+    if is_traced(rows):
         return
     beyond = int(jnp.sum(jnp.abs(rows) > largest))
     if beyond:

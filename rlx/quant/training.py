@@ -13,7 +13,7 @@ from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.numpy.promotion import canonical_axis
 from rlx.quant.scales import LEAST_SCALE
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 from rlx.trace.replay import block
 
@@ -165,7 +165,7 @@ def lsq(x: Any, scale: Any, bits: int = 8, axis: int | None = None, gradient_sca
 
 def _refuse(scale: Any) -> None:
     """OptionError for known scales that are not positive and finite."""
-    if isinstance(scale, Tracer):
+    if is_traced(scale):
         return
     known = np.asarray(scale)
     if not ((known > 0) & np.isfinite(known)).all():

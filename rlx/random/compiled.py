@@ -8,7 +8,7 @@ from functools import lru_cache, partial, wraps
 from types import FunctionType
 from typing import Any
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, is_concrete
 from rlx.config import config
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
@@ -39,7 +39,7 @@ def compiled_when_large(function: FunctionType) -> Callable[..., Array]:
         builder = state.builder
         if builder is not None and (home := builder.home([key])) is not builder:
             return builder.hand_to(home, partial(run, key, shape, *static))
-        eager = builder is None and isinstance(key, ConcreteArray)
+        eager = builder is None and is_concrete(key)
         if eager and math.prod(shape) >= _LARGE and not config.disable_jit:
             arguments = (shape, *static)
             program = _program(function, key.type, arguments, config.token, static_key(arguments))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import lax
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, is_plain, wrap
 from rlx.config import config
 from rlx.ops.random_bits import philox2x32, philox4x32, threefry2x32, threefry4x32
 from rlx.random.counters import original_bits, original_split
@@ -88,7 +88,7 @@ class _Hash:
 
     def over(self, key: Array, shape: tuple[int, ...], leading: bool) -> tuple[Any, ...]:
         """The words of the hash for each position of an array, at the front or the end of the counter."""
-        if state.builder is None and type(key) is ConcreteArray:  # without a step for each of the parts
+        if state.builder is None and is_plain(key):  # without a step for each of the parts
             counts = np.arange(math.prod(shape), dtype=UINT64).reshape(shape)
             high, low = (counts >> np.uint64(32)).astype(UINT32), counts.astype(UINT32)
             words = key.numpy()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx import lax
-from rlx.array import Array, number_array
+from rlx.array import Array, is_array, is_array_or_numpy, number_array
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, OptionError, ShapeError, warn
 from rlx.ir.extended import KEY_DTYPES, KeyDtype
@@ -47,7 +47,7 @@ def _default_dtype() -> KeyDtype:
 
 
 def _is_typed(key: Any) -> bool:
-    return isinstance(key, Array) and is_key(key.dtype)
+    return is_array(key) and is_key(key.dtype)
 
 
 def _typed(name: str, key: Any) -> Array:
@@ -67,7 +67,7 @@ def _refuse_raw_key(name: str) -> None:
 
 
 def _wrapped(name: str, words: Any, dtype: KeyDtype) -> Array:
-    if not isinstance(words, (Array, np.ndarray)):
+    if not is_array_or_numpy(words):
         raise InputTypeError(
             f"random.{name} takes a key, but got {words!r:.60} ({type(words).__name__}).",
             "Make a key with rlx.random.key(seed).",

@@ -7,9 +7,9 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any
 
+from rlx.advice.refused_calls import advise
 from rlx.array import Array
 from rlx.numpy.placement import check_placement, placed
-from rlx.refused_calls import advise
 
 __all__ = ["placeable"]
 

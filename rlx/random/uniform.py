@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx import lax
-from rlx.array import Array
+from rlx.array import Array, is_array
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_float, is_integer
@@ -46,7 +46,7 @@ def integer_dtype(name: str, dtype: Any) -> np.dtype:
 
 def sample_shape(name: str, shape: Any, *parameters: Any) -> tuple[int, ...]:
     """A sampler's shape argument, or for None its parameters' shape; the parameters must broadcast to it."""
-    shapes = [p.shape if isinstance(p, Array) else np.shape(p) for p in parameters]
+    shapes = [p.shape if is_array(p) else np.shape(p) for p in parameters]
     joint = lax.broadcast_shapes(*shapes) if shapes else ()
     if shape is None:
         return joint

@@ -13,7 +13,7 @@ from rlx.array import Array
 from rlx.call.jit import jit
 from rlx.errors import ConcretizationTypeError, CustomRuleError, DtypeError, OptionError, ShapeError
 from rlx.ir.types import is_complex
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 from rlx.transforms.functional import jacfwd, jacrev
 from rlx.trees import tree
@@ -69,7 +69,7 @@ class Host(NamedTuple):
     def refuse_traced(self, what: str, value: Any) -> None:
         """Raise ConcretizationTypeError if a tree has traced arrays."""
         for leaf in tree.leaves(value):
-            if isinstance(leaf, Tracer):
+            if is_traced(leaf):
                 raise ConcretizationTypeError(
                     f"{self.name} calls SciPy on the host, which needs values, but {what} is a traced {leaf.type!r}.",
                     f"Call {self.name} outside of jit, grad and vmap. {self.instead}",

@@ -23,7 +23,7 @@ from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
 from rlx.trace.flat import shared_array
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning
 from rlx.trees import tree
 
 __all__ = ["load", "save"]
@@ -91,7 +91,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     def replaced() -> None:
         replace(target, lambda file: write(file, contents))
 
-    if any(isinstance(x, SpanningArray) for x in tree.leaves(value)):
+    if any(is_spanning(x) for x in tree.leaves(value)):
         shard_writing.in_all("the file", replaced if communicator().rank == 0 else lambda: None)
     else:
         replaced()
@@ -99,7 +99,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
 
 def _gathered(x: Any) -> Any:
     """All of an array that processes divide; other values unchanged."""
-    return resharded(x, NamedSharding(x.sharding.mesh, PartitionSpec())) if isinstance(x, SpanningArray) else x
+    return resharded(x, NamedSharding(x.sharding.mesh, PartitionSpec())) if is_spanning(x) else x
 
 
 def load(path: str | os.PathLike[str], like: Any = None, *, names: Iterable[str] | None = None) -> Any:

@@ -38,7 +38,7 @@ from rlx.serialization.shards import (
     index_text,
 )
 from rlx.serialization.trees import contents_of, name_of
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning, local_of
 from rlx.trees import tree
 
 __all__ = ["SavedTree", "in_all", "text_of_first", "tree_to_save", "write", "write_tree"]
@@ -94,11 +94,11 @@ def write(folder: Path, value: Any) -> None:
 def tree_to_save(value: Any, copy: bool = False) -> SavedTree:
     """The contents of a folder of shards; with `copy`, of the arrays' values at this moment."""
     leaves, treedef = tree.flatten(value)
-    own_parts = [x.local if isinstance(x, SpanningArray) else x for x in leaves]
+    own_parts = [local_of(x) if is_spanning(x) else x for x in leaves]
     contents = contents_of(tree.unflatten(treedef, own_parts))
     if copy:
         contents = contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
-    spanning = {name_of(path): x for path, x in tree.leaves_with_path(value) if isinstance(x, SpanningArray)}
+    spanning = {name_of(path): x for path, x in tree.leaves_with_path(value) if is_spanning(x)}
     return SavedTree(contents, spanning)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.array import Array, KeyArray
+from rlx.array import Array, keys_over
 from rlx.errors import TreeMismatchError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import is_key
@@ -96,7 +96,7 @@ def _array_or_keys(name: str, array: np.ndarray, generator: Any) -> Array:
     dtype = KEY_DTYPES.get(generator) if isinstance(generator, str) else None
     if dtype is None or array.dtype != np.uint32 or array.shape[-1:] != (dtype.words,):
         raise Broken(f"its array {name!r:.80} does not contain keys of the generator {brief(generator)}")
-    return KeyArray(dtype.records_of(array))
+    return keys_over(dtype.records_of(array))
 
 
 def tree_of(contents: Contents, arrays: dict[str, Array]) -> Any:

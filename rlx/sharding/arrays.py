@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Device, array_of_type, memory_of
+from rlx.array import Array, ConcreteArray, Device, array_of_type, is_concrete, memory_of, parts_of
 from rlx.backends import device_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
 from rlx.ir.collectives import communicator
@@ -35,8 +35,8 @@ from rlx.sharding.traced_places import here, traced_sharding
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
-from rlx.trace.spanning import ArrayOfParts
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import local_of
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import devices_in_scope
 from rlx.trees import tree
 
@@ -74,15 +74,15 @@ class Shard:
 
 
 def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationTypeError) -> ConcreteArray:
-    if isinstance(x, ConcreteArray):
+    if is_concrete(x):
         return x
     message = f"A traced {x.type!r} has no {attribute}: only concrete arrays are placed on devices."
     raise error(message)
 
 
-def sharding_of(x: Array) -> Sharding:
+def sharding_of(x: Any) -> Sharding:
     """The sharding of an array: as requested, or whole on its device. AttributeError for traced values."""
-    if isinstance(x, ArrayOfParts):
+    if parts_of(x):
         return x._sharding
     value = _concrete(x, "sharding", AttributeError)
     memory = memory_of(value)
@@ -108,15 +108,15 @@ def explicit_part(found: NamedSharding, ndim: int) -> NamedSharding:
 
 def is_committed(x: Array) -> bool:
     """Whether the array was placed explicitly."""
-    return isinstance(x, ArrayOfParts) or hasattr(_concrete(x, "committed"), "_sharding")
+    return bool(parts_of(x)) or hasattr(_concrete(x, "committed"), "_sharding")
 
 
 def shards_of(x: Array) -> list[Shard]:
     """The parts of an array that this process has, in the order of the sharding's devices; they share its memory."""
-    value = _concrete(x.local if isinstance(x, ArrayOfParts) else x, "addressable_shards")
+    value = _concrete(local_of(x), "addressable_shards")
     sharding = sharding_of(x)
     indices = sharding.devices_indices_map(x.shape)
-    if type(x) is StackedArray:
+    if is_stacked(x):
         return _shards_of_stack(x, value, indices)
     if len(indices) == 1:
         asked = is_committed(x)
@@ -147,7 +147,7 @@ def global_shards_of(x: Array) -> list[Shard]:
     return shards
 
 
-def _shards_of_stack(x: StackedArray, value: ConcreteArray, indices: Mapping[Device, Any]) -> list[Shard]:
+def _shards_of_stack(x: ConcreteArray, value: ConcreteArray, indices: Mapping[Device, Any]) -> list[Shard]:
     """The parts of an array with unreduced or reduced axes: each device's own values."""
     mesh = x._sharding.mesh
     along = [mesh.axis_names.index(name) for name in stack_axes(x._sharding)]
@@ -239,7 +239,7 @@ def _check_place_inside(sharding: Sharding) -> None:
 
 def _check_equal(x: Array, sharding: Sharding) -> None:
     """Raises CollectiveError if processes place unequal arrays on devices of all processes."""
-    if isinstance(x, ConcreteArray) and not sharding.is_fully_addressable:
+    if is_concrete(x) and not sharding.is_fully_addressable:
         digest = hashlib.blake2b(repr(x.type).encode(), digest_size=16)
         digest.update(np.ascontiguousarray(x.numpy()).tobytes())
         said = f"a {x.type!r}, whose values have the digest {digest.hexdigest()[:8]}"
@@ -298,7 +298,7 @@ def make_array_from_callback(
     parts: list[ConcreteArray] = []
     for index in indices[:1] if sharding.is_fully_replicated else indices:
         part = as_array(data_callback(index))
-        if not isinstance(part, ConcreteArray):
+        if not is_concrete(part):
             what = f"{owner} got a traced value from its callback."
             raise UnexpectedTracerError(what, "Return NumPy arrays from it.")
         _check_part(owner, part, part_shape, dtype if not parts else parts[0].dtype)
@@ -359,7 +359,7 @@ def make_array_from_single_device_arrays(
     owner = "make_array_from_single_device_arrays"
     if not isinstance(arrays, (list, tuple)) or not all(isinstance(x, Array) for x in arrays):
         raise InputTypeError(f"{owner} got {arrays!r:.60} as arrays.", "Pass a list of rlx arrays.")
-    parts = [x for x in arrays if isinstance(x, ConcreteArray)]
+    parts = [x for x in arrays if is_concrete(x)]
     if len(parts) < len(arrays):
         raise ShardingError(f"{owner} got a traced value.", "Build arrays from parts outside traced functions.")
     sharding = _sharding(owner, sharding)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, ConcreteArray
 from rlx.errors import ShardingError
 from rlx.ir.collectives import WORLD, communicator, group_among
 from rlx.ir.types import is_inexact
@@ -20,7 +20,7 @@ from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import names_in, names_of_entry
 from rlx.trace.builder import Tracer
 from rlx.trace.primitive import type_of
-from rlx.trace.spanning import SpanningArray
+from rlx.trace.spanning import is_spanning, spanning_array
 
 __all__ = [
     "array_of_block",
@@ -148,9 +148,9 @@ def own_rows(x: Any, axes: Mapping[int, SpanningAxis]) -> Any:
     return x
 
 
-def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> SpanningArray:
+def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> ConcreteArray:
     """The array of this shape whose block in this process is given."""
-    return SpanningArray(block, block.type.update(shape=tuple(shape)).placed(sharding=sharding))
+    return spanning_array(block, block.type.update(shape=tuple(shape)).placed(sharding=sharding))
 
 
 def whole_of_blocks(blocks: np.ndarray, shape: Sequence[int], sharding: NamedSharding) -> np.ndarray:
@@ -207,7 +207,7 @@ def check_reach(sharding: Sharding | None) -> None:
 
 def check_move(x: Any, sharding: Sharding | None) -> None:
     """Raises ShardingError, in all processes, if one of them would get an array that all of them divide."""
-    if not isinstance(x, SpanningArray) or not isinstance(sharding, NamedSharding):
+    if not is_spanning(x) or not isinstance(sharding, NamedSharding):
         return
     if isinstance(sharding.mesh, Mesh) and sharding.mesh.processes.size == 1:
         raise ShardingError(

@@ -15,7 +15,7 @@ from rlx.sharding.spec import names_in
 from rlx.sharding.stacks import stack_axes
 from rlx.sharding.trees import check_shape, complete, placed_all, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
-from rlx.trace.stacked import StackedArray
+from rlx.trace.stacked import is_stacked
 from rlx.trees import tree
 
 __all__ = ["auto_axes", "explicit_axes", "reshard", "with_sharding_constraint"]
@@ -34,7 +34,7 @@ def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any
         check_shape(owner, sharding, array.shape)
         if isinstance(sharding, NamedSharding):
             # a mesh without devices describes the division, not the placement
-            nowhere = isinstance(sharding.mesh, AbstractMesh) and type(array) is not StackedArray
+            nowhere = isinstance(sharding.mesh, AbstractMesh) and not is_stacked(array)
             sharding = None if nowhere and not stack_axes(sharding) else complete(sharding, array.ndim)
         found.append(sharding)
     return tree.unflatten(treedef, placed_all(arrays, found))

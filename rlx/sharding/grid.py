@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlx.array import Array, DividedArray
+from rlx.array import Array, is_divided
 from rlx.errors import ShardingError, source_line
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
@@ -24,7 +24,8 @@ from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import type_of
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import local_of
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import trace_program, vary
 from rlx.transforms.programs import batch_program
 from rlx.transforms.reductions import Reductions
@@ -47,14 +48,14 @@ def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None
 
 def _whole(x: Any) -> Any:
     """The array without a sharding. An array with unreduced or reduced axes becomes its local values."""
-    if type(x) is StackedArray:
-        return x.local
-    return x.with_sharding(None) if type(x) is DividedArray else x
+    if is_stacked(x):
+        return local_of(x)
+    return x.with_sharding(None) if is_divided(x) else x
 
 
 def reduce_over(value: Any, unreduced: Axes, reduced: Axes) -> None:
     """Whether a traced value has parts of a sum, or copies, along its first axes."""
-    value.builder.reductions = {**(value.builder.reductions or {}), value.atom: Reductions(unreduced, reduced)}
+    value.builder.facts("reductions")[value.atom] = Reductions(unreduced, reduced)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from rlx.sharding.trees import complete, placed, spread, typed
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array, function_name, named_after
 from rlx.trace.references import Cell, as_given, cells_in, received, refuse_twice
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import named_axis, place_known, tracked_axes
 from rlx.transforms.reductions import reductions_of
 from rlx.transforms.varying import varying_axes
@@ -319,14 +319,14 @@ def _of_process(name: str, mesh: Mesh | AbstractMesh, x: Array, spec: PartitionS
     if not isinstance(mesh, Mesh):
         return x
     wanted = NamedSharding(mesh, spec)
-    if not isinstance(x, SpanningArray):
+    if not is_spanning(x):
         return own_block(x, wanted) if spans(wanted) else x
     if not x._sharding.is_equivalent_to(wanted, x.ndim):
         raise ShardingError(
             f"in_specs of {name} has {spec!r} for an array that is divided over processes as {x._sharding.spec!r}.",
             "Pass its own spec, and exchange inside: rlx.lax.all_gather(x, axis, tiled=True), or rlx.lax.all_to_all.",
         )
-    return x.local
+    return local_of(x)
 
 
 def _with_devices(abstract: AbstractMesh) -> Mesh | AbstractMesh:
@@ -423,7 +423,7 @@ def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, sha
 
 def _check_stacked(owner: str, wanted: NamedSharding, x: Any) -> None:
     """Raises ShardingError unless an argument is parts of a sum, or copies, over the axes in its spec."""
-    want, have = stack_axes(wanted), stack_axes(x._sharding) if type(x) is StackedArray else {}
+    want, have = stack_axes(wanted), stack_axes(x._sharding) if is_stacked(x) else {}
     if want != have:
         raise ShardingError(
             f"{owner} has {wanted.spec!r} for a {x.type!r} with the spec"

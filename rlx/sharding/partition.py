@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, is_concrete
 from rlx.ir.types import TensorType
 from rlx.ops.process_collective import process_all_to_all, process_total
 from rlx.ops.shape import reshape, rotated, transpose
@@ -33,8 +33,8 @@ from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.stack_operations import operation_on_stacks
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning, local_of
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import devices_in_scope, place_known
 
 __all__ = ["operation_on_parts", "resharded", "rolled"]
@@ -46,14 +46,14 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
     Operands over another mesh than the first operand's are moved to it. Raises ShardingError in the body of
     rlx.shard_map, and for exchanges between processes.
     """
-    if StackedArray in set(map(type, args)):
+    if any(map(is_stacked, args)):
         return operation_on_stacks(primitive, args, params)
     for x in args:
-        if type(x) is SpanningArray and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
+        if is_spanning(x) and (devices_in_scope() > 1 or primitive.exchanges or primitive.collective):
             x.concrete()
     mesh, args = _on_one_mesh(args)
     types, results = _types_of(primitive, args, params)
-    have = [division_of(_sharding_of(x), t.ndim) for x, t in zip(args, types, strict=True)]
+    have = [division_of(x._sharding if is_spanning(x) else None, t.ndim) for x, t in zip(args, types, strict=True)]
     call = DividedCall(primitive, params, types, results, have, mesh.shape)
     found = over_another_axis(call)
     if found is not None:
@@ -69,19 +69,19 @@ def operation_on_parts(primitive: Primitive, args: Sequence[Any], params: dict[s
 def _turned(call: DividedCall, args: Sequence[Any], mesh: Mesh, turn: AxisTurn) -> Any:
     """The operation with its divided axis whole and another one divided instead; its results are divided as before."""
     operands = [
-        resharded(x, NamedSharding(mesh, spec_of(turn.of_operand(division)))) if type(x) is SpanningArray else x
+        resharded(x, NamedSharding(mesh, spec_of(turn.of_operand(division)))) if is_spanning(x) else x
         for x, division in zip(args, call.have, strict=True)
     ]
     out = operation_on_parts(call.primitive, operands, dict(call.params))
     outs = out if call.primitive.multiple else (out,)
     back = [
-        resharded(x, NamedSharding(mesh, spec_of(division))) if division is not None and type(x) is SpanningArray else x
+        resharded(x, NamedSharding(mesh, spec_of(division))) if division is not None and is_spanning(x) else x
         for x, division in zip(outs, turn.results, strict=True)
     ]
     return tuple(back) if call.primitive.multiple else back[0]
 
 
-def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
+def resharded(x: ConcreteArray, sharding: NamedSharding) -> Any:
     """The array with another sharding. If its mesh differs, the array is gathered first.
 
     Raises ShardingError for a mesh that is not on all processes.
@@ -95,23 +95,23 @@ def resharded(x: SpanningArray, sharding: NamedSharding) -> Any:
         return array_of_block(own_block(whole, sharding), x.shape, sharding) if spans(sharding) else whole
     have, wanted = division_of(x._sharding, x.ndim), division_of(sharding, x.ndim)
     assert have is not None and wanted is not None
-    return _known(_ProcessBlocks(mesh).moved(x.local, have, wanted), x.type, sharding)
+    return _known(_ProcessBlocks(mesh).moved(local_of(x), have, wanted), x.type, sharding)
 
 
 def rolled(x: Any, distance: int, axis: int) -> Any:
     """The array with its elements moved on along an axis, divided as it was."""
     sharding = x._sharding
-    if type(x) is not SpanningArray:
+    if not is_spanning(x):
         return rotated(x, distance, axis).with_sharding(sharding)
     names = (division_of(sharding, x.ndim) or ((),) * x.ndim)[axis]
     parts = _ProcessBlocks(sharding.mesh)
     if not parts.over(names):
-        return array_of_block(rotated(x.local, distance, axis), x.shape, sharding)
+        return array_of_block(rotated(local_of(x), distance, axis), x.shape, sharding)
     over = parts.along(names)
     if over is None:
         whole = resharded(x, NamedSharding(sharding.mesh, PartitionSpec()))
         return array_of_block(own_block(rotated(whole, distance, axis), sharding), x.shape, sharding)
-    return array_of_block(rolled_rows(x.local, axis, over, distance), x.shape, sharding)
+    return array_of_block(rolled_rows(local_of(x), axis, over, distance), x.shape, sharding)
 
 
 class _ProcessBlocks:
@@ -182,7 +182,7 @@ class _ProcessBlocks:
         names = [() if place is None else chosen.get(place, ()) for place in places]
         # an axis of size 1 is broadcast, so it is not divided
         wanted = tuple(of if size % self._count(of) == 0 else () for size, of in zip(type.shape, names, strict=True))
-        x = self.moved(x.local if isinstance(x, SpanningArray) else x, have or ((),) * type.ndim, wanted)
+        x = self.moved(local_of(x), have or ((),) * type.ndim, wanted)
         divided = {name for of in wanted for name in of}
         return as_each_ones(x, [axis for axis in own if axis.name not in divided])
 
@@ -273,16 +273,12 @@ class _ProcessBlocks:
         return reshape(rows, shape=part)
 
 
-def _sharding_of(x: Any) -> Any:
-    return x._sharding if type(x) is SpanningArray else None
-
-
 def _on_one_mesh(args: Sequence[Any]) -> tuple[Mesh, Sequence[Any]]:
     """The mesh of the first operand that spans processes, and the operands. Operands over other meshes are gathered."""
-    mesh = next(x._sharding.mesh for x in args if type(x) is SpanningArray)
+    mesh = next(x._sharding.mesh for x in args if is_spanning(x))
 
     def here(x: Any) -> Any:
-        elsewhere = type(x) is SpanningArray and x._sharding.mesh != mesh
+        elsewhere = is_spanning(x) and x._sharding.mesh != mesh
         return resharded(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if elsewhere else x
 
     return mesh, list(map(here, args))
@@ -293,7 +289,7 @@ def _types_of(
 ) -> tuple[list[TensorType], list[TensorType]]:
     """The types of the operands, and of the results, as whole arrays."""
     with Builder("whole") as builder:
-        whole = [builder.input(x.type) if type(x) is SpanningArray else x for x in args]
+        whole = [builder.input(x.type) if is_spanning(x) else x for x in args]
         types = [a.type for a in primitive.lift(builder, whole)]
         found = primitive.type(*types, **params)
     return types, list(found) if primitive.multiple else [found]
@@ -312,4 +308,4 @@ def _known(x: Any, type: TensorType, sharding: NamedSharding) -> Any:
         return array_of_block(x, type.shape, sharding)
     if isinstance(x, Tracer):
         place_known(x, sharding)
-    return x.with_sharding(sharding) if isinstance(x, ConcreteArray) else x
+    return x.with_sharding(sharding) if is_concrete(x) else x

@@ -16,8 +16,8 @@ from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec, names_in
 from rlx.sharding.stacks import restacked, stack_axes, stacked_as
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import place_of
 from rlx.transforms.reductions import ReducedOperand, Reductions, reductions_of_result
 from rlx.trees import tree
@@ -31,7 +31,7 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
     Raises as `reductions_of_result`. ShardingError for arrays of several meshes, and for an elementwise operation on an
     array with reduced axes and another array without them. UnsupportedError for loops and branches.
     """
-    if primitive.region or primitive.collective or any(type(x) is SpanningArray for x in args):
+    if primitive.region or primitive.collective or any(is_spanning(x) for x in args):
         raise UnsupportedError(
             f"{primitive.name} got an array with unreduced or reduced axes.", "Convert it first: rlx.reshard."
         )
@@ -43,9 +43,9 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
         if primitive.broadcasts:
             _check_alike(primitive.name, operands, every)
         elif _collapses(primitive, operands, params, every):
-            return primitive.bind(*[restacked(x, None) if type(x) is StackedArray else x for x in args], **params)
-    sizes = {name: mesh.shape[name] for name in mesh.axis_names if any(name in stack_axes(_place(x)) for x in args)}
-    specs = [_spec(_place(x), sizes) if type(x) is StackedArray else None for x in args]
+            return primitive.bind(*[restacked(x, None) if is_stacked(x) else x for x in args], **params)
+    sizes = {name: mesh.shape[name] for name in mesh.axis_names if any(name in stack_axes(place_of(x)) for x in args)}
+    specs = [_spec(place_of(x), sizes) if is_stacked(x) else None for x in args]
     out = PartitionSpec(unreduced=found.unreduced, reduced=found.reduced)
     grid = MappedAxes(primitive.name, sizes, checked=False)
 
@@ -59,24 +59,20 @@ def operation_on_stacks(primitive: Primitive, args: Sequence[Any], params: dict[
     return outs if primitive.multiple else outs[0]
 
 
-def _place(x: Any) -> Any:
-    return getattr(x, "_sharding", None) or place_of(x)
-
-
 def _common_mesh(name: str, args: Sequence[Any]) -> Mesh | AbstractMesh:
     """The mesh of all operands with such axes. Raises ShardingError if there are several."""
-    meshes = [x._sharding.mesh for x in args if type(x) is StackedArray]
+    meshes = [x._sharding.mesh for x in args if is_stacked(x)]
     if any(mesh.shape_tuple != meshes[0].shape_tuple for mesh in meshes):
         raise ShardingError(f"{name} got arrays on {meshes[0]} and on another mesh.", "Divide them over one mesh.")
     return meshes[0]
 
 
 def _operand(x: Any) -> ReducedOperand:
-    place = _place(x)
-    kinds = stack_axes(place) if type(x) is StackedArray else {}
+    place = place_of(x)
+    kinds = stack_axes(place) if is_stacked(x) else {}
     found = Reductions(_of_kind(kinds, "unreduced"), _of_kind(kinds, "reduced"))
     divided = frozenset(names_in(place.spec.partitions)) if isinstance(place, NamedSharding) else frozenset()
-    zero = not isinstance(x, StackedArray) and np.ndim(x) == 0 and hasattr(x, "numpy") and not x.numpy()
+    zero = not is_stacked(x) and np.ndim(x) == 0 and hasattr(x, "numpy") and not x.numpy()
     return ReducedOperand(type_of(x), found, divided, zero)
 
 
@@ -121,11 +117,11 @@ def _sharding_of_results(
 ) -> NamedSharding:
     """How results are divided: as the axes of operands that they come from."""
     types = [type_of(x) for x in args]
-    have = [division_of(_place(x), t.ndim) for x, t in zip(args, types, strict=True)]
+    have = [division_of(place_of(x), t.ndim) for x, t in zip(args, types, strict=True)]
     chosen = chosen_places(mesh.shape, primitive.axis_map(*types, **params), have, result)
     entries = spec_of(tuple(chosen.get(axis, ()) for axis in range(result.ndim))).partitions
     alone = [n for n in mesh.axis_names if mesh.shape[n] == 1]
-    said = [x._sharding.spec for x in args if type(x) is StackedArray]
+    said = [x._sharding.spec for x in args if is_stacked(x)]
     unreduced = {n for n in alone if any(n in spec.unreduced for spec in said)}
     reduced = {n for n in alone if any(n in spec.reduced for spec in said)} - unreduced
     padded = (*entries, *[None] * (result.ndim - len(entries)))

@@ -18,7 +18,8 @@ from rlx.sharding.spec import names_of_entry
 from rlx.sharding.stacks import restacked, stack_axes, stacked_as
 from rlx.sharding.traced_places import traced_sharding, undivided
 from rlx.sharding.trees import check_shape, complete, resolve_explicit
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import local_of, span_of
+from rlx.trace.stacked import is_stacked
 
 __all__ = ["of_parts", "product_in_parts", "split_in_parts", "sum_in_parts"]
 
@@ -52,8 +53,8 @@ def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -
     """
     sharding = resolve_explicit(owner, out_sharding)
     assert isinstance(sharding, NamedSharding)
-    stacked = type(x) is StackedArray
-    own = x.span.device_sharding if stacked else abstract_sharding(x)
+    stacked = is_stacked(x)
+    own = span_of(x).device_sharding if stacked else abstract_sharding(x)
     entries = list(map(names_of_entry, own.spec.partitions))
     wanted, sizes = sharding.spec.unreduced, sharding.mesh.shape
     stays = wanted & own.spec.unreduced if stacked else frozenset()
@@ -66,8 +67,8 @@ def sum_in_parts(owner: str, x: Array, axes: Sequence[int], out_sharding: Any) -
     base = restacked(x, own.update(spec=own.spec.update(unreduced=stays))) if stacked else x
     parts = _split(base, list(range(x.ndim)), {axis: entries[axis] for axis in axes}, names, sharding)
     total = reduce_sum(parts, axes=tuple(axis + len(names) for axis in axes))
-    order = [*(stack_axes(total._sharding) if type(total) is StackedArray else ()), *names]
-    local = total.local if type(total) is StackedArray else total
+    order = [*(stack_axes(total._sharding) if is_stacked(total) else ()), *names]
+    local = local_of(total)
     front = [order.index(name) for name in stack_axes(sharding)]
     return of_parts(owner, transpose(local, permutation=(*front, *range(len(order), local.ndim))), sharding)
 

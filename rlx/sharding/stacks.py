@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, wrap
+from rlx.array import Array, ConcreteArray, wrap
 from rlx.errors import UnsupportedError
 from rlx.ir.types import is_inexact
 from rlx.ops.conversion import select
@@ -18,7 +18,8 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import names_in, names_of_entry
 from rlx.trace.primitive import type_of
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import local_of
+from rlx.trace.stacked import is_stacked, stacked_array
 from rlx.trace.tracing import place_of
 
 __all__ = ["first_along", "restacked", "stack_axes", "stacked_as"]
@@ -42,11 +43,11 @@ def stack_axes(sharding: Any) -> dict[Any, str]:
     return {name: kinds[name] for name in mesh.axis_names if name in kinds and sizes[name] > 1}
 
 
-def stacked_as(local: Any, sharding: NamedSharding) -> StackedArray:
+def stacked_as(local: Any, sharding: NamedSharding) -> ConcreteArray:
     """The array whose devices have these values, stacked along leading axes."""
     type = type_of(local)
     whole = type.update(shape=type.shape[len(stack_axes(sharding)) :])
-    return StackedArray(local, whole.placed(sharding=sharding))
+    return stacked_array(local, whole.placed(sharding=sharding))
 
 
 def restacked(x: Any, sharding: Any) -> Array:
@@ -56,11 +57,11 @@ def restacked(x: Any, sharding: Any) -> Array:
     over that axis, each device keeps its part and has zeros elsewhere. The result is an ordinary array if the sharding
     has no unreduced or reduced axes.
     """
-    have = stack_axes(x._sharding) if type(x) is StackedArray else {}
+    have = stack_axes(x._sharding) if is_stacked(x) else {}
     want = stack_axes(sharding)
     if have and want and x._sharding.mesh.shape_tuple != sharding.mesh.shape_tuple:
         x, have = restacked(x, None), {}
-    local: Any = x.local if type(x) is StackedArray and have else x
+    local: Any = local_of(x) if have else x
     for at, (name, kind) in reversed(list(enumerate(have.items()))):
         if want.get(name) != kind:
             divides = isinstance(sharding, NamedSharding) and name in names_in(sharding.spec.partitions)
@@ -71,7 +72,7 @@ def restacked(x: Any, sharding: Any) -> Array:
         if have.get(name) != kind:
             local = _with_axis(local, at, sharding.mesh.shape[name])
             if kind == "unreduced":
-                local = _own_parts(local, at, name, x._sharding if hasattr(x, "_sharding") else place_of(x), x.ndim)
+                local = _own_parts(local, at, name, place_of(x), x.ndim)
     return stacked_as(local, sharding) if want else local
 
 

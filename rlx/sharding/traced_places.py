@@ -29,12 +29,10 @@ def traced_sharding(x: Any) -> Any:
     >>> traced_sharding(jnp.ones(2)) is None
     True
     """
-    if not isinstance(x, Tracer):
-        return getattr(x, "_sharding", None)
     said = place_of(x)
-    if said is not None or not isinstance(x.atom, Var):
+    if said is not None or not isinstance(x, Tracer) or not isinstance(x.atom, Var):
         return said
-    marks = x.builder.places or {}
+    marks = x.builder.facts("places")
     equations, sources = equations_behind(x.builder, x.atom, marks)
     given = [marks[var] if var in marks else _of_source(x.builder, var) for var in sources]
     if all(sharding is None for sharding in given):
@@ -46,10 +44,10 @@ def traced_sharding(x: Any) -> Any:
 def undivided(x: Any) -> bool:
     """Whether a value without a sharding comes only from values without one: then it was never divided."""
     if not isinstance(x, Tracer):
-        return getattr(x, "_sharding", None) is None
+        return place_of(x) is None
     if not isinstance(x.atom, Var):
         return True
-    marks = x.builder.places or {}
+    marks = x.builder.facts("places")
     _, sources = equations_behind(x.builder, x.atom, marks)
     values = [None if var in marks else value_behind(x.builder, var) for var in sources]
     return all(value is not None and undivided(value) for value in values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx.array import Array, ConcreteArray, Device, moved
+from rlx.array import Array, ConcreteArray, Device, is_concrete, moved
 from rlx.backends import memory_named
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.blocks import array_of_block, own_block, spans
@@ -17,8 +17,8 @@ from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
 from rlx.sharding.stacks import restacked, stack_axes
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
-from rlx.trace.spanning import SpanningArray
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import is_spanning
+from rlx.trace.stacked import is_stacked
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
@@ -115,17 +115,17 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     """
     if sharding is None:
         return x
-    if type(x) is StackedArray or stack_axes(sharding):
+    if is_stacked(x) or stack_axes(sharding):
         x = restacked(x, sharding)
-        if type(x) is StackedArray:
+        if is_stacked(x):
             return x
-    if isinstance(x, SpanningArray):
+    if is_spanning(x):
         if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
             return resharded(x, sharding)
         return divided_so(x, sharding)
     if isinstance(sharding, NamedSharding) and spans(sharding):
         return array_of_block(own_block(x, sharding), x.shape, sharding)
-    if not isinstance(x, ConcreteArray):
+    if not is_concrete(x):
         if isinstance(x, Tracer) and isinstance(sharding, Sharding) and sharding.num_devices > 1:
             place_known(x, sharding)
         return x
@@ -138,12 +138,12 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
 
 def divided_as(x: Array, like: Any) -> Array:
     """The array divided over processes like another value. Every process has all of it if that is not divided."""
-    if type(like) is SpanningArray:
+    if is_spanning(like):
         return placed(as_array(x), like._sharding)
-    return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
+    return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if is_spanning(x) else x
 
 
-def divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:
+def divided_so(x: ConcreteArray, sharding: Sharding | Device | None) -> ConcreteArray:
     """The array, if processes divide it according to the sharding. Raises ShardingError otherwise."""
     if sharding is None or (isinstance(sharding, Sharding) and x._sharding.is_equivalent_to(sharding, x.ndim)):
         return x

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx.array import Array
+from rlx.array import is_array
 from rlx.errors import OptionError, ShapeError
 from rlx.sparse.compressed import CSC, CSR, known_pattern
 from rlx.sparse.coordinates import COO
@@ -66,7 +66,7 @@ def diags(diagonals: Any, offsets: Any = 0, shape: Sequence[int] | None = None, 
     """
     places = np.atleast_1d(np.asarray(offsets)).tolist()
     given = [diagonals] if np.ndim(offsets) == 0 else diagonals
-    values = [as_array(d if isinstance(d, Array) else np.asarray(d)) for d in given]
+    values = [as_array(d if is_array(d) else np.asarray(d)) for d in given]
     if len(values) != len(places):
         raise ShapeError(f"diags got {len(values)} diagonals and {len(places)} offsets.", "Pass one for each other.")
     if shape is None and not places:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 
 import rlx.numpy as jnp
+from rlx.advice.habits import missing_name
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError, UnsupportedError
-from rlx.habits import missing_name
 from rlx.numpy.promotion import promote
 from rlx.trace.flat import as_array
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError
 from rlx.forks import cached_property
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import as_array
 
 __all__ = ["RowPattern", "index_array", "is_known"]
@@ -21,7 +21,7 @@ _LARGEST = np.iinfo(np.int32).max
 
 def is_known(*arrays: Any) -> bool:
     """Whether the arrays have values now, and are not being traced."""
-    return not any(isinstance(a, Tracer) for a in arrays)
+    return not any(is_traced(a) for a in arrays)
 
 
 def index_array(what: str, value: Any) -> Array:

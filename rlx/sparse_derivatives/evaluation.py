@@ -10,7 +10,7 @@ import numpy as np
 
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, is_concrete
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError, VerificationError
 from rlx.ir.types import is_complex, is_inexact
@@ -186,7 +186,7 @@ class _Point:
             )
         flat = jnp.concatenate(promote("jacobian", *[p.reshape(-1) for p in products]))
         found = CSR.of_pattern(_elements(plan, flat), facts.places)
-        if config.check and isinstance(found.data, ConcreteArray):
+        if config.check and is_concrete(found.data):
             self._check(found, bool(facts.column_count or not facts.row_count))
         return found
 

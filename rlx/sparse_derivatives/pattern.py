@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, wrap
+from rlx.array import ConcreteArray, is_concrete, wrap
 from rlx.errors import UnsupportedError
 from rlx.ir.index_sets import IndexSet, TooLargeError, size_of, stored
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.assumed_pattern import assumed_pattern
 from rlx.sparse.patterns import RowPattern
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import FlatFunction, as_array, check_function
 from rlx.trace.tracing import trace_program
 from rlx.transforms.dependence import Assumption, dependence_of, value_of
@@ -206,13 +206,13 @@ def _with_constants(program: Program, captured: Sequence[Any]) -> Program:
 
 def _known(value: Any) -> ConcreteArray | None:
     """A captured array, or traced integers that the enclosing function computes from known values; None for others."""
-    if not isinstance(value, Tracer):
-        return value if isinstance(value, ConcreteArray) else None
+    if not is_traced(value):
+        return value if is_concrete(value) else None
     if is_inexact(value.dtype) or not isinstance(value.atom, Var):
         return None
     equations, sources = equations_behind(value.builder, value.atom, ())
     given = [value_behind(value.builder, v) for v in sources]
-    if not all(isinstance(x, ConcreteArray) for x in given):
+    if not all(is_concrete(x) for x in given):
         return None
     found = value_of(Program(sources, equations, [value.atom]), [np.asarray(x) for x in given])
     return None if found is None else wrap(found)

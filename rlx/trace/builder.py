@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, is_concrete, is_plain, number_array, parts_of, unshared, wrap
 from rlx.config import config
 from rlx.ir.dims import is_sized
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, named_axes
@@ -18,9 +18,11 @@ from rlx.ir.sized_scalars import SizedScalar
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.hooks import operations
 from rlx.trace.origins import current_origin
-from rlx.trace.spanning import ArrayOfParts
 
-__all__ = ["Builder", "NamedAxis", "Tracer", "number_literal", "sized_tracer", "state"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = ["Builder", "NamedAxis", "Tracer", "is_traced", "number_literal", "sized_tracer", "state"]
 
 
 class NamedAxis(NamedTuple):
@@ -85,6 +87,11 @@ class Tracer(Array):
         return value
 
 
+def is_traced(x: Any) -> TypeIs[Tracer]:
+    """Whether this is a value of a program under construction."""
+    return isinstance(x, Tracer)
+
+
 class HeldCell:
     """A cell of outside (see references.py) in a function that is being traced: its content there.
 
@@ -103,24 +110,18 @@ class Builder:
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
     `known` maps variables to known values, so that tracers can answer questions.
     `snapshots` holds the contents of NumPy arrays when the function used them, by identity.
-    `places` holds the known shardings of variables, `cells` the outer cells that were used;
+    `cells` holds the outer cells that were used;
     `answers`: values that are known outside are known inside. `own_only`: an operation without a value of this builder
     is recorded in the enclosing builder, or runs at once. `ruled`: how many of the innermost derivatives by
-    the inputs are given by rules. `given` are the values that the inputs represent, `varying` the mesh axes over which
-    variables are known to vary (see transforms/varying.py), `reductions` the axes over which they are parts
-    of a sum, or copies (see transforms/reductions.py). `differentiated` are the inputs by which a derivative is taken,
-    `moving` the known derivatives of variables (see transforms/moving.py).
+    the inputs are given by rules. `given` are the values that the inputs represent, `differentiated` the inputs by
+    which a derivative is taken.
     `found` computes a value that is needed and unknown if the program will run at once; otherwise it returns None.
     """
 
-    places: dict[Any, Any] | None = None
     given: Sequence[Any] | None = None
-    varying: dict[Var, frozenset[Any] | None] | None = None
     found: Callable[[Builder, Atom], ConcreteArray | None] | None = None
-    reductions: dict[Var, Any] | None = None
     cells: dict[Any, HeldCell] | None = None
     differentiated: Collection[Var] = ()
-    moving: dict[Var, tuple[Builder, ...]] | None = None
     answers = False
     own_only = False
     ruled = 0
@@ -137,6 +138,7 @@ class Builder:
         self._origin_override: Origin | None = None
         self._producers: dict[Var, Equation] = {}
         self._indexed = 0
+        self._facts: dict[str, dict[Var, Any]] = {}
 
     def __enter__(self) -> Builder:
         self.parent = state.builder
@@ -148,6 +150,12 @@ class Builder:
     def __exit__(self, *exc: object) -> None:
         self.closed = True
         state.builder = self.parent
+
+    def facts(self, kind: str) -> dict[Any, Any]:
+        """What is known about variables beside their types: "places", their shardings; "varying", the mesh axes over
+        which they differ (transforms/varying.py); "reductions", the axes over which they are parts of a sum, or copies
+        (transforms/reductions.py); "moving", the derivatives that they have (transforms/moving.py)."""
+        return self._facts.setdefault(kind, {})
 
     def at(self, origin: Origin | None) -> None:
         """Give the equations that follow this origin instead of the caller's line."""
@@ -172,10 +180,10 @@ class Builder:
         if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return number_literal(value, weak_dtype, True)
-        if type(value) is not ConcreteArray:
-            if isinstance(value, ConcreteArray):  # literals are never keys, nor on a device
+        if not is_plain(value):
+            if is_concrete(value):  # literals are never keys, nor on a device
                 return self._capture(value, value.type)
-            if isinstance(value, ArrayOfParts):
+            if parts_of(value):
                 raise errors.ShardingError(f"A {value.type!r} known by parts cannot be an operand of {self.name}.")
             array = asarray_numpy(value)
             value = wrap(array) if isinstance(value, np.generic) else self.snapshot(array)
@@ -257,7 +265,7 @@ class Builder:
                 if type(x) is Tracer:
                     if x.builder is builder:
                         return builder
-                elif isinstance(x, ArrayOfParts):
+                elif parts_of(x):
                     return builder
             builder = builder.parent
         return builder

@@ -16,7 +16,7 @@ from rlx.errors import InputTypeError, ReferenceUseError, describe, entered
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import sized_tracer, state
 from rlx.trace.hooks import execution, operations
-from rlx.trace.spanning import SpanningArray, at_border
+from rlx.trace.spanning import at_border, is_spanning
 from rlx.trees import tree
 
 __all__ = [
@@ -272,7 +272,7 @@ def divided_like(values: Any, structure: tree.TreeDef) -> Any:
     """
     found, given = tree.flatten(values, _is_none)
     wanted, expected = tree.flatten(tree.unflatten(structure, range(structure.num_leaves)), _is_none)
-    if given != expected or not any(type(x) is SpanningArray for x in (*found, *wanted)):
+    if given != expected or not any(is_spanning(x) for x in (*found, *wanted)):
         return values
     return tree.unflatten(given, list(map(_divided_as, found, wanted)))
 

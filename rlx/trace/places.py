@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlx.array import ConcreteArray, DeviceArray, DividedArray, memory_of
+from rlx.array import ConcreteArray, is_concrete, is_divided, memory_of
 from rlx.errors import DeviceError
 from rlx.ir.program import Equation, Program, Var, encode_params
 from rlx.ir.types import TensorType
@@ -53,7 +53,7 @@ def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
     found: dict[Memory | None, ConcreteArray] = {}
     arrays = tuple(arrays)
     for x in arrays:
-        if isinstance(x, ConcreteArray) and (type(x) is DeviceArray or hasattr(x, "_sharding")):
+        if is_concrete(x) and (memory_of(x) is not None or hasattr(x, "_sharding")):
             found.setdefault(memory_of(x), x)
     if len(found) > 1:
         raise _apart(name, found)
@@ -96,7 +96,7 @@ def followed(
     primitive: Any, args: Sequence[Any], types: Sequence[TensorType], params: dict[str, Any], results: Sequence[Any]
 ) -> tuple[Any, ...]:
     """The results of an operation, divided according to its divided operands; types: the operands' types."""
-    kinds = tuple([a._type if type(a) is DividedArray else t for a, t in zip(args, types, strict=True)])
+    kinds = tuple([a._type if is_divided(a) else t for a, t in zip(args, types, strict=True)])
     key = primitive.name, kinds, encode_params(params)
     found = _places.get(key)
     if found is None or found[0] is not primitive:

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, array_of_type, asarray_numpy, unshared, wrap
+from rlx.array import (
+    Array,
+    ConcreteArray,
+    array_of_type,
+    asarray_numpy,
+    is_concrete,
+    is_divided,
+    memory_of,
+    parts_of,
+    unshared,
+    wrap,
+)
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.index_sets import Along, Reading
@@ -16,7 +27,7 @@ from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.hooks import operations
 from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
-from rlx.trace.spanning import ArrayOfParts, known_by_parts
+from rlx.trace.spanning import known_by_parts
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -74,9 +85,9 @@ def type_of(value: Any) -> TensorType:
 
 def host_operand(value: Any) -> np.ndarray:
     """As `to_numpy`; raises Elsewhere for an array that is not in the host's memory, or is known by parts."""
-    if type(value) is ConcreteArray:
+    if type(value) is ConcreteArray and (value._type is None or value._type.plain):
         return value.numpy()
-    if type(value) is DeviceArray or isinstance(value, ArrayOfParts):
+    if memory_of(value) is not None or parts_of(value):
         raise Elsewhere
     return to_numpy(value)
 
@@ -87,8 +98,6 @@ def to_numpy(value: Any) -> np.ndarray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
         raise builders.leaked(value)
-    if isinstance(value, ConcreteArray):
-        return value.numpy()
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
     return unshared(asarray_numpy(value))
@@ -239,6 +248,11 @@ class Primitive:
         The default uses `reads`; `walk` visits the operation's programs."""
         return walk.by_reading(equation, operands)
 
+    def varies(self, *operands: frozenset[Any], **params: Any) -> Any:
+        """The axes of a mesh over which the results differ between members, for the operands' axes; a tuple of such
+        sets if the results differ over different axes."""
+        return frozenset().union(*operands)
+
     def rounds(self, **params: Any) -> int | None:
         """The most runs of one of its programs per run of the operation; None if unknown."""
         return 1
@@ -300,7 +314,7 @@ class Primitive:
 
     def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
         """Operands that do not run in NumPy as arrays: numbers and NumPy arrays on the host's memory."""
-        return [a if isinstance(a, ConcreteArray) else array_of_type(to_numpy(a), type_of(a)) for a in args]
+        return [a if is_concrete(a) else array_of_type(to_numpy(a), type_of(a)) for a in args]
 
     def run(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run at once, in the memory of the operands."""
@@ -356,12 +370,19 @@ class Primitive:
                     raise
                 raise found from None
         # strong operands give a strong result, unless a parameter asks for weakness (convert)
-        if args and not params.get("weak") and all(type(a) is ConcreteArray and not a._weak for a in args):
+        for a in args:
+            if type(a) is not ConcreteArray or a._weak or not (a._type is None or a._type.plain):
+                return self._typed(args, params, out)
+        if args and not params.get("weak"):
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
+        return self._typed(args, params, out)
+
+    def _typed(self, args: Sequence[Any], params: dict[str, Any], out: Any) -> Any:
+        """The results of the reference as arrays of the types that the type rule states."""
         given = list(map(type_of, args))
         types = self.type(*given, **params)
         outs = tuple(map(array_of_type, out, types)) if self.multiple else (array_of_type(out, types),)
-        if DividedArray in set(map(type, args)):
+        if any(map(is_divided, args)):
             outs = followed(self, args, given, params, outs)
         return outs if self.multiple else outs[0]
 

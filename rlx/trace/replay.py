@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, KeyArray, array_of_type
+from rlx.advice.refused_calls import advise
+from rlx.array import Array, ConcreteArray, array_of_type, is_concrete, is_here
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.forks import cached_property
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
-from rlx.refused_calls import advise
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive, registry
 from rlx.trace.tracing import close_over, trace_program
@@ -33,8 +33,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
-_ARRAYS = frozenset({ConcreteArray, DeviceArray, DividedArray, KeyArray, Tracer})
-_NOT_HERE = frozenset({DeviceArray, DividedArray, Tracer})  # excluded from plain steps on NumPy arrays
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 
@@ -193,7 +191,7 @@ def _replayed(function: F, eagerly: bool, name: str = "") -> F:
             key = _key(args, kwargs, arrays)
             if builder is not None and key is not None and (home := builder.home(arrays)) is not builder:
                 return builder.hand_to(home, partial(call, *args, **kwargs))
-            if key is None or (builder is None and (config.watched or any(type(a) in _NOT_HERE for a in arrays))):
+            if key is None or (builder is None and (config.watched or not all(map(is_here, arrays)))):
                 return function(*args, **kwargs)
             found = programs.get(key)
             if found is None and not (name and builder is not None):  # most functions of most types are called once
@@ -233,7 +231,7 @@ def _key(args: tuple[Any, ...], kwargs: dict[str, Any], arrays: list[Any]) -> tu
 
 def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
     kind = type(value)
-    if kind in _ARRAYS:
+    if kind is Tracer or is_concrete(value):
         key.append(value.type)
         arrays.append(value)
     elif kind in _STATIC:
@@ -285,7 +283,7 @@ def _staged(
     except (ConcretizationTypeError, NonConcreteBooleanIndexError):
         return None
     program = close_over(program, captured)
-    constant = all(isinstance(value, ConcreteArray) for _, value in program.constants)
+    constant = all(is_concrete(value) for _, value in program.constants)
     return Replay(program, structure, attributes) if constant else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, array_of_type, asarray_numpy, wrap
+from rlx.array import ConcreteArray, array_of_type, asarray_numpy, is_concrete, wrap
 from rlx.errors import RlxError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.program import Origin, Program
@@ -136,7 +136,7 @@ def _record(function: FunctionType, name: str) -> Program:
 
 
 def _constant(value: Any, type: TensorType) -> ConcreteArray:
-    if isinstance(value, ConcreteArray):
+    if is_concrete(value):
         return value
     return array_of_type(value, type) if is_key(type.dtype) else wrap(asarray_numpy(value))
 

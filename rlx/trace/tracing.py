@@ -9,12 +9,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlx.array import ConcreteArray
+from rlx.advice.refused_calls import advise
+from rlx.array import ConcreteArray, is_concrete
 from rlx.config import config
 from rlx.errors import AxisNameError, UnexpectedTracerError
 from rlx.ir.program import Atom, Program
 from rlx.ir.types import TensorType
-from rlx.refused_calls import advise
 from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "close_over",
     "devices_in_scope",
     "explicit",
-    "explicit_place",
     "finish",
     "known_value",
     "lying_so",
@@ -44,7 +43,7 @@ def known_value(value: Any) -> ConcreteArray | None:
     """The value of an argument, if it can be known while a transform stages its function."""
     if isinstance(value, Tracer):
         return value.known()
-    return value if isinstance(value, ConcreteArray) else None
+    return value if is_concrete(value) else None
 
 
 EVERY = sys.maxsize  # `ruled`, if a rule replaces the traced program for every derivative
@@ -134,43 +133,36 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
 
 def place_known(value: Any, sharding: Any) -> None:
     """A traced value is known to be divided over devices by a sharding."""
-    if value.builder.places is None:
-        value.builder.places = {}
-    value.builder.places[value.atom] = sharding
+    value.builder.facts("places")[value.atom] = sharding
 
 
 def vary(value: Any, axes: frozenset[Any] | None) -> None:
     """A traced value is known to vary over these axes in scope, and over no others; None: unknown."""
-    value.builder.varying = {**(value.builder.varying or {}), value.atom: axes}
+    value.builder.facts("varying")[value.atom] = axes
 
 
 def place_of(value: Any) -> Any:
-    """The sharding that a traced value is known to have, or None."""
-    places = value.builder.places if isinstance(value, Tracer) else None
-    return None if places is None else places.get(value.atom)
+    """The sharding that a value, traced or not, is known to have, or None."""
+    if not isinstance(value, Tracer):
+        return getattr(value, "_sharding", None)
+    return value.builder.facts("places").get(value.atom)
 
 
 def places_known() -> dict[Any, Any]:
     """The shardings that values of the open program are known to have, by their variables."""
-    return state.builder.places or {} if state.builder is not None else {}
+    return {} if state.builder is None else state.builder.facts("places")
 
 
 def places_inside(marks: dict[Any, Any]) -> None:
     """Note the shardings of variables of a program that the open one calls."""
-    builder = state.builder
-    if marks and builder is not None:
-        builder.places = {**(builder.places or {}), **marks}
+    if state.builder is not None:
+        state.builder.facts("places").update(marks)
 
 
 def explicit(sharding: Any) -> Any:
     """A sharding over Explicit axes of a mesh of several devices; None for others."""
     mesh = getattr(sharding, "mesh", None)
     return sharding if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
-
-
-def explicit_place(value: Any) -> Any:
-    """How Explicit axes divide a value, as far as known; None for others."""
-    return explicit(place_of(value) if isinstance(value, Tracer) else getattr(value, "_sharding", None))
 
 
 def lying_so(value: Any, sharding: Any) -> Any:
@@ -182,7 +174,7 @@ def lying_so(value: Any, sharding: Any) -> Any:
         return value
     spec = sharding.spec
     full = sharding.update(spec=spec.update([*spec.partitions, *[None] * (value.ndim - len(spec))]))
-    if isinstance(value, ConcreteArray):
+    if is_concrete(value):
         return value if sharding._devices_or_none() is None else value.with_sharding(full)
     place_known(value, full)
     return value

@@ -18,7 +18,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.references import BackwardCell, Threaded
-from rlx.trace.tracing import explicit_place, trace_program, tracked_axes
+from rlx.trace.tracing import explicit, place_of, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.transforms.reductions import NEITHER, Reductions, reductions_of
 from rlx.transforms.varying import Axes, varying_axes
@@ -254,7 +254,7 @@ class LinearizedCall:
             flat.out_tree,
             tracked_axes(),
             _reductions(self.leaves),
-            tuple(map(explicit_place, self.leaves)),
+            tuple([explicit(place_of(x)) for x in self.leaves]),
             tuple(cells.flowing),
             tuple(map(varying_axes, self.leaves)) if tracked_axes() else (),
         )

@@ -11,7 +11,7 @@ from rlx.array import Array, beside, wrap
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, named_after, shared_array
 from rlx.trace.interpret import interpret
 from rlx.trace.tracing import trace_program
@@ -217,7 +217,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     flat = FlatFunction(fun, treedef)
     types = [x.type for x in leaves]
     program, captured = trace_program(flat, types, leaves, flat.name, leaves)
-    explicit = [isinstance(v, Tracer) and is_inexact(v.dtype) for v in captured]
+    explicit = [is_traced(v) and is_inexact(v.dtype) for v in captured]
 
     def converted(*args_and_values: Any) -> Any:
         args = args_and_values[: len(example_args)]

@@ -1,7 +1,7 @@
 """Whether a traced value depends on values by which a derivative is taken, for code that takes numbers out of a trace.
 
 jvp knows the answer: a value whose tangent is not zero moves. jvp is therefore applied once to each equation that a
-value depends on, and the builder stores the answer (`Builder.moving`), on demand only.
+value depends on, and the builder stores the answer (`Builder.facts`), on demand only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from rlx.errors import ConcretizationTypeError
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import is_inexact
-from rlx.trace.builder import Builder, Tracer
-from rlx.trace.spanning import ArrayOfParts
+from rlx.trace.builder import Builder, is_traced
+from rlx.trace.spanning import local_of
 from rlx.transforms.programs import jvp_program
 from rlx.transforms.varying import equations_behind, value_behind
 
@@ -44,16 +44,14 @@ def derivatives_of(x: Any) -> Derivatives:
     1 0
     1.0
     """
-    x = x.local if isinstance(x, ArrayOfParts) else x
-    return _of_variable(x.builder, x.atom) if isinstance(x, Tracer) else ()
+    x = local_of(x)
+    return _of_variable(x.builder, x.atom) if is_traced(x) else ()
 
 
 def _of_variable(builder: Builder, atom: Any) -> Derivatives:
     if not isinstance(atom, Var) or not is_inexact(atom.type.dtype):
         return ()
-    if builder.moving is None:
-        builder.moving = {}
-    known = builder.moving
+    known = builder.facts("moving")
     if atom not in known:
         found, sources = equations_behind(builder, atom, known)
         for var in sources:

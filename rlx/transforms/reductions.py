@@ -2,7 +2,7 @@
 
 The value is unreduced over the first kind of axes, and reduced over the second. Batching maps it over both, as for
 varying values. An operation accepts parts of a sum if it commutes with sums (`Primitive.linear_in`). The types of
-traced values are computed on demand, as in varying.py, and stored in the builder (`Builder.reductions`).
+traced values are computed on demand, as in varying.py, and stored in the builder (`Builder.facts`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlx.errors import ShardingError, UnsupportedError
 from rlx.ir.program import Equation, Literal, Origin, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.variation import recast
-from rlx.trace.builder import Builder, Tracer
+from rlx.trace.builder import Builder, is_traced
 from rlx.trace.primitive import Primitive
 from rlx.trace.tracing import tracked_axes
 from rlx.transforms.varying import Axes, equations_behind, value_behind, varying_axes, varying_in
@@ -115,7 +115,7 @@ def reductions_of(x: Any) -> Reductions:
     >>> reductions_of(rlx.numpy.ones(2))
     Reductions(unreduced=frozenset(), reduced=frozenset())
     """
-    if not isinstance(x, Tracer) or not tracked_axes():
+    if not is_traced(x) or not tracked_axes():
         return NEITHER
     return _of_variable(x.builder, x.atom)
 
@@ -123,14 +123,12 @@ def reductions_of(x: Any) -> Reductions:
 def _of_variable(builder: Builder, atom: Any) -> Reductions:
     if not isinstance(atom, Var):
         return NEITHER
-    if builder.reductions is None:
-        builder.reductions = {}
-    known = builder.reductions
+    known = builder.facts("reductions")
     if atom not in known:
         found, sources = equations_behind(builder, atom, known)
         for var in sources:
             given = None if var in known else value_behind(builder, var)
-            if isinstance(given, Tracer):
+            if is_traced(given):
                 known[var] = _of_variable(given.builder, given.atom)
         _follow(found, known, lambda var: varying_axes(builder.tracer(var)))
     return known.get(atom, NEITHER)

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, beside
+from rlx.array import Array, ConcreteArray, beside, is_concrete, memory_of
 from rlx.errors import (
     DtypeError,
     InputTypeError,
@@ -36,7 +36,7 @@ from rlx.trace.flat import (
 )
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.references import Cell, cells_in
-from rlx.trace.stacked import StackedArray, as_duals, seed_of
+from rlx.trace.stacked import as_duals, is_stacked, seed_of
 from rlx.trace.tracing import lying_so, trace_program
 from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
@@ -105,7 +105,7 @@ def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
     """The gradient with respect to a Python number is weak like the number."""
     if not type.weak or type_of(cotangent).weak:
         return cotangent
-    if isinstance(cotangent, ConcreteArray) and not isinstance(cotangent, DeviceArray):
+    if is_concrete(cotangent) and memory_of(cotangent) is None:
         return ConcreteArray(cotangent.numpy(), True)
     return convert(cotangent, dtype=type.dtype, weak=True)
 
@@ -368,7 +368,7 @@ def value_and_grad(
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
-        stacked = isinstance(point.result, StackedArray)
+        stacked = is_stacked(point.result)
         seed = seed_of(point.result, out.type) if stacked else beside(full_like(out.type.strong(), 1), out)
         cts = map(beside, _pull(point.spec, point.residuals, [seed], point.marks), point.leaves)
         by_argument, _ = as_duals(tree.unflatten(point.in_tree, cts))

@@ -1,9 +1,10 @@
 """The axes of a mesh over which a traced value differs between members, while a function is traced.
 
-Batching knows the answer: a value mapped over an axis varies over it. The equations that a value depends on are
-therefore batched over each axis, each equation once, and the builder stores the result (`Builder.varying`). This is
-done on demand only. shard_map states the axes over which its arguments vary; functions inside are traced on
-placeholders, and `Builder.given` has the values of these.
+They follow from the axes of the operands by the rule of each operation (`Primitive.varies`), and the builder stores
+the result (`Builder.facts`), on demand only. Loops, branches and calls are batched over each axis, because batching
+decides what their programs compute once for all members: a value mapped over an axis varies over it. shard_map states
+the axes over which its arguments vary; functions inside are traced on placeholders, and `Builder.given` has the values
+of these.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from rlx.ir.program import Equation, Program, Var
 from rlx.ops.variation import pvary
-from rlx.trace.builder import Builder, Tracer
+from rlx.trace.builder import Builder, is_traced
 from rlx.trace.tracing import axis_size, tracked_axes
 from rlx.transforms.programs import batch_program
 
@@ -30,7 +31,7 @@ def varying_axes(x: Any) -> Axes | None:
     >>> varying_axes(rlx.numpy.ones(2))
     frozenset()
     """
-    if not isinstance(x, Tracer) or not tracked_axes():
+    if not is_traced(x) or not tracked_axes():
         return frozenset()
     return _of_variable(x.builder, x.atom)
 
@@ -41,17 +42,10 @@ def varying_like(x: Any, like: Any) -> Any:
     return pvary(x, axis_name=axes) if axes else x
 
 
-def _known(builder: Builder) -> dict[Var, Axes | None]:
-    """The known axes of the builder's variables."""
-    if builder.varying is None:
-        builder.varying = {}
-    return builder.varying
-
-
 def _of_variable(builder: Builder, atom: Any) -> Axes | None:
     if not isinstance(atom, Var):
         return frozenset()
-    known = _known(builder)
+    known = builder.facts("varying")
     if atom not in known:
         found, sources = equations_behind(builder, atom, known)
         for var in sources:
@@ -87,25 +81,38 @@ def value_behind(builder: Builder, var: Var) -> Any:
 
 def _of_source(builder: Builder, var: Var) -> Axes | None:
     """The axes of a variable without an equation."""
-    known = _known(builder)
+    known = builder.facts("varying")
     if var in known:
         return known[var]
     given = value_behind(builder, var)
     if given is None:
         return None
-    return _of_variable(given.builder, given.atom) if isinstance(given, Tracer) else frozenset()
+    return _of_variable(given.builder, given.atom) if is_traced(given) else frozenset()
 
 
 def varying_in(equations: Sequence[Equation], entering: Mapping[Var, Axes | None], name: str) -> dict[Var, Axes | None]:
-    """The axes over which equations' results vary, found by batching over one axis after another."""
-    made = [var for equation in equations for var in equation.outputs]
+    """The axes over which equations' results vary."""
     if any(axes is None for axes in entering.values()):
-        return dict.fromkeys(made, None)
-    program = Program(list(entering), equations, made, (), name)
-    varying: list[set[Any]] = [set() for _ in made]
+        return {var: None for equation in equations for var in equation.outputs}
+    known, tracked = {var: axes or frozenset() for var, axes in entering.items()}, frozenset(tracked_axes())
+    for e in equations:
+        if e.primitive.region or e.primitive.inlined:
+            known.update(_by_batching(e, known, name))
+            continue
+        operands = [known[a] if isinstance(a, Var) else frozenset() for a in e.inputs]
+        found = e.primitive.varies(*operands, **e.params)
+        every = found if isinstance(found, tuple) else [found] * len(e.outputs)
+        known.update((var, axes & tracked) for var, axes in zip(e.outputs, every, strict=True))
+    return {var: known[var] for equation in equations for var in equation.outputs}
+
+
+def _by_batching(equation: Equation, known: Mapping[Var, Axes], name: str) -> dict[Var, Axes]:
+    """The axes of the results of an equation with programs: batching over an axis maps what varies over it."""
+    inputs = list(dict.fromkeys(a for a in equation.inputs if isinstance(a, Var)))
+    program = Program(inputs, [equation], equation.outputs, (), name)
+    varying: list[set[Any]] = [set() for _ in equation.outputs]
     for axis in tracked_axes():
-        mapped_inputs = [axis in (axes or ()) for axes in entering.values()]
-        _, found = batch_program(program, axis_size(axis), mapped_inputs, axis_name=axis)
+        _, found = batch_program(program, axis_size(axis), [axis in known[var] for var in inputs], axis_name=axis)
         for axes, mapped in zip(varying, found, strict=True):
             axes.update([axis] if mapped else [])
-    return dict(zip(made, map(frozenset, varying), strict=True))
+    return dict(zip(equation.outputs, map(frozenset, varying), strict=True))

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, is_array_or_numpy, parts_of
 from rlx.errors import InputTypeError, ReferenceUseError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
@@ -25,8 +25,8 @@ from rlx.trace.references import (
     refuse_closed_over,
     refuse_twice,
 )
-from rlx.trace.spanning import ArrayOfParts
-from rlx.trace.stacked import StackedArray
+from rlx.trace.spanning import local_of, span_of
+from rlx.trace.stacked import is_stacked, local_axis, span_with_axis, span_without, stacked_array
 from rlx.trace.tracing import named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import MappedCall, is_spec, is_vmappable, registered
@@ -179,9 +179,9 @@ def _mapped(
     outer = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells]
     behind = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells[1:]]
     contents = [x.read() if i in given else x for i, x in enumerate(values)]
-    stacks = {i: x.without(axis) for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if _is_stacked(x)}
-    axes = [a if a is None or i not in stacks else values[i].axis(a) for i, a in enumerate(axes)]
-    contents = [x.local if i in stacks else x for i, x in enumerate(contents)]
+    stacks = {i: span_without(x, axis) for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if is_stacked(x)}
+    axes = [a if a is None or i not in stacks else local_axis(values[i], a) for i, a in enumerate(axes)]
+    contents = [local_of(x) if i in stacks else x for i, x in enumerate(contents)]
     leaves, dims, restore = _mappable(
         [*contents, *[cell.read() for cell, _ in behind]], [*axes, *[axis for _, axis in behind]]
     )
@@ -193,7 +193,7 @@ def _mapped(
     def noting(*args: Any, **kwargs: Any) -> Any:
         nonlocal special
         result = fun(*args, **kwargs)
-        special = any(is_float0(x) or isinstance(x, ArrayOfParts) or _is_described(x) for x in tree.leaves(result))
+        special = any(is_float0(x) or parts_of(x) or _is_described(x) for x in tree.leaves(result))
         return tree.map(lambda x: OpaqueLeaf(x) if _is_described(x) else x, result) if special else result
 
     flat = FlatFunction(noting, treedef, name=function_name(fun))
@@ -204,7 +204,7 @@ def _mapped(
     def on_leaves(*arrays: Any) -> list[Any]:
         inside = restore(arrays)
         for i, span in stacks.items():
-            inside[i] = StackedArray(inside[i], span)
+            inside[i] = stacked_array(inside[i], span)
         rest = iter(inside[len(values) :])
         for i, cells in cells_of.items():
             inside[i] = GivenCell(type(given[i]), [inside[i], *[next(rest) for _ in cells[1:]]])
@@ -248,7 +248,7 @@ def _mapped(
 
 def _is_described(x: Any) -> bool:
     """Whether it is the shape and dtype of an array, and no array."""
-    return hasattr(x, "shape") and hasattr(x, "update") and not isinstance(x, (Array, np.ndarray))
+    return hasattr(x, "shape") and hasattr(x, "update") and not is_array_or_numpy(x)
 
 
 def _described_place(x: Any, wanted: int | None, size: int) -> Any:
@@ -257,17 +257,15 @@ def _described_place(x: Any, wanted: int | None, size: int) -> Any:
     return x if at is None else x.update(shape=(*x.shape[:at], size, *x.shape[at:]))
 
 
-def _is_stacked(x: Any) -> bool:
-    return type(x) is StackedArray
-
-
 def _placed_like(result: Any, x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
     """A computed value with its mapped axis at the requested position: parts of a sum, or copies, if one result is."""
-    if not _is_stacked(result):
+    if not is_stacked(result):
         return _place(x, dim, wanted, size)
     front = type_of(x).ndim - (dim is not None) - result.ndim
     at = None if wanted is None else front + wanted % (result.ndim + 1)
-    return StackedArray(_place(x, dim, at, size), result.span if wanted is None else result.with_axis(wanted, size))
+    return stacked_array(
+        _place(x, dim, at, size), span_of(result) if wanted is None else span_with_axis(result, wanted, size)
+    )
 
 
 def _mappable(

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import VmapAxisError
 from rlx.ir.types import TensorType
-from rlx.trace.builder import Builder, Tracer, state
+from rlx.trace.builder import Builder, is_traced, state
 from rlx.trace.flat import as_array
 
 __all__ = ["MappedCall", "is_spec", "is_vmappable", "register_vmappable", "registered", "unregister_vmappable"]
@@ -100,7 +100,7 @@ class _Between(Builder):
 
     def home(self, values: Sequence[Any]) -> Builder | None:
         """The side of the operands, or the outer builder."""
-        builders = [x.builder for x in values if isinstance(x, Tracer)]
+        builders = [x.builder for x in values if is_traced(x)]
         return next((side for side in self.sides if side in builders), self.outside)
 
     def _hands_on(self, primitive: Any, params: dict[str, Any]) -> bool:

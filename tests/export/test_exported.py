@@ -18,11 +18,11 @@ import rlx.numpy as jnp
 from benchmarks.programs import programs
 from rlx import lax
 from rlx.errors import InputTypeError, OptionError, ShapeError, TreeMismatchError, UnsupportedError
+from rlx.export.program_text import read_program
 from rlx.export.sizes import evaluate_shape
 from rlx.ir.show import show_bindings, show_program
 from rlx.ir.types import TensorType
 from rlx.testing import check_grads
-from rlx.trace.read import read_program
 from rlx.trace.tracing import trace_program
 
 

@@ -22,8 +22,8 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.errors import FileFormatError, UnsupportedError
+from rlx.export.program_text import Unreadable, evaluate_size, read_program
 from rlx.serialization.safetensors import read
-from rlx.trace.read import Unreadable, evaluate_size, read_program
 
 DATA = Path(__file__).parent / "data"
 FIRST = DATA / "network-1.0.rlx"  # written by the first version: it has to be readable for ever

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx.call.attribution import parts_of
 from rlx.errors import short_name
+from rlx.explain.attribution import parts_of
 from rlx.explain.memory_report import MemoryPlan
 from rlx.explain.page.layout import layered
 from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles, Sort

@@ -19,12 +19,12 @@ from onnx import helper, numpy_helper
 from rlx.errors import RlxError, ShapeError
 from rlx.export.exported import Exported
 from rlx.export.functions import has_keys, refuse_host
+from rlx.export.program_text import evaluate_number
 from rlx.export.sizes import Size, Unknowns, unknowns_in
 from rlx.export.templates import expression_of, points_of
 from rlx.ir.program import Program
 from rlx.onnx.exporting.writer import flat, named
 from rlx.passes.pipeline import passes, walk
-from rlx.trace.read import evaluate_number
 
 __all__ = ["graph_for_sizes"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.array import Array
+from rlx.array import Array, is_array, is_array_or_numpy
 from rlx.errors import InputTypeError, ShapeError, TreeMismatchError
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to, float_of, operand, promote, promote_inexact, result_of
@@ -49,7 +49,7 @@ def times(scale: Any, x: Any) -> Any:
 
 def _scaled(scale: Any, x: Any) -> Any:
     """A product that keeps the dtype of x: a leaf may be narrower than the scalars of the iteration."""
-    if isinstance(scale, Array) and is_complex(scale.dtype) and not is_complex(x.dtype):
+    if is_array(scale) and is_complex(scale.dtype) and not is_complex(x.dtype):
         scale = jnp.real(scale)
     return convert_to(scale, x.dtype) * x
 
@@ -90,7 +90,7 @@ def _operator(name: str, what: str, value: Any) -> Operator:
         )
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ShapeError(f"{name} got {what} of shape {tuple(shape)}.", "It takes a square matrix.")
-    if isinstance(value, (Array, np.ndarray)):
+    if is_array_or_numpy(value):
         matrix = as_array(value)
         return lambda x: jnp.matmul(matrix, x)
     return lambda x: value @ x
@@ -110,7 +110,7 @@ class LinearSystem(NamedTuple):
         """The checked arguments of a solver; integers become floats."""
         multiply = _operator(name, "A", A)
         precondition = None if M is None else _operator(name, "M", M)
-        if hasattr(A, "dtype") and isinstance(b, (Array, np.ndarray)):  # an array or a sparse matrix
+        if hasattr(A, "dtype") and is_array_or_numpy(b):  # an array or a sparse matrix
             b = promote(name, b, jnp.zeros((), A.dtype))[0]
         right = tree.map(lambda v: promote_inexact(name, v)[0], b)
         if x0 is None:

@@ -248,7 +248,7 @@ def missing_name(module: str, name: str, known: Iterable[str]) -> AttributeError
 def remedy_for(module: str, name: str) -> str:
     """The equivalent of a name that was to be imported from a module, or of a module that rlx does not have.
 
-    >>> from rlx.habits import remedy_for
+    >>> from rlx.advice.habits import remedy_for
     >>> remedy_for("rlx.numpy", "cat")
     'Write rlx.numpy.concatenate(arrays, axis).'
     """

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, array_of_type
+from rlx.array import ConcreteArray, array_of_type, is_concrete
 from rlx.errors import RlxError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
@@ -214,7 +214,7 @@ class _ProgramReader:
         if default is None:
             raise Unreadable("a constant has no value")
         value = self.value(default, {})
-        array = value if isinstance(value, ConcreteArray) else array_of_type(np.asarray(value), type)
+        array = value if is_concrete(value) else array_of_type(np.asarray(value), type)
         if array.type.strong() is not type.strong():
             raise Unreadable(f"a constant is {array.type!r} instead of {type!r}")
         return array
@@ -271,7 +271,7 @@ class _ProgramReader:
         if isinstance(node, ast.Name) and node.id in values:
             return values[node.id]
         found = self.value(node, values)
-        if not isinstance(found, (bool, int, float, complex, np.ndarray, ConcreteArray)):
+        if not (is_concrete(found) or isinstance(found, (bool, int, float, complex, np.ndarray))):
             raise Unreadable(f"{ast.unparse(node):.80} is not an operand")
         return found
 

@@ -16,19 +16,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from rlx.errors import RlxError, source_line
-from rlx.refused_calls import advise
+from rlx.advice.refused_calls import advise
+from rlx.errors import RlxError, is_ours, source_line
 
 __all__ = ["install", "without_ours"]
-
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """The frames of a traceback that are not rlx's, in a separate chain; all frames if none is the user's.
 
     >>> import rlx, rlx.numpy as jnp
-    >>> from rlx.tracebacks import without_ours
+    >>> from rlx.advice.tracebacks import without_ours
     >>> try:
     ...     jnp.ones(2) + jnp.ones(3)
     ... except ValueError as error:
@@ -39,17 +37,13 @@ def without_ours(traceback: TracebackType | None) -> TracebackType | None:
     kept = []
     walked = traceback
     while walked is not None:
-        if not _is_ours(walked.tb_frame.f_code.co_filename):
+        if not is_ours(walked.tb_frame.f_code.co_filename):
             kept.append(walked)
         walked = walked.tb_next
     shown: TracebackType | None = None
     for found in reversed(kept):
         shown = TracebackType(shown, found.tb_frame, found.tb_lasti, found.tb_lineno)
     return shown if shown is not None else traceback
-
-
-def _is_ours(file: object) -> bool:
-    return str(file).startswith(_PACKAGE)
 
 
 def _ours_hidden() -> bool:
@@ -115,7 +109,7 @@ def _hide_from_pytest() -> None:
 
     @functools.wraps(hidden)
     def hidden_or_ours(self: Any, excinfo: Any) -> bool:
-        return hidden(self, excinfo) or (_ours_hidden() and _is_ours(self.path))
+        return hidden(self, excinfo) or (_ours_hidden() and is_ours(str(self.path)))
 
     code.TracebackEntry.ishidden = hidden_or_ours
 

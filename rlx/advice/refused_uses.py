@@ -12,8 +12,8 @@ import sys
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from rlx.advice.habits import remedy_for
 from rlx.errors import is_ours, source_line
-from rlx.habits import remedy_for
 
 __all__ = ["called_function", "explain_use"]
 
@@ -35,7 +35,7 @@ _LATER = ("inspect", "profile", "make_program", "make_jaxpr", "eval_shape")
 def explain_use(error: BaseException) -> None:
     """Add the user's line and the remedy to an error of Python about a use of rlx. Other errors are left alone.
 
-    >>> from rlx.refused_uses import explain_use
+    >>> from rlx.advice.refused_uses import explain_use
     >>> try:
     ...     from rlx.numpy import cat
     ... except ImportError as error:
@@ -57,7 +57,7 @@ def explain_use(error: BaseException) -> None:
 def called_function(traceback: TracebackType | None) -> Any:
     """The function whose call failed, if the user's source names it; else None.
 
-    >>> from rlx.refused_uses import called_function
+    >>> from rlx.advice.refused_uses import called_function
     >>> called_function(None) is None
     True
     """

@@ -14,8 +14,8 @@ from itertools import takewhile
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from rlx.advice.refused_uses import called_function, explain_use
 from rlx.errors import did_you_mean, entered, is_ours, source_line, user_line
-from rlx.refused_uses import called_function, explain_use
 
 __all__ = ["advise"]
 
@@ -122,7 +122,7 @@ def advise(error: BaseException) -> None:
     A call with wrong arguments is one of rlx's functions by the user, or one of the user's functions by rlx.
 
     >>> import rlx, rlx.numpy as jnp
-    >>> from rlx.refused_calls import advise
+    >>> from rlx.advice.refused_calls import advise
     >>> try:
     ...     jnp.sum(jnp.ones(3), dim=0)
     ... except TypeError as error:
