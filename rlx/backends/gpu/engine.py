@@ -138,6 +138,12 @@ class Engine(ABC):
     def read(self, view: View, array: np.ndarray) -> None:
         """Wait for the queued work, then copy the bytes to a contiguous host array."""
 
+    def fetch(self, view: View, array: np.ndarray) -> None:
+        """Copy bytes that are written already to a contiguous host array. Unless a device can copy beside its queue,
+        this waits for the queued work."""
+        with self.lock:
+            self.read(view, array)
+
     @abstractmethod
     def write(self, view: View, array: np.ndarray) -> None:
         """Copy a contiguous host array's bytes to the device; returns when the array may be changed."""
