@@ -23,9 +23,10 @@ AUTO = "auto"
 
 class _Chooser:
     """`compiled(program, arguments, policy, memory)` compiles a program for the device that a policy chooses, the
-    environment's if it is None; memory: where arguments are that were put on a device."""
+    environment's if it is None; memory: where arguments are that were put on a device. `decided` gives the decision."""
 
     compiled: Callable[[Program, Sequence[Any], Policy | None, Memory | None], CompiledProgram]
+    decided: Callable[[Program, Policy | None, Memory | None], Any]
 
 
 chooser = _Chooser()
