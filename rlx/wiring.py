@@ -98,6 +98,7 @@ sharding_hooks.traced_sharding = _late("rlx.sharding.traced_places", "traced_sha
 
 observer.compiled = _late("rlx.explain.dump", "dump")
 chooser.compiled = _late("rlx.placement.choice", "chosen_program")
+chooser.decided = _late("rlx.placement.choice", "decided")
 regions.executable = _late("rlx.placement.executable", "executable_with_regions")
 reports.announced = _late("rlx.explain.progress", "announced")
 reports.memory_exhausted = _late("rlx.explain.exhausted", "memory_exhausted")

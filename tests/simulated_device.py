@@ -98,7 +98,6 @@ class SimulatedExecutable(Executable):
     def __init__(self, plan: Plan, backend: SimulatedBackend) -> None:
         self.plan, self.backend = plan, backend
         self.inner = backend.inner.compile(plan)
-        self.terms = terms_of(plan, backend).terms
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         self.backend.runs += 1
@@ -108,7 +107,7 @@ class SimulatedExecutable(Executable):
         for s in inputs:
             assert isinstance(s, SimulatedStorage) and s.memory is self.backend.memory, "memory of another device"
             taken.append(s.held)
-        seconds = self.backend.secret.seconds(self.terms)
+        seconds = self.backend.secret.seconds(terms_of(self.plan, self.backend, self.backend.turns).terms)
         self.backend.advance(seconds)
         self.backend.hook(self.backend.runs)
         found = self.inner.run(taken)
@@ -134,6 +133,7 @@ class SimulatedBackend(Backend):
         self.inner = backend_named("cpu")
         self.noise, self.random = noise, np.random.default_rng(7)
         self.now, self.runs, self.fails, self.routines = 0.0, 0, False, routines
+        self.turns = 1.0  # of loops of unknown length
         self.hook: Callable[[int], None] = lambda number: None  # called in each run, with its number
         self.restart()
         self._memory = SimulatedMemory(Device(name), self)

@@ -16,9 +16,10 @@ __all__ = ["chooser", "reports", "sharding_hooks"]
 
 class _Chooser:
     """`compiled(program, arguments, policy, memory)` compiles a program for the device that a policy chooses, the
-    environment's if it is None; memory: where arguments are that were put on a device."""
+    environment's if it is None; memory: where arguments are that were put on a device. `decided` gives the decision."""
 
     compiled: Callable[..., Any]  # a CompiledProgram
+    decided: Callable[..., Any]
 
 
 class _Reports:

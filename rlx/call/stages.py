@@ -11,8 +11,8 @@ from rlx.array import parts_of
 from rlx.call.argument_names import named_leaves
 from rlx.call.compiled import CompiledProgram
 from rlx.call.descriptions import ShapeDtypeStruct
-from rlx.call.divisions import placed_at
-from rlx.call.hooks import sharding_hooks
+from rlx.call.divisions import is_committed, placed_at
+from rlx.call.hooks import chooser, sharding_hooks
 from rlx.call.run import run_compiled
 from rlx.errors import InputTypeError, ReferenceUseError, UnsupportedError
 from rlx.ir.program import Program
@@ -196,6 +196,13 @@ class Traced(_CallStage):
     def backend(self) -> Backend:
         """The backend of the program, as a call with these arguments chooses it."""
         return self._jitted.backend_for(self._request, self.program, self._captured)
+
+    def placement(self) -> Any:
+        """The decision of the policy that chooses the program's device; None if no policy does."""
+        if not self._jitted.automatic:
+            return None
+        committed = self._request.committed or any(map(is_committed, self._captured))
+        return chooser.decided(self.closed(), self._jitted.policy, self.backend().memory if committed else None)
 
     @property
     def leaves(self) -> list[Any]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.call.compiled import CompiledProgram
@@ -202,8 +203,10 @@ class Inspection:
         fired: Counter[str],
         backend: Backend,
         names: Sequence[str] = (),
+        placement: Any = None,
     ) -> None:
         self.name = name
+        self.placement = placement  # the decision, if a policy chose the device
         count = len(found[0].program.inputs)
         self._names = tuple(names) if len(names) == count else tuple(f"x{number}" for number in range(count))
         self.backend = backend
@@ -345,6 +348,7 @@ class Inspection:
     def sections(self) -> Iterator[tuple[str, str]]:
         """(title, text) of each section of the page."""
         yield "statistics", str(self.statistics)
+        yield "placement", "" if self.placement is None else str(self.placement)
         yield "program", str(self.mir[-1])
         yield "plan", self.lir
         yield "fusion", self.fusion
@@ -474,6 +478,7 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
         nothing is run.
       device: the device to compile for; None leaves the choice to the function and its arguments. "cuda", "rocm" and
         "tpu" show their programs on machines without a GPU or TPU as well; "tpu" divides arguments with a sharding.
+        With "auto" or a policy, `placement` is the decision.
 
     >>> import rlx
     >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
@@ -488,7 +493,8 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = traced.backend()
+        placement = traced.placement()
+        backend = traced.backend() if placement is None else backend_named(placement.device)
         before = Counter(rules.hits)
         found = compile_stages(numbered(closed), jitted.memory_limit, context=Context.of(backend))
         fired = Counter(rules.hits)
@@ -497,6 +503,6 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
             executable = backend.compile_divided(closed, traced.donated(), division)
         else:
             executable = CompiledProgram(closed, backend, jitted.memory_limit, given=traced.donated()).executable
-        return Inspection(jitted.name, found, executable, +fired, backend, traced.leaf_names())
+        return Inspection(jitted.name, found, executable, +fired, backend, traced.leaf_names(), placement)
 
     return inspected

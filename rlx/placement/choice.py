@@ -29,12 +29,14 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.passes.pipeline import has_regions
 from rlx.placement.estimate import Estimate, EstimateTable, estimate_program, usable_devices
+from rlx.placement.model import terms_of
 from rlx.placement.rates import Observation
 from rlx.placement.split import Division, SplitProgram, divide_program
-from rlx.placement.stored_rates import learn
+from rlx.placement.stored_rates import learn, rates_of
+from rlx.placement.turns import learn_turns
 from rlx.placement.winners import known_winner, remember_winner
 
-__all__ = ["Decision", "choose", "chosen_program", "decide"]
+__all__ = ["Decision", "choose", "chosen_program", "decide", "decided"]
 
 _STAYS = 1.2  # a device that was chosen before stays unless another one is quicker by this factor
 _MOST_KEPT = 4096
@@ -110,6 +112,11 @@ def decide(program: Program, policy: Policy, default: str | None = None, memory:
         reasons[e.device] = "chosen" if e is kept else _slower(e, kept, best, policy)
     reasons |= {n: "denied by the policy" for n in policy.deny}
     return Decision(kept.device, table, reasons)
+
+
+def decided(program: Program, policy: Policy | None, memory: Memory | None) -> Decision:
+    """The decision of a policy, the environment's if it is None; see `decide`."""
+    return decide(program, policy or Policy.from_env(), memory=memory)
 
 
 def forget_decisions() -> None:
@@ -249,9 +256,18 @@ class LearningProgram(CompiledProgram):
         self.times.append(self.backend.clock() - begin)
         if len(self.times) > _LEARNED:
             self.learns = False
-            seconds = sorted(self.times[1:])[_LEARNED // 2 - 1]
-            learn(self.expected.device, Observation(self.expected.terms, max(seconds, 1e-9)))
+            self._learn(max(sorted(self.times[1:])[_LEARNED // 2 - 1], 1e-9))
         return results
+
+    def _learn(self, seconds: float) -> None:
+        """Learn costs, or, if the number of a loop's steps is unknown, this number."""
+        if self.expected.exact:
+            learn(self.expected.device, Observation(self.expected.terms, seconds))
+            return
+        plan = None if self.executable is None else self.executable.plan
+        if plan is not None:
+            once, twice = (terms_of(plan, self.backend, turns).terms for turns in (1.0, 2.0))
+            learn_turns(self.program, rates_of(self.expected.device), once, twice, seconds)
 
 
 def _measured(program: Program, args: Sequence[ConcreteArray], decision: Decision, policy: Policy) -> str:

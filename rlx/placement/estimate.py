@@ -17,6 +17,7 @@ from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.placement.model import terms_of
 from rlx.placement.rates import DeviceRates, Term
 from rlx.placement.stored_rates import rates_of
+from rlx.placement.turns import known_turns
 from rlx.planning.memory import temporary_bytes
 
 __all__ = ["Estimate", "EstimateTable", "estimate", "estimate_program", "usable_devices"]
@@ -155,7 +156,7 @@ def estimate_program(program: Program, device: str, rates: DeviceRates | None = 
         plan = lower_to_plan(program, context=_context(backend))
     except RlxError as error:
         return Estimate(device, blockers=(error.what,), basis=rates.basis, seconds=float("inf"))
-    found = terms_of(plan, backend)
+    found = terms_of(plan, backend, known_turns(program))
     inputs = sum(b.nbytes for b in plan.inputs)
     transfer = 0.0 if backend.memory.host else rates.copy_seconds(inputs, len(plan.inputs))
     memory = _memory(plan)

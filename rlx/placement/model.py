@@ -46,10 +46,10 @@ class Terms(NamedTuple):
     blockers: tuple[str, ...]
 
 
-def terms_of(plan: Plan, backend: Backend) -> Terms:
+def terms_of(plan: Plan, backend: Backend, turns: float = 1.0) -> Terms:
     """What a device does for one call of a plan.
 
-    A loop of unknown length counts as one step, and a branch as its most expensive alternative.
+    A loop of unknown length counts as `turns` steps, and a branch as its most expensive alternative.
 
     >>> import rlx
     >>> from rlx.backends import backend_named
@@ -57,21 +57,21 @@ def terms_of(plan: Plan, backend: Backend) -> Terms:
     >>> terms_of(plan, backend_named("cpu")).terms[0].counts.products
     {'product': 2000000.0}
     """
-    parts = list(_terms(plan, backend, 1.0, "launch"))
+    parts = list(_terms(plan, backend, 1.0, "launch", turns))
     exact = all(kernel_work(kernel).exact for kernel in plan.kernels)
     return Terms(_merged(parts), exact, tuple(dict.fromkeys(_blockers(plan, backend))))
 
 
-def _terms(plan: Plan, backend: Backend, times: float, wait: str) -> Iterator[Term]:
+def _terms(plan: Plan, backend: Backend, times: float, wait: str, turns: float) -> Iterator[Term]:
     for kernel in plan.kernels:
         match kernel:
             case Scan():
-                yield from _terms(kernel.body, backend, times * kernel.length, _step(kernel, backend))
+                yield from _terms(kernel.body, backend, times * kernel.length, _step(kernel, backend), turns)
             case While():
                 for inner in (kernel.condition, kernel.body):
-                    yield from _terms(inner, backend, times, _step(kernel, backend))
+                    yield from _terms(inner, backend, times * turns, _step(kernel, backend), turns)
             case Branch():
-                choices = [list(_terms(inner, backend, times, wait)) for inner in kernel.branches]
+                choices = [list(_terms(inner, backend, times, wait, turns)) for inner in kernel.branches]
                 yield from max(choices, key=lambda terms: sum(t.counts.moved for t in terms), default=[])
             case Await():
                 pass

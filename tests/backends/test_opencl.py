@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -725,8 +726,8 @@ def test_arrays_stay_on_the_device(backend: OpenCLBackend, monkeypatch: pytest.M
     step = rlx.jit(lambda x: x * 2 + 1)
     step(x)
     reads: list[int] = []
-    read = memory.engine.read
-    monkeypatch.setattr(memory.engine, "read", lambda view, array: (reads.append(1), read(view, array)))
+    fetch = memory.engine.fetch
+    monkeypatch.setattr(memory.engine, "fetch", lambda view, array: (reads.append(1), fetch(view, array)))
     y = step(step(x)) + x
     assert y.device == "opencl" and not reads
     np.testing.assert_allclose(y, np.asarray(x) * 5 + 3, rtol=1e-5, atol=1e-6)
@@ -1179,3 +1180,23 @@ def computed_by_fragments(
         apart = coarse * max(1.0, float(np.abs(x).max()))
         np.testing.assert_allclose(first.astype("float64"), x, rtol=coarse, atol=apart)
         np.testing.assert_array_equal(first, second)
+
+
+def test_reading_an_array_does_not_wait_for_later_work(backend: OpenCLBackend) -> None:
+    """A copy between devices runs beside kernels that are queued after the value."""
+    engine: Any = backend.engine
+    x = rlx.device_put(np.arange(8, dtype=np.float32), "opencl")
+    y = rlx.jit(lambda x: x + 1.0)(x).block_until_ready()
+    gate = engine._cl.UserEvent(engine._context)
+    engine._cl.enqueue_marker(engine._queue, wait_for=[gate])
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(np.asarray(y)))
+    try:
+        later = rlx.jit(lambda x: x * 2.0)(y)
+        reader.start()
+        reader.join(60)
+        assert found and found[0].tolist() == list(range(1, 9))
+        assert not engine.is_done(engine.mark())
+    finally:
+        gate.set_status(engine._cl.command_execution_status.COMPLETE)
+    np.testing.assert_array_equal(later, 2.0 * np.arange(1, 9))

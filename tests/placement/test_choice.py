@@ -21,8 +21,10 @@ from rlx.errors import DeviceError, OptionError
 from rlx.placement import DeviceRates, Policy, calibrate, choose, estimate, rates_of
 from rlx.placement.choice import chosen_program, decide, forget_decisions
 from rlx.placement.fitting import fitted
+from rlx.placement.model import terms_of
 from rlx.placement.rates import COSTS, Observation, typical_rates
 from rlx.placement.stored_rates import forget_rates, keep_rates, read_rates, write_rates
+from rlx.placement.turns import forget_turns
 from rlx.placement.winners import forget_winners
 
 X = np.linspace(0.1, 1.0, 64, dtype=np.float32).reshape(8, 8)
@@ -77,6 +79,35 @@ def test_steps_of_unknown_number_are_not_exact_and_known_steps_count() -> None:
     assert not estimate(lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), X, devices=["cpu"])[
         0
     ].exact
+
+
+def test_steps_of_unknown_number_are_known_after_runs() -> None:
+    """Runs whose number of steps is unknown teach this number, not the costs; other devices know it, too."""
+    steps = lambda x: lax.while_loop(lambda c: c[0] < 300, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1]  # noqa: E731
+    with simulated(factors={"launch": 1.0}) as device:
+        keep_rates(device.secret)
+        before = {n: estimate(steps, X, devices=[n])[0].seconds for n in ("simulated", "cpu")}
+        f = rlx.jit(steps, device=Policy(only=["simulated"]))
+        device.turns = 300.0
+        for _ in range(8):
+            f(X)
+        assert rates_of("simulated").basis == device.secret.basis
+        after = {n: estimate(steps, X, devices=[n])[0] for n in before}
+        assert all(after[n].seconds > 3 * before[n] and not after[n].exact for n in before)
+        expected = device.secret.seconds(terms_of(rlx.inspect(steps)(X).plan, device, 300.0).terms)
+        assert after["simulated"].seconds == pytest.approx(expected, rel=0.05)
+    forget_turns()
+    forget_rates()
+
+
+def test_inspection_shows_the_decision() -> None:
+    found = rlx.inspect(rlx.jit(lambda x: x @ x, device=Policy(only=["cpu", "reference"])))(X)
+    assert found.placement.device == found.backend.name == "cpu"
+    assert "reference" in str(found.placement) and "slower" in str(found)
+    with simulated():
+        there = rlx.device_put(X, "simulated")
+        assert rlx.inspect(lambda x: x @ x, device="auto")(there).placement.device == "simulated"
+    assert rlx.inspect(lambda x: x @ x)(X).placement is None
 
 
 def test_unsupported_dtypes_routines_on_the_host_and_memory_are_blockers() -> None:

@@ -15,7 +15,7 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.errors import DeviceError, JaxRuntimeError, MemoryLimitError, OptionError, UnsupportedError
 from rlx.passes.pipeline import executables
-from rlx.placement import Policy, divide
+from rlx.placement import Policy, divide, executable
 from rlx.placement.executable import PlacedExecutable
 from rlx.placement.minimum_cut import CutGraph, CutValue, cheapest_division, cut_cost, minimum_cut
 from rlx.placement.rates import COSTS, DeviceRates
@@ -396,11 +396,15 @@ def random_program(generator: np.random.Generator) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [100])
-def test_random_programs_are_divided_without_changing_results(count: int) -> None:
-    """With random costs: the division is the best of all for few units, and results and gradients stay."""
+def test_random_programs_are_divided_without_changing_results(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With random costs: the division is the best of all for few units, and results and gradients stay, also if parts
+    run at the same time."""
     generator = np.random.default_rng(count)
-    divided = 0
+    divided = together = 0
     for number in range(count):
+        if number == count // 2:
+            monkeypatch.setattr(executable, "_WORTHWHILE", -1.0)
+            monkeypatch.setattr(executable, "_SAVED", -1.0)
         factors = {n: float(np.exp(generator.normal() * 2)) for n in COSTS}
         with simulated(f"random{number}", factors | {"latency": 0.01, "link": 0.1, "call": 0.1}) as device:
             keep_rates(device.secret)
@@ -416,9 +420,12 @@ def test_random_programs_are_divided_without_changing_results(count: int) -> Non
             slope = lambda x, w, f=f: f(x, w)[1]  # noqa: E731
             policy = Policy(only=devices, split=True, margin=1.0)
             close(rlx.jit(rlx.grad(slope), device=policy)(X, W), rlx.jit(rlx.grad(slope))(X, W))
-            copies = len(SplitProgram(program, found).executable.transfers)
+            placed = SplitProgram(program, found).executable
+            assert isinstance(placed, PlacedExecutable)
+            copies = len(placed.transfers)
+            together += placed.together
             device.memory.puts = device.memory.gets = 0
             SplitProgram(program, found).run([jnp.asarray(X), jnp.asarray(W)])
             assert device.memory.puts + device.memory.gets == copies
-    assert divided
+    assert divided and together
     forget_rates()

@@ -369,7 +369,8 @@ class CupyEngine(Engine):
 
     def download(self, view: View, array: np.ndarray) -> None:
         """Copy on the stream of copies."""
-        self._staging.read(self.address(view), array, self._streams[1].ptr)
+        with self.lock:
+            self._staging.read(self.address(view), array, self._streams[1].ptr)
 
     def follow(self, mark: Any) -> None:
         """The stream waits for the event."""

@@ -182,8 +182,10 @@ class Engine(ABC):
         self.write(view, array)
 
     def download(self, view: View, array: np.ndarray) -> None:
-        """Copy bytes that are there to a contiguous host array; does not wait for other work."""
-        self.read(view, array)
+        """Copy bytes that are written already to a contiguous host array. Unless a device can copy beside its queue,
+        this waits for the queued work."""
+        with self.lock:
+            self.read(view, array)
 
     def follow(self, mark: Any) -> None:
         """Work that is queued from now on runs after the mark of an upload."""

@@ -265,9 +265,7 @@ class DeviceMemory(Memory):
         storage.wait()
         array = np.empty(shape, dtype)
         if array.nbytes:
-            with self.engine.lock:
-                view = storage.view_on_device.part(0, array.nbytes)
-                self.engine.download(view, array.reshape(-1).view(np.uint8))
+            self.engine.download(storage.view_on_device.part(0, array.nbytes), array.reshape(-1).view(np.uint8))
         return array
 
     def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:

@@ -86,6 +86,7 @@ class OpenCLEngine(Engine):
         self.number = number
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
+        self._copies = self._cl.CommandQueue(self._context)
         finish_at_exit(self, OpenCLEngine.finish)
         most = 1 << (device.max_work_group_size.bit_length() - 1)  # reductions halve groups repeatedly
         least = Limits()
@@ -191,6 +192,13 @@ class OpenCLEngine(Engine):
         if array.nbytes:
             self._await(
                 self._cl.enqueue_copy(self._queue, array, view.memory, src_offset=view.start, is_blocking=False)
+            )
+
+    def download(self, view: View, array: np.ndarray) -> None:
+        """Copy in a queue of its own, beside kernels that are queued."""
+        if array.nbytes:
+            self._await(
+                self._cl.enqueue_copy(self._copies, array, view.memory, src_offset=view.start, is_blocking=False)
             )
 
     def write(self, view: View, array: np.ndarray) -> None:
