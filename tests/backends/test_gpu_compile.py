@@ -417,6 +417,17 @@ def test_rows_are_loaded_once(name: str, tmp_path: Path) -> None:
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
 
 
+@pytest.mark.parametrize(("dtype", "architecture", "added"), [
+    ("float16", "sm_75", True), ("float16", "sm_90", True), ("bfloat16", "sm_80", False), ("bfloat16", "sm_90", True),
+])  # fmt: skip
+def test_memory_adds_16_bit_floats(dtype: str, architecture: str, added: bool) -> None:
+    """Without a loop of exchanges, in which neighbours would wait for each other."""
+    given = np.ones(500, dtype), np.arange(500) % 99
+    plan = plan_of(lambda x, i: jnp.zeros(99, dtype).at[i].add(x), *given)
+    ptx = nvrtc.compile_program(DeviceProgram(plan, CudaDialect(), Limits()).source, architecture).ptx
+    assert ("red.global.add.noftz" in ptx) == added and ("atom.global.cas" in ptx or "atom.cas" in ptx) != added
+
+
 LAUNCHES = {
     "flat map": ["vectors"],
     "map with a row": ["vectors"],

@@ -87,7 +87,7 @@ class DeviceDialect(CDialect):
     # ------------------------------------------------------------------ programs
     def program(self, kernels: Mapping[str, str]) -> str:
         """Types, helper functions, kernels."""
-        atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
+        atomics = [self.atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
         vectors = [
             # NVRTC ignores an alignment that follows the type
             f"typedef struct __attribute__((aligned({size}))) {{ {kind} of[{name.rpartition('_by_')[2]}]; }} {name};"
@@ -257,7 +257,7 @@ class DeviceDialect(CDialect):
             self._atomics[name] = (reducer, dtype)
         return f"{name}({pointer}, {value});"
 
-    def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
+    def atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
         """A compare-and-swap loop on the word that contains an element, until no other work-item wrote in between."""
         kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
         space = self.words.global_space
