@@ -223,7 +223,7 @@ PROGRAMS: dict[str, Case] = {
     "product, f8": _product("float8_e4m3fn", "n", "n"),
     "product, f32": _product("float32", "n", "n"),
     "scores of heads, bf16": Case(
-        lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), (((4, 2048, 16, 64), "bfloat16"),) * 2, "product", 400.0
+        lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), (((4, 2048, 4, 256), "bfloat16"),) * 2, "product", 400.0
     ),
     "convolution 3x3, bf16, 256 channels": _convolution("bfloat16", 256),
     "convolution 3x3, f32, 64 channels": _convolution("float32", 64),
