@@ -10,6 +10,7 @@ from operator import mul
 from typing import NamedTuple
 
 from rlx.code.tree import (
+    LOOSE,
     Apply,
     Array,
     AsyncCopy,
@@ -24,17 +25,21 @@ from rlx.code.tree import (
     FragmentProduct,
     If,
     Linear,
+    LoadMatrix,
     Number,
+    PackedPair,
     Product,
     Quotient,
     Register,
     Remainder,
+    Shuffle,
     Statement,
     VectorRead,
     VectorWrite,
     View,
     Write,
     blocks_of,
+    children,
     expressions_of,
     index,
     postorder,
@@ -50,6 +55,17 @@ __all__ = [
 ]  # fmt: skip
 
 
+_WARP = 32
+# instructions of a work-item on a GPU: of operations, and of statements; others are one, and functions _FUNCTION_SLOTS.
+# Indices are often computed ahead of loops, or are parts of an instruction.
+_SLOTS = {"bitcast": 0, "neg": 0, "cast": 1, "div": 10, "sqrt": 10, "rsqrt": 20, "max": 3, "min": 3, "fma": 1}
+_FUNCTION_SLOTS, _INDEX_SLOTS = 12.0, 0.5
+_STATEMENT_SLOTS: dict[type[Statement], float] = {
+    FragmentProduct: 1.0, LoadMatrix: 1.0, AsyncCopy: 4.5, VectorRead: 2.0, VectorWrite: 2.0, Barrier: 2.0,
+    AtomicUpdate: 4.0,
+}  # fmt: skip
+_ACCESS_SLOTS = {"device": 3.0, "group": 1.5, "item": 0.0}  # an access and its address
+_EMULATED, _EMULATED_SLOTS = ("e4m3", "e5m2"), 8.0  # units whose numbers are converted first
 _OPERATIONS = {"cast": 0, "bitcast": 0, "select": 0, "fma": 2}  # others are one
 
 
@@ -59,7 +75,8 @@ class Rates:
 
     bandwidth: bytes of its memory. flops: operations. units: operations of its matrix units, by operand type.
     function, special: the operations that a function such as exp, and a special function, count as. queued: seconds
-    of a launch that waits for others. barrier: seconds in which all groups of a launch wait for one another.
+    of a launch that waits for others. barrier: seconds in which all groups of a launch wait for one another. slots:
+    instructions of warps that are issued. atomics: updates of the device's memory that do not interfere.
     """
 
     name: str
@@ -70,6 +87,8 @@ class Rates:
     function: float = 20.0
     special: float = 20.0
     units: Mapping[str, float] = field(default_factory=dict)
+    slots: float = math.inf
+    atomics: float = math.inf
 
     def product_rate(self, unit: str) -> float:
         """Operations of matrix products per second, on a matrix unit or without one."""
@@ -83,7 +102,7 @@ PROCESSOR = Rates("processor", math.inf, 25e9, 5e-9, function=10.0, special=2500
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a launch does: operations of numbers, functions, special functions, operations of matrix units by their
-    names, bytes of the device's memory, and barriers of all groups."""
+    names, bytes of the device's memory, barriers of all groups, instructions of warps, and atomic updates."""
 
     operations: float = 0.0
     functions: float = 0.0
@@ -91,6 +110,8 @@ class Counts:
     products: Mapping[str, float] = field(default_factory=dict)
     moved: float = 0.0
     barriers: float = 0.0
+    slots: float = 0.0
+    atomics: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -110,7 +131,8 @@ def cost_of(counts: Counts, rates: Rates, filled: float = 1.0) -> Cost:
     """
     operations = counts.operations + rates.function * counts.functions + rates.special * counts.specials
     products = sum(number / rates.product_rate(unit) for unit, number in counts.products.items())
-    memory, arithmetic = counts.moved / rates.bandwidth / filled, (operations / rates.flops + products) / filled
+    memory = (counts.moved / rates.bandwidth + counts.atomics / rates.atomics) / filled
+    arithmetic = max(operations / rates.flops + products, counts.slots / rates.slots) / filled
     waiting = rates.queued + counts.barriers * rates.barrier
     return Cost(greatest(memory, arithmetic) + waiting, memory, arithmetic, waiting)
 
@@ -136,7 +158,8 @@ def counts_of_work(work: Work, unit: str = "") -> Counts:
 def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int]) -> Counts:
     """The counts of a launch. sizes: bytes of its arrays.
 
-    A byte counts once, however often it is read. Loops of unknown length count once, and conditions hold.
+    A byte counts once, however often it is read. Loops of unknown length count once, and conditions hold, but not
+    negated ones. Instructions of warps are estimated from the tree (`_SLOTS`).
 
     >>> import numpy as np
     >>> from rlx.code.tree import Array, Number, Register
@@ -145,7 +168,8 @@ def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int
     >>> with code.loop(i, 0, 10):
     ...     code.write(x[i], Apply(x.dtype, "add", (x[i], Number(x.dtype, 1.0))))
     >>> counts_of_code(code.block, 1, 1, {"x": 40})
-    Counts(operations=10.0, functions=0.0, specials=0.0, products={}, moved=80.0, barriers=0.0)
+    Counts(operations=10.0, functions=0.0, specials=0.0, products={}, moved=80.0, barriers=0.0, slots=2.1875,
+    atomics=0.0)
     """
     count = _Count(groups, items)
     count.block(code, 1.0)
@@ -153,7 +177,8 @@ def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int
     moved = sum(min(n * groups * items, extents.get(name, math.inf)) for (name, _), n in count.moved.items())
     arithmetic = (count.numbers[name] * groups * items for name in ("operations", "functions", "specials"))
     products = {unit: number * groups * items for unit, number in count.products.items()}
-    return Counts(*arithmetic, products, moved, count.barriers)
+    slots, atomics = count.slots * groups * items / _WARP, count.numbers["atomics"] * groups * items
+    return Counts(*arithmetic, products, moved, count.barriers, slots, atomics)
 
 
 def loop_iterations(code: Block, groups: int) -> float:
@@ -183,7 +208,7 @@ class _Count:
         self.numbers: defaultdict[str, float] = defaultdict(float)
         self.products: defaultdict[str, float] = defaultdict(float)
         self.moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # bytes by array, read or written
-        self.barriers = self.turns = 0.0
+        self.barriers = self.turns = self.slots = 0.0
         self.views: dict[str, int] = {}
 
     def block(self, block: Block, times: float) -> None:
@@ -193,6 +218,7 @@ class _Count:
     def statement(self, statement: Statement, times: float) -> None:
         for expression in expressions_of(statement):
             self.expression(expression, times)
+        self.slots += self.slots_of(statement) * times
         match statement:
             case Declare(register, value, changes):
                 self.registers[register.name] = None if changes else self.mean(value)
@@ -200,9 +226,17 @@ class _Count:
                 self.turns += times
                 times *= self.iterations(statement)
                 self.turns += times
+                short = isinstance(statement.start, Number) and isinstance(statement.stop, Number)
+                self.slots += 0.0 if short or statement.unrolled else 2 * times
+            case If(Apply(_, "not")):
+                return
+            case If(_, body) if statement.otherwise:
+                self.block(body, times)
+                return
             case If(condition) if self.is_of_one(condition):
                 times /= self.items
             case Write(array) | AtomicUpdate(_, array):
+                self.numbers["atomics"] += isinstance(statement, AtomicUpdate) * times
                 self.move(array, array.dtype.itemsize * times, written=True)
             case View(array):
                 self.views[array.name] = array.nbytes
@@ -227,6 +261,38 @@ class _Count:
                 facts = ALPHABET[part.op]
                 kind = "specials" if part.op == "special" else "functions" if facts.transcendental else "operations"
                 self.numbers[kind] += _OPERATIONS.get(part.op, 1) * times
+
+    def slots_of(self, statement: Statement) -> float:
+        """Instructions of a statement, without blocks inside it."""
+        own = _STATEMENT_SLOTS.get(type(statement), 0.0)
+        if isinstance(statement, Write):
+            return self.slots_below(statement.value) + _ACCESS_SLOTS[statement.array.space]
+        if isinstance(statement, FragmentProduct) and statement.unit.name in _EMULATED:
+            return own + _EMULATED_SLOTS
+        return own or sum(map(self.slots_below, expressions_of(statement)))
+
+    def slots_below(self, expression: Expression) -> float:
+        """Instructions of an expression; those of positions belong to the access."""
+        if isinstance(expression, Element):
+            return _ACCESS_SLOTS[expression.array.space]
+        return self.own_slots(expression) + sum(map(self.slots_below, children(expression)))
+
+    def own_slots(self, part: Expression) -> float:
+        """Instructions of an expression, without those below it."""
+        match part:
+            case Apply(dtype, op, _, attribute):
+                if attribute is LOOSE or dtype.kind == "b":
+                    return 1.0
+                if dtype.kind == "f" and ALPHABET[op].transcendental:
+                    return _FUNCTION_SLOTS
+                return float(_SLOTS.get(op, 1)) if dtype.kind == "f" else 0.5
+            case PackedPair():
+                return 1.0
+            case Shuffle():
+                return 2.0
+            case Linear() | Product() | Quotient() | Remainder():
+                return _INDEX_SLOTS
+        return 0.0
 
     def move(self, array: Array, nbytes: float, written: bool) -> None:
         if array.space == "device":
@@ -271,6 +337,10 @@ class _Count:
                 return self.mean_of(lambda x, y: min(x, (y - 1) / 2), dividend, index(divisor))
             case Apply(_, "select", (Apply(_, "lt", below), *cases)) if [*below] == cases:
                 return self.mean_of(min, *cases)
+            case Apply(_, "select", (Apply(_, "gt", (left, Number())), chosen, Number(_, 0))) if left == chosen or (
+                isinstance(chosen, Linear) and chosen.terms == ((1, left),)
+            ):
+                return self.mean_of(lambda mean: max(mean, 0.0), chosen)
             case Apply(_, "cast", (value,)):
                 return self.mean(value)
         return None

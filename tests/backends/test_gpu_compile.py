@@ -6,6 +6,7 @@ missing. The samples of primitives are others for each RLX_TEST_SEED; RLX_TEST_G
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from test_special_text import kernel_of
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from benchmarks import issue_slots
 from rlx import lax
 from rlx.backends.cuda import CudaBackend, nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
@@ -415,6 +417,29 @@ def test_rows_are_loaded_once(name: str, tmp_path: Path) -> None:
     if not clang.missing():
         hip = DeviceProgram(plan, HipDialect(), Limits(warp=64))
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [name for name, case in issue_slots.PROGRAMS.items() if case.goal])
+def test_main_loops_have_few_instructions(name: str) -> None:
+    """The bound of their instructions is beyond a goal, and the cost model's bound is not far from it."""
+    if not shutil.which("nvdisasm") and importlib.util.find_spec("nvidia.cu13") is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    case = issue_slots.PROGRAMS[name]
+    for found in issue_slots.measured(case):
+        assert found.loop is not None and found.loop.ceiling() >= case.goal * 1e12, found
+        assert 0.5 < found.ratio() < 2 and found.spilled == 0, found
+
+
+@pytest.mark.parametrize(("dtype", "architecture", "added"), [
+    ("float16", "sm_75", True), ("float16", "sm_90", True), ("bfloat16", "sm_80", False), ("bfloat16", "sm_90", True),
+])  # fmt: skip
+def test_memory_adds_16_bit_floats(dtype: str, architecture: str, added: bool) -> None:
+    """Without a loop of exchanges, in which neighbours would wait for each other."""
+    given = np.ones(500, dtype), np.arange(500) % 99
+    plan = plan_of(lambda x, i: jnp.zeros(99, dtype).at[i].add(x), *given)
+    ptx = nvrtc.compile_program(DeviceProgram(plan, CudaDialect(), Limits()).source, architecture).ptx
+    assert ("red.global.add.noftz" in ptx) == added and ("atom.global.cas" in ptx or "atom.cas" in ptx) != added
 
 
 LAUNCHES = {

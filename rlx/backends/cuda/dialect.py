@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rlx.backends.c.types import memory_type
 from rlx.backends.cuda.library import ROUTINES, why_not_routine
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.gpu.dialect import DeviceDialect
@@ -97,6 +98,8 @@ _TENSOR_CORES = {
     )
     for dtype, (name, summed_in) in _HELD.items()
 }  # fmt: skip
+# pairs of 16-bit floats that memory adds, and the first architecture that does
+_ADDED = {"float16": ("f16x2", 700), "bfloat16": ("bf16x2", 900)}
 _DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # the depth of a fragment; fragments of bytes have 32
 _INTEGER_SUMS = {"s8": "int32_t", "u8": "uint32_t"}
 
@@ -230,6 +233,25 @@ class CudaDialect(DeviceDialect):
                 return f"fmaxf({', '.join(arguments)})"
             return f"{self.helper(f'loose_{instruction.op}')}({arguments[0]})"
         return super().operation(instruction, arguments, dtypes)
+
+    def atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
+        """One instruction for a sum of 16-bit floats, where the architecture has it: two are added, one of them -0."""
+        text = super().atomic_text(name, reducer, dtype)
+        unit = _ADDED.get(dtype.name)
+        if reducer != "add" or unit is None:
+            return text
+        kind, first = unit
+        code = self._call("encode", [dtype], "value")
+        return f"""\
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= {first}
+static inline void {name}({memory_type(dtype)} *place, float value) {{
+    const uint32_t code = (uint16_t){code};
+    const uint32_t word = (size_t)place & 2 ? code << 16 | 0x8000u : code | 0x80000000u;
+    asm volatile("red.global.add.noftz.{kind} [%0], %1;" : : "l"((size_t)place & ~(size_t)2), "r"(word) : "memory");
+}}
+#else
+{text}
+#endif"""
 
     def helper_text(self, helpers: Iterable[str]) -> str:
         """Add the functions that only this language has."""

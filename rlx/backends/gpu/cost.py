@@ -22,7 +22,9 @@ _LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
 _H100_UNITS = {
     **dict.fromkeys(("f16", "bf16", "e4m3", "e5m2"), 989e12), **dict.fromkeys(("s8", "u8"), 1979e12), "tf32": 494e12
 }  # fmt: skip
-H100 = Rates("H100", 3.0e12, 67e12, 2e-6, units=_H100_UNITS)
+# 132 multiprocessors at 1.755 GHz issue four instructions of warps in a cycle; the second-level cache takes about one
+# atomic update in a cycle for each of its 48 parts (an estimate)
+H100 = Rates("H100", 3.0e12, 67e12, 2e-6, units=_H100_UNITS, slots=132 * 4 * 1.755e9, atomics=48 * 1.755e9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class DeviceDialect(CDialect):
     def program(self, kernels: Mapping[str, str]) -> str:
         """The types and helper functions that kernels use, then the kernels: a program depends on nothing else."""
         body = "\n\n".join(kernels.values())
-        atomics = [self._atomic_text(name, *self._atomics[name]) for name in _used(self._atomics, body)]
+        atomics = [self.atomic_text(name, *self._atomics[name]) for name in _used(self._atomics, body)]
         body = "\n\n".join([*atomics, body])  # atomics may call helpers
         vectors = [
             # NVRTC ignores an alignment that follows the type
@@ -287,7 +287,7 @@ class DeviceDialect(CDialect):
             self._atomics[name] = (reducer, dtype)
         return f"{name}({pointer}, {value});"
 
-    def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
+    def atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
         """A compare-and-swap loop on the word that contains an element, until no other work-item wrote in between."""
         kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
         space = self.words.global_space

@@ -674,7 +674,7 @@ class MatrixProductCode(ProductCode):
         """Begin to copy a piece of a window."""
         nest = self._pieces(name, operand, maker)
         assert nest is not None
-        mapping = _Piece(target, condition)
+        mapping = _WindowPiece(target, condition)
         walk = Walk(replace(nest, outer=len(nest.sizes), parallel=0), self.code, mapping, self.position)
         for number, buffer in enumerate(nest.operands):
             walk.arrays[number] = self.parameter(f"{name}_{walk.arrays[number].name}", buffer, False)
@@ -770,7 +770,7 @@ class _Slice(_Inside):
         self.product.fill(self.name, value)
 
 
-class _Piece(_Inside):
+class _WindowPiece(_Inside):
     """A nest that computes whether a piece of a window is copied."""
 
     def __init__(self, target: tuple[Array, tuple[Expression, ...]], condition: Expression | None) -> None:
