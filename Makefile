@@ -71,7 +71,9 @@ FORMATS := tests/export/test_aot.py tests/export/test_exported.py tests/stablehl
 NOTEBOOKS := tests/test_notebooks.py
 OPENCL := $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py opencl_routines.py clblast.py \
 	strategies.py pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
-GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
+# with the fake driver, NVRTC compiles what reaches the fake compiler
+GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 $(addprefix tests/backends/test_, gpu_compile.py graphs.py \
+	gpu_sizes.py strict_driver.py)
 
 # $(call environment,folder): makes a virtual environment; $(call install,folder): pip in it, for packages that follow
 define environment
