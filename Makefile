@@ -18,6 +18,7 @@
 #   make test-wgpu           the device wgpu, on Mesa's Vulkan driver for processors, which it installs on Debian as root
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
+#   make check-gpu          the first run on an NVIDIA GPU: tests on it, and what the host side promises; prints what to report
 #   make test-xla            every primitive on the device xla, which XLA takes minutes to compile
 #   make test-tpu-compile    primitives and programs compiled for TPUs, also for several chips, and for an H100 by XLA, by
 #                            compilers that it installs
@@ -70,7 +71,9 @@ FORMATS := tests/export/test_aot.py tests/export/test_exported.py tests/stablehl
 NOTEBOOKS := tests/test_notebooks.py
 OPENCL := $(addprefix tests/backends/test_, opencl.py opencl_devices.py opencl_loops.py opencl_routines.py clblast.py \
 	strategies.py pocl.py graphs.py timed_devices.py races.py kernel_calls.py)
-GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
+# with the fake driver, NVRTC compiles what reaches the fake compiler
+GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 $(addprefix tests/backends/test_, gpu_compile.py graphs.py \
+	gpu_sizes.py strict_driver.py)
 
 # $(call environment,folder): makes a virtual environment; $(call install,folder): pip in it, for packages that follow
 define environment
@@ -80,7 +83,7 @@ endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-wasm test-portable test-embedded test-notebooks test-backends test-opencl test-wgpu test-gpu-compile \
-	test-gpu-all test-xla test-tpu-compile test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
+	test-gpu-all test-xla test-tpu-compile test-mlx check-mac check-gpu test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python mutants fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -93,7 +96,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu wgpu cuda-compile iree pages types mpi clusters wasm-test): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu wgpu cuda cuda-compile iree pages types mpi clusters wasm-test): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -207,6 +210,9 @@ test-mlx: $(MLX_VENV)/tested
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) -m "not thorough" $(MLX_SELECTED) \
 		$(addprefix --ignore=,$(MLX_TESTS))
+
+check-gpu: $(VENV)/with-cuda
+	$(BIN)/python -m benchmarks.check_gpu
 
 check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac

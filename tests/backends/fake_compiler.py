@@ -1,9 +1,14 @@
-"""NVRTC and hiprtc that compile nothing: they check options as the libraries do, and keep the text in the code."""
+"""NVRTC and hiprtc that compile nothing: they check options as the libraries do, and keep the text in the code.
+
+With RLX_TEST_GPU_COMPILE=1 NVRTC itself compiles each text, too, with the options that reached the fake.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
+from functools import cache
 from itertools import count as _numbers
 from typing import Any
 
@@ -18,6 +23,23 @@ KNOWN = {
         "-f(no-)?gpu-flush-denormals-to-zero", "-I.+",
     ),
 }  # fmt: skip
+
+
+@cache
+def real_compiler() -> Any:
+    """NVRTC itself, where tests are asked to compile for GPUs."""
+    from rlx.backends.cuda import nvrtc
+    from rlx.backends.gpu.runtime_compiler import RuntimeCompiler
+
+    return RuntimeCompiler("CUDA", "nvrtc", nvrtc._library_paths, nvrtc._remedy, list)
+
+
+def compile_as_well(text: bytes, options: tuple[str, ...]) -> None:
+    """Raise DeviceError with NVRTC's message if it refuses a text, or an option. Headers may be missing."""
+    if os.environ.get("RLX_TEST_GPU_COMPILE") == "1" and b"#include" not in text:
+        real_compiler().compile(text.decode(), options[0], options, ["CUBIN"])
+
+
 MARK = b"\x7fFAKE "
 REFUSED, INVALID_OPTION = 6, 5  # NVRTC's and hiprtc's numbers
 
@@ -58,6 +80,8 @@ class FakeCompiler:
             if not any(re.fullmatch(known, option) for known in KNOWN[self.prefix]):
                 made["ProgramLog"] = f"error: unrecognized option {option} found\0".encode()
                 return INVALID_OPTION
+        if self.prefix == "nvrtc" and b"__global__" in made["text"]:
+            compile_as_well(made["text"], options)
         if self.words:
             made["ProgramLog"] = f"{self.words}\0".encode()
             return REFUSED

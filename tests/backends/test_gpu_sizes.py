@@ -97,6 +97,7 @@ def attention_loss(weights: Any, x: Any) -> Any:
     return (nn.gelu(nn.dot_product_attention(q, k, v, is_causal=True)) ** 2).mean()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["training step", "attention gradient"])
 def test_a_new_batch_size_compiles_nothing(name: str, cupy: FakeCupy) -> None:
     if name == "attention gradient":

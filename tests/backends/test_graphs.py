@@ -259,11 +259,19 @@ class Graphs(module.OpenCLEngine):
     records, kept, begun = True, None, 0
     def followed(self, table, nbytes): return FollowedView(table, -1, nbytes)
     def stage(self, view, array): self.write(view, array)
-    def found(self, view):  # arrays begin where their buffers do
+    numbers, views = {}, []  # OpenCL has no addresses: the number of each place
+    def address(self, view):
+        place = view.memory.int_ptr, view.start
+        if place not in self.numbers:
+            self.numbers[place] = len(self.views)
+            self.views.append(view)
+        return self.numbers[place]
+    def found(self, view):
         if not isinstance(view, FollowedView): return view
-        handle = np.zeros(1, np.uint64)
-        self.read(view.memory, handle.view(np.uint8))
-        return View(self._cl.MemoryObject.from_int_ptr(int(handle[0])), ~view.start, view.nbytes)
+        number = np.zeros(1, np.uint64)
+        self.read(view.memory, number.view(np.uint8))
+        begin = self.views[int(number[0])]
+        return View(begin.memory, begin.start + ~view.start, view.nbytes)
     def begin_graph(self): self.kept = []
     def end_graph(self):
         kept, self.kept = self.kept, None

@@ -59,8 +59,10 @@ CUDA_WORDS = LanguageWords(
     exchange=dict.fromkeys(("uint32_t", "uint64_t"), "atomicCAS({place}, {before}, {after})"),
     atomics=_ATOMICS,
     group_space="__shared__",
-    # recordings pass memory that holds the address, and the inverted bits of the offset
-    place="({start} < 0 ? *(uint8_t *const *){memory} + ~{start} : {memory} + {start})",
+    # recordings pass memory that holds the address, and the inverted bits of the offset. Without the conversion the
+    # compiler does not know that the address is in global memory
+    place="__cvta_global_to_generic("
+    "{start} < 0 ? *(const uint64_t *){memory} + ~{start} : (uint64_t){memory} + {start})",
 )
 
 # dimensions beyond the second, and words that depend on the whole grid
