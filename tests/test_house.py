@@ -464,6 +464,28 @@ def test_there_are_three_classes_of_arrays() -> None:
     assert sorted(found) == ["ConcreteArray", "Tracer"]
 
 
+# classes and aliases of the core that have one of these words as their whole name
+ONE_MEANING = {
+    "Place": "code/tree.py", "Plan": "ir/kernels.py", "Rule": "ir/rewrite.py", "Stage": "passes/pipeline.py",
+    "Writer": None,
+}  # fmt: skip
+
+
+def test_common_words_have_one_meaning() -> None:
+    """A word that fits many things names one of them in the core, with or without an underscore, or none."""
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        if unit_of(path) in FRONT_ENDS:
+            continue
+        for node in parsed(path).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = [node.name] if isinstance(node, ast.ClassDef) else [ast.unparse(target) for target in targets]
+            for name in names:
+                if name.lstrip("_") in ONE_MEANING:
+                    found.setdefault(name.lstrip("_"), []).append(str(path.relative_to(PACKAGE)))
+    assert found == {word: [path] for word, path in ONE_MEANING.items() if path}, found
+
+
 def test_the_architecture_fits_one_screen() -> None:
     """docs/architecture.md is the diagram, the steps and the borders; lists of names are generated."""
     lines = (PACKAGE.parent / "docs" / "architecture.md").read_text().splitlines()

@@ -6,7 +6,19 @@ from collections.abc import Callable, Sequence
 from math import pi, sin
 from typing import Any
 
-__all__ = ["butterfly"]
+__all__ = ["butterfly", "radices"]
+
+
+def radices(length: int, known: Sequence[int]) -> tuple[int, ...]:
+    """The factors of a length that are `known`, in this order; their product is less if it has others.
+
+    >>> radices(60, (4, 2, 3, 5)), radices(14, (4, 2, 3, 5))
+    ((4, 3, 5), (2,))
+    """
+    for radix in known:
+        if length % radix == 0:
+            return (radix, *radices(length // radix, known))
+    return ()
 
 
 def butterfly(

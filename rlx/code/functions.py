@@ -41,7 +41,17 @@ class CodeValue:
     def __init__(self, tree: Expression) -> None:
         self.tree = tree
 
-    def _apply(self, op: str, *others: CodeValue | float, dtype: np.dtype | None = None) -> CodeValue:
+    def declared(self, code: CodeWriter, name: str, changes: bool = False) -> CodeValue:
+        """The value in a new register."""
+        return CodeValue(code.declare(name, self.tree, changes=changes))
+
+    def assign(self, code: CodeWriter, value: CodeValue) -> None:
+        """A new value of a register that changes."""
+        assert isinstance(self.tree, Register)
+        code.assign(self.tree, value.tree)
+
+    def apply(self, op: str, *others: CodeValue | float, dtype: np.dtype | None = None) -> CodeValue:
+        """An operation of the scalar alphabet, with this value as its first argument."""
         own = self.tree.dtype
         return CodeValue(Apply(dtype or own, op, (self.tree, *(_tree(other, own) for other in others))))
 
@@ -49,51 +59,51 @@ class CodeValue:
         return CodeValue(Apply(self.tree.dtype, op, (_tree(other, self.tree.dtype), self.tree)))
 
     def __add__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("add", other)
+        return self.apply("add", other)
 
     def __radd__(self, other: float) -> CodeValue:
         return self._reflected("add", other)
 
     def __sub__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("sub", other)
+        return self.apply("sub", other)
 
     def __rsub__(self, other: float) -> CodeValue:
         return self._reflected("sub", other)
 
     def __mul__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("mul", other)
+        return self.apply("mul", other)
 
     def __rmul__(self, other: float) -> CodeValue:
         return self._reflected("mul", other)
 
     def __truediv__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("div", other)
+        return self.apply("div", other)
 
     def __rtruediv__(self, other: float) -> CodeValue:
         return self._reflected("div", other)
 
     def __neg__(self) -> CodeValue:
-        return self._apply("neg")
+        return self.apply("neg")
 
     def __lt__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("lt", other, dtype=_BOOL)
+        return self.apply("lt", other, dtype=_BOOL)
 
     def __le__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("le", other, dtype=_BOOL)
+        return self.apply("le", other, dtype=_BOOL)
 
     def __gt__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("gt", other, dtype=_BOOL)
+        return self.apply("gt", other, dtype=_BOOL)
 
     def __ge__(self, other: CodeValue | float) -> CodeValue:
-        return self._apply("ge", other, dtype=_BOOL)
+        return self.apply("ge", other, dtype=_BOOL)
 
     def equals(self, other: CodeValue | float) -> CodeValue:
         """Whether two numbers are equal."""
-        return self._apply("eq", other, dtype=_BOOL)
+        return self.apply("eq", other, dtype=_BOOL)
 
     def differs(self, other: CodeValue | float) -> CodeValue:
         """Whether two numbers are not equal."""
-        return self._apply("ne", other, dtype=_BOOL)
+        return self.apply("ne", other, dtype=_BOOL)
 
     def __and__(self, other: CodeValue) -> CodeValue:
         return CodeValue(Both(_BOOL, self.tree, other.tree))
@@ -102,7 +112,7 @@ class CodeValue:
         return CodeValue(Either(_BOOL, self.tree, other.tree))
 
     def __invert__(self) -> CodeValue:
-        return self._apply("not")
+        return self.apply("not")
 
 
 class Variable(CodeValue):

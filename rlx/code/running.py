@@ -140,7 +140,7 @@ class _TrackedMemory:
 
 
 @dataclass
-class _Place:
+class _ViewedMemory:
     """Where a view begins, for each work-item, and how far it extends: bytes of memory."""
 
     memory: _TrackedMemory
@@ -185,7 +185,7 @@ class _Launch:
         self.registers: dict[str, np.ndarray] = {}
         self.epochs = np.zeros(groups, np.int64)
         self.met = 0
-        self.views: dict[str, _Place] = {}
+        self.views: dict[str, _ViewedMemory] = {}
         self.memory = _tracked(memory)
         self.returned = np.zeros(self.lanes.shape, bool)
         self.result = np.zeros(self.lanes.shape)
@@ -406,7 +406,7 @@ class _Launch:
         array, source = view.array, self.views.get(view.source.name)
         offset = np.broadcast_to(self.value(view.offset, mask), self.lanes.shape).astype(np.int64)
         if source is None:
-            source = _Place(self._found(view.source)[0], np.zeros_like(offset), 0)
+            source = _ViewedMemory(self._found(view.source)[0], np.zeros_like(offset), 0)
         first = source.offset + np.where(mask, offset, 0)
         if source.memory.elements.dtype.itemsize != 1:
             raise CodeFault(f"{array.name} is a view of {view.source.name}, which is not an array of bytes")
@@ -415,7 +415,7 @@ class _Launch:
             raise CodeFault(f"{array.name} extends beyond {view.source.name}, of {extent} bytes")
         if np.any(mask & (first % array.dtype.itemsize != 0)):
             raise CodeFault(f"{array.name} is not aligned to its elements")
-        self.views[array.name] = _Place(source.memory, first, array.nbytes)
+        self.views[array.name] = _ViewedMemory(source.memory, first, array.nbytes)
 
     def _begin(self, array: Array) -> np.ndarray:
         """The byte where an array begins in its memory, for each work-item."""

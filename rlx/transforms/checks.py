@@ -348,8 +348,8 @@ def _renumbered(found: Checked, of_body: int, of_test: int) -> list[Any]:
     return [code, *found.payload[split:], *found.payload[:split]]
 
 
-Rule = Callable[[Equation, Sequence[Any], Categories, Checked], list[Any]]
-_rules: dict[Primitive, Rule] = {
+CheckRule = Callable[[Equation, Sequence[Any], Categories, Checked], list[Any]]
+_rules: dict[Primitive, CheckRule] = {
     check: _check,
     call: _call,
     checkpoint: _call,

@@ -15,7 +15,7 @@ from rlx.backends.gpu.grid import ITEM, combine_group, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_dtype
 from rlx.backends.loops.splats import SplatCode, SplatPixel
-from rlx.code.reals import Real
+from rlx.code.functions import CodeValue
 from rlx.code.tree import (
     Array,
     Barrier,
@@ -90,7 +90,7 @@ class _SplatGroup(SplatCode):
         self.meet()
         return result[0]
 
-    def offsets(self, numbers: list[Real], pixel: Expression) -> tuple[Real, Real]:
+    def offsets(self, numbers: list[CodeValue], pixel: Expression) -> tuple[CodeValue, CodeValue]:
         """A pixel's centre, from the mean of a splat."""
         column, row = pixel % self.layout.tile, pixel // self.layout.tile
         return self.offset(self.corner[0], column, numbers[0]), self.offset(self.corner[1], row, numbers[1])
@@ -161,21 +161,23 @@ class _Drawing(_SplatGroup):
     def _draw(self, place: Expression, number: Register) -> None:
         code, layout = self.code, self.layout
         numbers = [
-            Real(self.rows[number * layout.numbers + n]).declared(code, f"number{n}") for n in range(layout.numbers)
+            CodeValue(self.rows[number * layout.numbers + n]).declared(code, f"number{n}")
+            for n in range(layout.numbers)
         ]
         with code.loop(_K, 0, self.each, unrolled=True), code.when(self.open[_K]):
             found = self.pixel(numbers, *self.offsets(numbers, self._pixel()))
             with code.when(found.drawn):
-                alpha, light = found.bounded.declared(code, "bounded"), Real(self.light[_K]).declared(code, "before")
+                alpha = found.bounded.declared(code, "bounded")
+                light = CodeValue(self.light[_K]).declared(code, "before")
                 less = (light * (1.0 - alpha)).declared(code, "less")
-                with code.when(less.compared("le", LEAST_TRANSMITTANCE)):
+                with code.when((less <= LEAST_TRANSMITTANCE).tree):
                     code.write(self.open[_K], Number(_BOOL, False))
                 with code.otherwise():
                     weight = (light * alpha).declared(code, "weight")
                     for n, colour in enumerate(self.colours(numbers)):
                         element = self.colour[_K, n]
-                        code.write(element, (Real(element) + weight * colour).of)
-                    code.write(self.light[_K], less.of)
+                        code.write(element, (CodeValue(element) + weight * colour).tree)
+                    code.write(self.light[_K], less.tree)
                     code.write(self.seen[_K], place + 1)
 
     def _store(self) -> None:
@@ -219,8 +221,8 @@ class _Pipeline(_SplatGroup):
             self.meet()
         self._clear(end)
 
-    def _registers(self, name: str, count: int) -> list[Real]:
-        return [Real(self.zero()).declared(self.code, f"{name}{n}", changes=True) for n in range(count)]
+    def _registers(self, name: str, count: int) -> list[CodeValue]:
+        return [CodeValue(self.zero()).declared(self.code, f"{name}{n}", changes=True) for n in range(count)]
 
     def _begin(self) -> Register:
         """The light in all pixels, and behind them; the end of the part of the list that is drawn in any pixel."""
@@ -233,11 +235,11 @@ class _Pipeline(_SplatGroup):
                 code.assign(seen, found)
             at = code.declare("at", (self.first + pixel) * (layout.channels + 1) + layout.channels)
             light = self.real("image", at).declared(code, "light_left")
-            code.write(self.light[pixel], light.of)
-            code.write(self.behind[pixel], (light * self.real("cotangent", at)).of)
+            code.write(self.light[pixel], light.tree)
+            code.write(self.behind[pixel], (light * self.real("cotangent", at)).tree)
         return code.declare("end", self.largest(seen, ends, end))
 
-    def _pass(self, place: Register, part: Register, numbers: list[Real], sums: list[Real]) -> None:
+    def _pass(self, place: Register, part: Register, numbers: list[CodeValue], sums: list[CodeValue]) -> None:
         """A part passes a work-item. Its splat is loaded for the first one, and its sums are written after the last."""
         code, layout = self.code, self.layout
         with code.when(part.equals(0)):
@@ -245,7 +247,7 @@ class _Pipeline(_SplatGroup):
             for n, number in enumerate(numbers):
                 number.assign(code, self.real("splats", row + n))
             for total in sums:
-                total.assign(code, Real(self.zero()))
+                total.assign(code, CodeValue(self.zero()))
         with code.loop(_K, 0, self.each):
             pixel = code.declare("pixel", part + _K * self.parts)
             drawn = place < self.element("last", self.first + pixel)
@@ -258,14 +260,14 @@ class _Pipeline(_SplatGroup):
             for n, number in enumerate(row_cotangents(layout, numbers, sums)):
                 self.write("found", self.cast(place) * layout.numbers + n, number)
 
-    def _terms(self, numbers: list[Real], found: SplatPixel, pixel: Register) -> list[Real]:
+    def _terms(self, numbers: list[CodeValue], found: SplatPixel, pixel: Register) -> list[CodeValue]:
         """A pixel's terms of the sums; its light and the light from behind are updated."""
         code, channels = self.code, self.layout.channels
         at = code.declare("at", (self.first + pixel) * (channels + 1))
         bars = [self.real("cotangent", at + n).declared(code, f"bar{n}") for n in range(channels)]
         light, behind, terms = self.cotangent_terms(numbers, found, bars, self.light[pixel], self.behind[pixel])
-        code.write(self.light[pixel], light.of)
-        code.write(self.behind[pixel], behind.of)
+        code.write(self.light[pixel], light.tree)
+        code.write(self.behind[pixel], behind.tree)
         return terms
 
     def _clear(self, end: Register) -> None:

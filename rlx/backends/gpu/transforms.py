@@ -19,7 +19,7 @@ from rlx.backends.gpu.grid import ITEM, unsigned
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import LaunchStep, ceiling, code_step, position_in
 from rlx.backends.loops.dialect import Parameter
-from rlx.code.butterflies import butterfly
+from rlx.code.butterflies import butterfly, radices
 from rlx.code.split_numbers import SplitArray, SplitNumber
 from rlx.code.tree import Apply, Array, Barrier, Coordinate, Either, Expression, Number, Register, minimum
 from rlx.code.writing import CodeWriter
@@ -54,20 +54,10 @@ def transform_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     (given,), (result,) = kernel.inputs, kernel.outputs
     number = element_dtype(result.buffer.dtype)
     longest = limits.least_group_bytes // (4 * number.itemsize)  # a group holds a row twice, in both parts
-    if not given.buffer.size or any(_radices(n) is None or n > longest for n in lengths):
+    if not given.buffer.size or any(prod(radices(n, _RADICES)) != n or n > longest for n in lengths):
         return None
     position = position_in(limits, given, result)
     return [_step(axis, kernel.label, number, position, limits, dialect) for axis in _axes(kernel, given, result)]
-
-
-def _radices(length: int) -> list[int] | None:
-    """The factors of a length; None if some of them are large."""
-    found: list[int] = []
-    for radix in _RADICES:
-        while length % radix == 0:
-            found.append(radix)
-            length //= radix
-    return found if length == 1 else None
 
 
 def _axes(kernel: Library, given: Operand, result: Operand) -> list[_Axis]:
@@ -111,7 +101,7 @@ def _step(
     """One launch: each group has enough rows to keep its work-items busy."""
     n, spectrum = axis.length, np.result_type(number, np.complex64)
     together = max(1, min(axis.rows, limits.group // n))
-    items = min(limits.group, 1 << max(together * n // max(_radices(n) or [1]) - 1, 1).bit_length())
+    items = min(limits.group, 1 << max(together * n // max(radices(n, _RADICES), default=1) - 1, 1).bit_length())
     code = CodeWriter()
     held, following = (SplitArray.of_group(code, name, spectrum, together * n) for name in ("held", "following"))
     factors = SplitArray.of_device("factors", spectrum)
@@ -123,7 +113,7 @@ def _step(
     with code.loop(_POINT, ITEM, points, items):
         held.write(code, _POINT, _loaded(code, axis, number, first))
     width = 1
-    for radix in _radices(n) or []:
+    for radix in radices(n, _RADICES):
         code.add(Barrier())
         with code.loop(_POINT, ITEM, points // radix, items):
             _stage(code, n, radix, width, axis.kind[0] == "i", held, following, factors)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.backends.loops.dialect import Parameter
-from rlx.code.reals import Real
+from rlx.code.functions import CodeValue, where
 from rlx.code.tree import Apply, Array, Block, Both, Element, Expression, Leave, Number, Register
 from rlx.code.writing import CodeWriter
 from rlx.ir.kernels import Buffer, Library, Operand
@@ -38,18 +38,18 @@ _SLACK = 1e-5  # of rounded sums
 class SplatPixel(NamedTuple):
     """A splat at a pixel. x, y: from its mean. alpha: before it is bounded. inverse: of an exact ray's divisor."""
 
-    x: Real
-    y: Real
-    exponent: Real
-    density: Real
-    alpha: Real
+    x: CodeValue
+    y: CodeValue
+    exponent: CodeValue
+    density: CodeValue
+    alpha: CodeValue
     drawn: Expression
-    inverse: Real | None
+    inverse: CodeValue | None
 
     @property
-    def bounded(self) -> Real:
+    def bounded(self) -> CodeValue:
         """The alpha that is drawn."""
-        return self.alpha.chosen(self.alpha.compared("le", LARGEST_ALPHA), LARGEST_ALPHA)
+        return where(self.alpha <= LARGEST_ALPHA, self.alpha, LARGEST_ALPHA)
 
 
 class SplatCode:
@@ -82,14 +82,14 @@ class SplatCode:
         operand = self.operands[name]
         return self.array(name, operand.buffer, name in self.written)[place + operand.offset]
 
-    def real(self, name: str, place: Expression) -> Real:
+    def real(self, name: str, place: Expression) -> CodeValue:
         """A float of an operand."""
-        return Real(self.element(name, place))
+        return CodeValue(self.element(name, place))
 
-    def write(self, name: str, place: Expression, value: Real | Expression) -> None:
+    def write(self, name: str, place: Expression, value: CodeValue | Expression) -> None:
         """A new value of an element of a result."""
         element = self.element(name, place)
-        self.code.write(element, value.of if isinstance(value, Real) else value)
+        self.code.write(element, value.tree if isinstance(value, CodeValue) else value)
 
     def place(self, name: str, value: Expression) -> Register:
         """An int32 as a position, in a register."""
@@ -108,21 +108,21 @@ class SplatCode:
         return Register(self.position, name)
 
     # ------------------------------------------------------------------ splats
-    def numbers(self, row: Expression) -> list[Real]:
+    def numbers(self, row: Expression) -> list[CodeValue]:
         """The numbers of the splat whose row begins at a position, in registers."""
         return [
             self.real("splats", row + n).declared(self.code, f"number{n}") for n in range(self.layout.numbers)
         ]  # fmt: skip
 
-    def colours(self, numbers: Sequence[Real]) -> Sequence[Real]:
+    def colours(self, numbers: Sequence[CodeValue]) -> Sequence[CodeValue]:
         """Of a splat."""
         return numbers[COLOUR : COLOUR + self.layout.channels]
 
-    def offset(self, corner: Real, number: Expression, mean: Real) -> Real:
+    def offset(self, corner: CodeValue, number: Expression, mean: CodeValue) -> CodeValue:
         """A coordinate of a pixel's centre, from the mean of a splat; the pixel's number is in its tile."""
-        return corner + (Real(Apply(self.layout.dtype, "cast", (number,))) + 0.5) - mean
+        return corner + (CodeValue(Apply(self.layout.dtype, "cast", (number,))) + 0.5) - mean
 
-    def pixel(self, numbers: Sequence[Real], x: Real, y: Real) -> SplatPixel:
+    def pixel(self, numbers: Sequence[CodeValue], x: CodeValue, y: CodeValue) -> SplatPixel:
         """A splat at a pixel, whose centre is at an offset from the mean; in registers."""
         code, (a, b, c, opacity) = self.code, numbers[2:COLOUR]
         x, y = x.declared(code, "x"), y.declared(code, "y")
@@ -132,12 +132,12 @@ class SplatCode:
             e, f, g, h, k = numbers[COLOUR + self.layout.channels :]
             linear = (e * x + f * y).declared(code, "linear")
             divisor = linear * 2.0 + 1.0 + (g * x * x + h * 2.0 * x * y + k * y * y)
-            inverse, ahead = (1.0 / divisor).declared(code, "inverse"), linear.compared("gt", -1.0)
+            inverse, ahead = (1.0 / divisor).declared(code, "inverse"), (linear > -1.0).tree
             exponent = exponent * inverse
         exponent = exponent.declared(code, "exponent")
         density = (-exponent).apply("exp").declared(code, "density")
         alpha = (opacity * density).declared(code, "alpha")
-        drawn = Apply(_BOOL, "and", (exponent.compared("ge", 0.0), alpha.compared("ge", LEAST_ALPHA)))
+        drawn = Apply(_BOOL, "and", ((exponent >= 0.0).tree, (alpha >= LEAST_ALPHA).tree))
         drawn = drawn if ahead is None else Apply(_BOOL, "and", (drawn, ahead))
         return SplatPixel(x, y, exponent, density, alpha, drawn, inverse)
 
@@ -149,24 +149,26 @@ class SplatCode:
         return following
 
     def cotangent_terms(
-        self, numbers: Sequence[Real], found: SplatPixel, bars: Sequence[Real], light: Expression, behind: Expression
-    ) -> tuple[Real, Real, list[Real]]:
+        self, numbers: Sequence[CodeValue], found: SplatPixel, bars: Sequence[CodeValue], light: Expression,
+        behind: Expression,
+    ) -> tuple[CodeValue, CodeValue, list[CodeValue]]:
         """A pixel's light before a splat, the light from there on as the cotangent weighs it, and the terms of the sums
         of `row_cotangents`; light, behind: those behind the splat."""
         code = self.code
         alpha = found.bounded.declared(code, "bounded")
         passed = (1.0 / (1.0 - alpha)).declared(code, "passed")
-        before, rest = (Real(light) * passed).declared(code, "before"), Real(behind).declared(code, "rest_behind")
+        before = (CodeValue(light) * passed).declared(code, "before")
+        rest = CodeValue(behind).declared(code, "rest_behind")
         first, *others = (bar * colour for bar, colour in zip(bars, self.colours(numbers), strict=True))
         towards = sum(others, first).declared(code, "towards")
         opacity_bar = (before * towards - rest * passed) * found.density
         # alpha at its bound does not move
-        moving = opacity_bar.chosen(found.alpha.compared("le", LARGEST_ALPHA), 0.0).declared(code, "moving")
+        moving = where(found.alpha <= LARGEST_ALPHA, opacity_bar, 0.0).declared(code, "moving")
         weight = (before * alpha).declared(code, "weight")
         terms = [weight * bar for bar in bars]
         return before, rest + weight * towards, [*terms, *self._moving_terms(found, moving)]
 
-    def _moving_terms(self, pixel: SplatPixel, moving: Real) -> list[Real]:
+    def _moving_terms(self, pixel: SplatPixel, moving: CodeValue) -> list[CodeValue]:
         if pixel.inverse is None:
             return moments(moving, pixel.x, pixel.y)
         over = (moving * pixel.inverse).declared(self.code, "over")
@@ -230,12 +232,12 @@ class _TileLoops(SplatCode):
         with self._reached(numbers, corner) as (row, column):
             at = self.code.declare("at", (first + row * layout.tile + column) * (layout.channels + 1))
             light = self.real("image", at + layout.channels).declared(code, "light")
-            with code.when(light.compared("gt", 0.0)):
+            with code.when((light > 0.0).tree):
                 found = self._pixel(numbers, corner, row, column)
                 with code.when(found.drawn):
                     alpha = found.bounded.declared(code, "bounded")
                     less = (light * (1.0 - alpha)).declared(code, "less")
-                    with code.when(less.compared("le", LEAST_TRANSMITTANCE)):
+                    with code.when((less <= LEAST_TRANSMITTANCE).tree):
                         self.write("image", at + layout.channels, -light)
                         code.assign(unfinished, unfinished - 1)
                     with code.otherwise():
@@ -259,7 +261,7 @@ class _TileLoops(SplatCode):
             at = code.declare("at", (first + pixel) * each + layout.channels)
             light = self.real("image", at).declared(code, "light")
             for n, value in enumerate((light, light * self.real("cotangent", at))):
-                code.write(self._plane(first, n, pixel), value.of)
+                code.write(self._plane(first, n, pixel), value.tree)
         place = Register(_INT32, "place")
         with code.loop(place, start, end, backward=True):
             self._draw_splat_back(tile, first, place)
@@ -275,7 +277,7 @@ class _TileLoops(SplatCode):
     def _draw_splat_back(self, tile: Register, first: Register, place: Register) -> None:
         code, layout = self.code, self.layout
         numbers, corner = self._splat(tile, place)
-        sums = [Real(self.zero()).declared(code, f"sum{n}", changes=True) for n in range(layout.sums)]
+        sums = [CodeValue(self.zero()).declared(code, f"sum{n}", changes=True) for n in range(layout.sums)]
         with self._reached(numbers, corner) as (row, column):
             pixel = code.declare("pixel_number", row * layout.tile + column)
             with code.when(place < self.element("last", first + pixel)):
@@ -287,7 +289,9 @@ class _TileLoops(SplatCode):
         for n, number in enumerate(row_cotangents(layout, numbers, sums)):
             self.write("found", row_at + n, number)
 
-    def _terms(self, numbers: Sequence[Real], found: SplatPixel, first: Register, pixel: Register) -> list[Real]:
+    def _terms(
+        self, numbers: Sequence[CodeValue], found: SplatPixel, first: Register, pixel: Register
+    ) -> list[CodeValue]:
         """A pixel's terms of the sums; its light and the light from behind are updated."""
         code, layout = self.code, self.layout
         at = code.declare("at", (first + pixel) * (layout.channels + 1))
@@ -295,18 +299,18 @@ class _TileLoops(SplatCode):
         planes = [self._plane(first, n, pixel) for n in range(2)]
         *changed, terms = self.cotangent_terms(numbers, found, bars, *planes)
         for plane, value in zip(planes, changed, strict=True):
-            code.write(plane, value.of)
+            code.write(plane, value.tree)
         return terms
 
     # ------------------------------------------------------------------ splats
-    def _splat(self, tile: Register, place: Register) -> tuple[list[Real], tuple[Real, Real]]:
+    def _splat(self, tile: Register, place: Register) -> tuple[list[CodeValue], tuple[CodeValue, CodeValue]]:
         """The numbers of the splat at a place, and the corner of the tile."""
         row = self.place("row_start", self.element("order", self.cast(place))) * self.layout.numbers
         corner = [self.real("origins", tile * 2 + n).declared(self.code, f"corner{n}") for n in range(2)]
         return self.numbers(row), (corner[0], corner[1])
 
     def _pixel(
-        self, numbers: Sequence[Real], corner: tuple[Real, Real], row: Expression, column: Expression
+        self, numbers: Sequence[CodeValue], corner: tuple[CodeValue, CodeValue], row: Expression, column: Expression
     ) -> SplatPixel:
         x, y = (
             self.offset(edge, number, mean) for edge, number, mean in zip(corner, (column, row), numbers, strict=False)
@@ -315,7 +319,7 @@ class _TileLoops(SplatCode):
 
     @contextmanager
     def _reached(
-        self, numbers: Sequence[Real], corner: tuple[Real, Real]
+        self, numbers: Sequence[CodeValue], corner: tuple[CodeValue, CodeValue]
     ) -> Generator[tuple[Register, Register]]:  # fmt: skip
         """Loops over the pixels that a splat can reach: all of them if that is not known."""
         code, layout = self.code, self.layout
@@ -332,7 +336,8 @@ class _TileLoops(SplatCode):
                 yield row, column
 
     def _bound(
-        self, numbers: Sequence[Real], corner: tuple[Real, Real], row: Register, low: Register, high: Register
+        self, numbers: Sequence[CodeValue], corner: tuple[CodeValue, CodeValue], row: Register, low: Register,
+        high: Register,
     ) -> None:
         """Bounds of the pixels of a row with a x^2 + 2 b x y + c y^2 <= _REACH, and one more on each side."""
         code, (a, b, c, opacity) = self.code, numbers[2:COLOUR]
@@ -341,12 +346,12 @@ class _TileLoops(SplatCode):
         least = along * along * (1.0 + _SLACK) - across * (1.0 - _SLACK) + a * _REACH
         root = least.apply("max", 0.0).apply("sqrt").declared(code, "root")
         middle = numbers[0] - corner[0] - along / a
-        known = [a.compared("gt", 0.0), opacity.compared("le", 1.0), (root / a).compared("lt", 1e6)]
-        with code.when(_every([*known, middle.apply("abs").compared("lt", 1e6)])):
+        known = [(a > 0.0).tree, (opacity <= 1.0).tree, ((root / a) < 1e6).tree]
+        with code.when(_every([*known, (middle.apply("abs") < 1e6).tree])):
             for bound, edge in ((low, middle - root / a - 1.0), (high, middle + root / a + 1.0)):
                 inside = edge.apply("max", 0.0).apply("min", float(self.layout.tile))
-                code.assign(bound, self.cast(inside.of))
-            with code.when(least.compared("lt", 0.0)):
+                code.assign(bound, self.cast(inside.tree))
+            with code.when((least < 0.0).tree):
                 code.assign(high, low)
 
 

@@ -97,7 +97,7 @@ def _signed(x: Value) -> Value:
     return x.convert("sext", _WORDS).convert("sitofp", _FLOATS)
 
 
-Rule = Callable[[BlockCode], Iterator[Value]]
+DecodeRule = Callable[[BlockCode], Iterator[Value]]
 
 
 class PackedScheme(NamedTuple):
@@ -107,7 +107,7 @@ class PackedScheme(NamedTuple):
     nbytes: int
     scales: int
     zeros: int
-    rule: Rule
+    rule: DecodeRule
 
 
 # ---------------------------------------------------------------- blocks of 32
@@ -140,7 +140,7 @@ def _q5_1(t: BlockCode) -> Iterator[Value]:
         yield d.fma(_unsigned(part), m)
 
 
-def _bytes_at(*starts: int) -> Rule:
+def _bytes_at(*starts: int) -> DecodeRule:
     """Bytes at some places, after a float16."""
 
     def rule(t: BlockCode) -> Iterator[Value]:
@@ -326,7 +326,7 @@ def _fp8e4m3_part(codes: Value) -> Value:
 
 
 # ---------------------------------------------------------------- separate scales
-def _bytes_rule(elements: int, zeros: bool) -> Rule:
+def _bytes_rule(elements: int, zeros: bool) -> DecodeRule:
     def rule(t: BlockCode) -> Iterator[Value]:
         number = t.load("float", 0, t.scales)
         scale = number.splat(LANES)
@@ -358,7 +358,7 @@ def _nibbles_rule(
     table: str = "",
     high_first: bool = False,
     scales_of: Callable[[BlockCode], tuple[Value, ...]] = _single_scale,
-) -> Rule:
+) -> DecodeRule:
     """Two numbers in a byte, neighbours: the codes less 8, or of a table. scales_of: one, or one for each sixteen."""
 
     def rule(t: BlockCode) -> Iterator[Value]:

@@ -17,6 +17,7 @@ import numpy as np
 from rlx.backends.cpu.routines.action_code import VECTOR_BYTES
 from rlx.backends.cpu.routines.script_builder import MatrixAddress, MissingRoutine, Script
 from rlx.backends.cpu.routines.spectrum import RADICES
+from rlx.code.butterflies import radices
 
 __all__ = ["LONGEST", "Pass", "fourier_passes", "write_pass"]
 
@@ -50,19 +51,9 @@ class Pass:
         return -(-self.outer // lanes) if self.width == 0 else self.outer * -(-self.width // lanes)
 
 
-def radices(length: int) -> tuple[int, ...]:
-    """The factors 4, 2, 3 and 5 of a length; their product is less if it has others."""
-    found, rest = [], length
-    for radix in RADICES:
-        while rest % radix == 0:
-            found.append(radix)
-            rest //= radix
-    return tuple(found)
-
-
 def _smooth_length(least: int) -> int:
     """The next length that has no other prime factors than 2, 3 and 5."""
-    return next(length for length in count(least) if prod(radices(length)) == length)
+    return next(length for length in count(least) if prod(radices(length, RADICES)) == length)
 
 
 def fourier_passes(
@@ -133,7 +124,7 @@ class _ScriptWriter:
     @staticmethod
     def longer(length: int) -> int:
         """The length of the transforms that are used for one of a length."""
-        return length if prod(radices(length)) == length else _smooth_length(2 * length - 1)
+        return length if prod(radices(length, RADICES)) == length else _smooth_length(2 * length - 1)
 
     def move(self, action: str, place: MatrixAddress, numbers: int, nbytes: int) -> None:
         """Numbers between memory and the lanes."""
@@ -173,7 +164,7 @@ class _ScriptWriter:
     def stages(self, length: int, way: int = 1) -> None:
         """A transform whose length has no other prime factors than 2, 3 and 5; the other way if way is -1."""
         size, width = length, 1
-        for radix in radices(length):
+        for radix in radices(length, RADICES):
             groups = size // radix
             powers = tuple(tuple(group * k for k in range(1, radix)) for group in range(groups))
             factors = self.factors(size, *powers, way=way)
