@@ -1,7 +1,7 @@
 """Exchanges between processes are made once for a value, and of parts where each process uses its own part only.
 
 Equal gathers and sums of a value become one. A sum over processes followed by taking one's own part becomes a
-reduce-scatter, through operations that are linear in the sum. The result depends only on operations and types, which
+reduce-scatter, through operations that are linear in the sum. Sums that a loop adds up follow the loop. The result depends only on operations and types, which
 are the same in every process; numbers may differ.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, dead_code, encode_params
+from rlx.passes.later_sums import sum_after_loops
 from rlx.trace.lower import map_regions
 from rlx.trace.primitive import registry
 
@@ -37,6 +38,7 @@ def join_exchanges(program: Program) -> Program:
     equations = [map_regions(e, join_exchanges) for e in program.equations]
     if any(a is not b for a, b in zip(equations, program.equations, strict=True)):
         program = program.replace(equations=equations)
+    program = sum_after_loops(program)
     if not any(e.primitive.name in ("process_rows", "process_total") for e in program.equations):
         return program
     kept: frozenset[Var] = frozenset()

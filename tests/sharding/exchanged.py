@@ -91,6 +91,15 @@ def kept(ws: Any, x: Any) -> Any:
     return squared(lax.scan(rlx.checkpoint(lambda c, w: (jnp.tanh(c @ w), None)), x, ws)[0])
 
 
+def added_up(w: Any, batches: Any) -> Any:
+    """The gradient of several batches, one after another."""
+
+    def one(total: Any, x: Any) -> Any:
+        return total + rlx.grad(lambda w: squared(jnp.tanh(x @ w)))(w), None
+
+    return lax.scan(one, jnp.zeros_like(w), batches)[0]
+
+
 rows, columns, whole = (A, ROWS), (A, COLUMNS), (A, WHOLE)
 small, part = 0.1, 0.75  # of sums of numbers; of a reduction by parts: a quarter of whole rows for each other process
 pattern("elementwise", lambda x: jnp.tanh(x) * 2 + 1, rows, most=0)
@@ -104,6 +113,7 @@ pattern("product: FSDP", lambda x, w: x @ w, rows, (B, ROWS), most=3)
 pattern("gradient: FSDP", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6)
 pattern("gradient: FSDP, divided result", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6, out=ROWS)
 pattern("gradient: data parallel", rlx.grad(lambda w, x: squared(x @ w)), (B, WHOLE), rows, most=6, divided=False)
+pattern("gradient: data parallel, 4 batches", added_up, (B, WHOLE), (LAYERS, COLUMNS), most=6, divided=False)
 pattern("gradient: FSDP over layers", rlx.grad(layers), (LAYERS, COLUMNS), rows, most=6, out=COLUMNS)
 pattern("gradient: FSDP over layers, checkpoint", rlx.grad(kept), (LAYERS, COLUMNS), rows, most=9, out=COLUMNS)
 pattern("x.T @ x", lambda x: x.T @ x, rows, most=6, divided=False)
