@@ -1,8 +1,8 @@
 """Exchanges between processes are made once for a value, and of parts where each process uses its own part only.
 
 Equal gathers and sums of a value become one. A sum over processes followed by taking one's own part becomes a
-reduce-scatter, through operations that are linear in the sum. Sums that a loop adds up follow the loop. The result depends only on operations and types, which
-are the same in every process; numbers may differ.
+reduce-scatter, through operations that are linear in the sum. Sums that a loop adds up follow the loop. The result
+depends only on operations and types, which are the same in every process; numbers may differ.
 """
 
 from __future__ import annotations
