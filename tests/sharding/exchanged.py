@@ -1,6 +1,6 @@
 """What jitted programs of divided arrays send between processes, pattern by pattern, and against a budget.
 
-Processes are threads, each with one device. It prints what is beyond the budget; with the argument `table`, for each
+Processes are threads, with one device each. It prints what is beyond the budget; with the argument `table`, for each
 pattern, the kinds of exchanges with their numbers, the bytes that a process sends divided by the bytes of its part of
 the first argument, and whether the results are divided.
 """
@@ -228,7 +228,7 @@ def recorded() -> Iterator[Record]:
 
 def compiled(given: Pattern) -> tuple[Callable[..., Any], list[Any]]:
     """The jitted function, and its divided arguments."""
-    mesh = Mesh(np.array(rlx.devices()), ("d",))
+    mesh = Mesh(np.array([rlx.local_devices(rank)[0] for rank in rlx.process_indices()]), ("d",))
     arguments = rlx.device_put(list(given.arrays), [NamedSharding(mesh, spec) for spec in given.specs])
     out = None if given.out is None else NamedSharding(mesh, given.out)
     return rlx.jit(given.function, out_shardings=out), arguments
