@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any
 
 from rlx.array import parts_of
-from rlx.call.jitted import Jitted
+from rlx.call.cache import SignatureEntry
+from rlx.call.jitted import Jitted, Request
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.blocks import check_move, check_reach, spans
 from rlx.sharding.mesh import Mesh
@@ -49,6 +50,13 @@ class ShardedJitted(Jitted):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.refuse_keywords(kwargs)
         return self.delivered(super().__call__(*args, **kwargs))
+
+    def _trace(self, request: Request) -> SignatureEntry:
+        if self.in_shardings is not None:
+            dynamic = request.arguments.split.args
+            for x, sharding in zip(tree.leaves(dynamic), self.of_arguments(dynamic), strict=True):
+                _refuse_other_place(self.name, x, sharding)
+        return super()._trace(request)
 
     def delivered(self, out: Any) -> Any:
         """The results, with the shardings of out_shardings."""
@@ -98,6 +106,18 @@ class ShardedJitted(Jitted):
         if isinstance(found, str):
             return found
         return sharded_jitted, (self.plain_fun, self.in_shardings, self.out_shardings, self.options)
+
+
+def _refuse_other_place(name: str, x: Any, wanted: Sharding | None) -> None:
+    """Raises ShardingError for an argument that was divided in another way than in_shardings say."""
+    have = getattr(x, "_sharding", None)
+    if not isinstance(have, NamedSharding) or have.num_devices == 1 or wanted is None:
+        return
+    if not have.is_equivalent_to(wanted, x.ndim):
+        raise ShardingError(
+            f"{name} has in_shardings of {wanted!r} for an argument that is divided as {have!r}.",
+            "Divide the argument so first: rlx.device_put(x, sharding), or leave in_shardings out.",
+        )
 
 
 def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:

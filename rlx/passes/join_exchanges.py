@@ -1,16 +1,19 @@
 """Exchanges between processes are made once for a value, and of parts where each process uses its own part only.
 
 Equal gathers and sums of a value become one. A sum over processes followed by taking one's own part becomes a
-reduce-scatter, through operations that are linear in the sum. The result depends only on operations and types, which
-are the same in every process; numbers may differ.
+reduce-scatter, through operations that are linear in the sum. Sums that are added are exchanged together, and sums that
+a loop adds up follow the loop. The result depends only on operations and types, which are the same in every process;
+numbers may differ.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var, dead_code, encode_params
+from rlx.passes.later_sums import sum_after_loops
 from rlx.trace.lower import map_regions
 from rlx.trace.primitive import registry
 
@@ -20,6 +23,7 @@ __all__ = ["join_exchanges"]
 _MERGED = frozenset(("process_rows", "process_total", "process_copy", "process_same", "reshape", "transpose"))
 _LINEAR = frozenset(("reshape", "transpose", "slice", "negative", "process_same"))
 _SUMS = frozenset(("add", "subtract"))
+_EXCHANGED_SUMS = frozenset(("process_total", "process_reduce_scatter"))
 _SCALED = frozenset(("multiply", "divide"))
 
 
@@ -37,17 +41,69 @@ def join_exchanges(program: Program) -> Program:
     equations = [map_regions(e, join_exchanges) for e in program.equations]
     if any(a is not b for a, b in zip(equations, program.equations, strict=True)):
         program = program.replace(equations=equations)
+    program = sum_after_loops(program)
     if not any(e.primitive.name in ("process_rows", "process_total") for e in program.equations):
         return program
     kept: frozenset[Var] = frozenset()
     while True:
         walk = _ExchangeWalk(kept)
-        found = dead_code(walk.program(program))
+        found = _sums_joined(dead_code(walk.program(program)))
         # a sum that other equations need as well is exchanged anyway: taking a part of it costs nothing
         needed = walk.scattered & {v for e in found.equations for v in e.outputs}
         if needed <= kept:
             return found
         kept |= needed
+
+
+class _Summand(NamedTuple):
+    """A term of an addition that exchanges a sum: the operations on the sum, last first, and this process's value."""
+
+    steps: tuple[Equation, ...]
+    value: Atom
+
+    @property
+    def key(self) -> Any:
+        """Equal for terms that can be added up before the exchange."""
+        told = [(e.primitive.name, {k: v for k, v in e.params.items() if k != "place"}) for e in self.steps]
+        return self.value.type, [(name, encode_params(params)) for name, params in told]
+
+
+def _sums_joined(program: Program) -> Program:
+    """The program with one exchange for the sum of two exchanged sums that nothing else needs."""
+    while True:
+        makers = {v: e for e in program.equations for v in e.outputs}
+        uses = Counter(a for e in program.equations for a in e.inputs if isinstance(a, Var))
+        uses.update(a for a in program.outputs if isinstance(a, Var))
+
+        def summand(atom: Atom, makers: Any = makers, uses: Any = uses) -> _Summand | None:
+            steps: list[Equation] = []
+            while isinstance(atom, Var) and uses[atom] == 1 and atom in makers:
+                steps.append(makers[atom])
+                name = steps[-1].primitive.name
+                if name in _EXCHANGED_SUMS and steps[-1].params["op"] == "sum":
+                    return _Summand(tuple(steps), steps[-1].inputs[0])
+                if name not in ("reshape", "transpose"):
+                    return None
+                (atom,) = steps[-1].inputs
+            return None
+
+        equations: list[Equation] = []
+        for number, e in enumerate(program.equations):
+            terms = [summand(a) for a in e.inputs] if e.primitive.name == "add" else []
+            first, second = terms if len(terms) == 2 else (None, None)
+            if first is None or second is None or first.key != second.key:
+                equations.append(e)
+                continue
+            out: Var = Var(first.value.type)
+            equations.append(Equation(e.primitive, (first.value, second.value), e.params, (out,), e.origin))
+            for step in reversed(first.steps):
+                made = e.outputs[0] if step is first.steps[0] else Var(step.outputs[0].type)
+                equations.append(Equation(step.primitive, (out,), step.params, (made,), step.origin))
+                out = made
+            program = dead_code(program.replace(equations=[*equations, *program.equations[number + 1 :]]))
+            break
+        else:
+            return program
 
 
 class _ExchangeWalk:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from rlx.errors import ShardingError
+from rlx.errors import DeviceError, ShardingError
 from rlx.ir.collectives import how_often
 from rlx.ir.mesh_division import MeshDivision
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
@@ -41,10 +41,25 @@ def propagated(
 ) -> tuple[list[NamedSharding | None], list[Resharding]]:
     """The shardings of a program's results, if known, and the exchanges that computing them needs.
 
-    As `followed`. Shardings over a mesh without devices do not specify where results are placed.
+    As `followed`. Shardings over a mesh without devices do not specify where results are placed. Raises DeviceError for
+    inputs that were put on different devices.
     """
+    _check_devices(program, given)
     places, found = followed(program, given, marks)
     return [None if p is None or p.is_abstract else p for p in places], found
+
+
+def _check_devices(program: Program, given: Sequence[Any]) -> None:
+    """Raises DeviceError for inputs that were put on different devices."""
+    placed = [(v, s) for v, s in zip(program.inputs, given, strict=True) if s is not None and s.devices]
+    for var, sharding in placed[1:]:
+        first, known = placed[0]
+        if sharding.device_set != known.device_set:
+            raise DeviceError(
+                f"{program.name} got arrays on different devices: {first.type!r} as {known!r} and {var.type!r} as"
+                f" {sharding!r}.",
+                "Put them on the same devices first: rlx.device_put(x, y.sharding). NumPy arrays need no place.",
+            )
 
 
 def followed(program: Program, given: Sequence[Any], marks: Mapping[Any, Any]) -> tuple[list[Any], list[Resharding]]:

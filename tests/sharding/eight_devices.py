@@ -496,6 +496,35 @@ def on_one_device(lib: Any) -> Any:
     return found, [sorted(d.id for d in x.devices()) for x in lib.tree.leaves(found)]
 
 
+@case
+def places_that_contradict(lib: Any) -> Any:
+    """Arrays that were put on different devices, and arguments that are divided unlike in_shardings, are refused."""
+    P, NS, devices = lib.sharding.PartitionSpec, lib.sharding.NamedSharding, np.array(lib.devices())
+    whole, half, other = (lib.sharding.Mesh(d, ("x",)) for d in (devices, devices[:4], devices[4:]))
+    x = lib.device_put(X, NS(whole, P("x")))
+    add = lib.numpy.add
+
+    def is_refused(f: Any, *args: Any) -> bool:
+        try:
+            f(*args)
+        except ValueError:
+            return True
+        return False
+
+    apart = [
+        (x, lib.device_put(X, NS(half, P("x")))),
+        (lib.device_put(X, NS(half, P("x"))), lib.device_put(X, NS(other, P()))),
+        (lib.device_put(X, devices[1]), lib.device_put(X, devices[2])),
+        (lib.device_put(X, devices[1]), x),
+        (x, lib.numpy.asarray(X)),
+        (lib.device_put(X, devices[1]), X),
+    ]
+    given = [x, X, lib.numpy.asarray(X), 2 * x, lib.device_put(X, NS(half, P("x")))]
+    wanted = [NS(whole, P("x")), NS(whole, P()), NS(half, P("x"))]
+    differ = [is_refused(lib.jit(lambda x: 2 * x, in_shardings=s), v) for v in given for s in wanted]
+    return [is_refused(f, *pair) for f in (add, lib.jit(add)) for pair in apart], differ
+
+
 # ------------------------------------------------------------- of rlx alone
 DTYPES = "bool int8 int16 int32 int64 uint8 uint32 float16 float32 float64 complex64".split()
 

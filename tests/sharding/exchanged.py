@@ -1,6 +1,6 @@
 """What jitted programs of divided arrays send between processes, pattern by pattern, and against a budget.
 
-Processes are threads, each with one device. It prints what is beyond the budget; with the argument `table`, for each
+Processes are threads, with one device each. It prints what is beyond the budget; with the argument `table`, for each
 pattern, the kinds of exchanges with their numbers, the bytes that a process sends divided by the bytes of its part of
 the first argument, and whether the results are divided.
 """
@@ -91,6 +91,15 @@ def kept(ws: Any, x: Any) -> Any:
     return squared(lax.scan(rlx.checkpoint(lambda c, w: (jnp.tanh(c @ w), None)), x, ws)[0])
 
 
+def added_up(w: Any, batches: Any) -> Any:
+    """The gradient of several batches, one after another."""
+
+    def one(total: Any, x: Any) -> Any:
+        return total + rlx.grad(lambda w: squared(jnp.tanh(x @ w)))(w), None
+
+    return lax.scan(one, jnp.zeros_like(w), batches)[0]
+
+
 rows, columns, whole = (A, ROWS), (A, COLUMNS), (A, WHOLE)
 small, part = 0.1, 0.75  # of sums of numbers; of a reduction by parts: a quarter of whole rows for each other process
 pattern("elementwise", lambda x: jnp.tanh(x) * 2 + 1, rows, most=0)
@@ -104,6 +113,7 @@ pattern("product: FSDP", lambda x, w: x @ w, rows, (B, ROWS), most=3)
 pattern("gradient: FSDP", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6)
 pattern("gradient: FSDP, divided result", rlx.grad(lambda w, x: squared(x @ w)), (B, ROWS), rows, most=6, out=ROWS)
 pattern("gradient: data parallel", rlx.grad(lambda w, x: squared(x @ w)), (B, WHOLE), rows, most=6, divided=False)
+pattern("gradient: data parallel, 4 batches", added_up, (B, WHOLE), (LAYERS, COLUMNS), most=6, divided=False)
 pattern("gradient: FSDP over layers", rlx.grad(layers), (LAYERS, COLUMNS), rows, most=6, out=COLUMNS)
 pattern("gradient: FSDP over layers, checkpoint", rlx.grad(kept), (LAYERS, COLUMNS), rows, most=9, out=COLUMNS)
 pattern("x.T @ x", lambda x: x.T @ x, rows, most=6, divided=False)
@@ -218,7 +228,7 @@ def recorded() -> Iterator[Record]:
 
 def compiled(given: Pattern) -> tuple[Callable[..., Any], list[Any]]:
     """The jitted function, and its divided arguments."""
-    mesh = Mesh(np.array(rlx.devices()), ("d",))
+    mesh = Mesh(np.array([rlx.local_devices(rank)[0] for rank in rlx.process_indices()]), ("d",))
     arguments = rlx.device_put(list(given.arrays), [NamedSharding(mesh, spec) for spec in given.specs])
     out = None if given.out is None else NamedSharding(mesh, given.out)
     return rlx.jit(given.function, out_shardings=out), arguments

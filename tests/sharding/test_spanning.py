@@ -22,6 +22,7 @@ from rlx.experimental import multihost_utils
 from rlx.ir.collectives import members
 from rlx.sharding import Mesh, NamedSharding
 from rlx.sharding import PartitionSpec as P
+from tests.sharding.exchanged import recorded
 
 HERE = Path(__file__).parent
 X = np.arange(24.0).reshape(8, 3)
@@ -503,7 +504,30 @@ def test_programs_of_one_process_run_in_several() -> None:
     assert check_programs("as_one_process") >= 35
 
 
+def test_a_gradient_is_exchanged_by_parts_and_a_value_once() -> None:
+    def work() -> None:
+        mesh = mesh_of("a")
+        rows = NamedSharding(mesh, P("a"))
+        w, x = rlx.device_put(np.ones((4, 4)), rows), rlx.device_put(np.ones((4, 4)), rows)
+        gradient = rlx.jit(rlx.grad(lambda w: ((x @ w) ** 2).sum() + (jnp.sin(x) @ w).sum()))
+        assert gradient(w).sharding == rows
+
+        def added(w: Any) -> Any:
+            return rlx.lax.scan(lambda g, _: (g + x.T @ (x @ w), None), jnp.zeros_like(w), None, length=5)[0]
+
+        rlx.jit(added)(rlx.device_put(np.ones((4, 4)), NamedSharding(mesh, P())))
+
+    with recorded() as record:
+        threads.run(2, work)
+    assert record.kinds == {"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2}
+
+
 @pytest.mark.thorough
 def test_programs_send_parts_and_each_value_once() -> None:
     """The bytes of each pattern are within its budget, and results are divided."""
     assert check_programs("exchanged") >= 50
+
+
+@pytest.mark.thorough
+def test_a_step_of_a_divided_model_sends_its_parameters_one_and_a_half_times() -> None:
+    assert check_programs("divided_model") == 2
