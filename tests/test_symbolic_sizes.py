@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,6 +313,34 @@ def test_donation_keywords_and_trees() -> None:
         np.testing.assert_allclose(found["a"], a * 3 + y, rtol=1e-5)
         np.testing.assert_allclose(found["b"][0], b - y, rtol=1e-5)
     assert f.cache_info().misses == 2
+
+
+def test_donated_arguments_are_gone() -> None:
+    """Arguments that a call with filled-in sizes donates cannot be used again."""
+    f = rlx.jit(lambda x, y: x + y, donate_argnums=0)
+    for size in (4, 6, 8, 10):
+        x, y = reals(size, 2), reals(size, 2)
+        expected = np.asarray(x) + np.asarray(y)
+        assert np.array_equal(f(x, y), expected)
+        assert x.is_deleted() and not y.is_deleted()
+    assert f.cache_info().misses == 2
+
+
+def test_families_are_bounded() -> None:
+    """Signatures that differ in more than sizes do not pile up."""
+    f = rlx.jit(lambda x, n: x * n, static_argnums=1)
+    for number in range(f.cache_size + 20):
+        f(reals(3), number)
+    assert len(f._traces.families) <= f.cache_size
+
+
+def test_stages_are_dumped_for_the_size(tmp_path: Path) -> None:
+    """RLX_DUMP shows programs and plans with numbers."""
+    f = rlx.jit(lambda x: x * 2 + 1)
+    with rlx.scoped(dump=str(tmp_path)):
+        for size in (3, 5, 7):
+            f(reals(size))
+    assert f.cache_info().misses == 3 and any(tmp_path.iterdir())
 
 
 def test_threads_share_a_program() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -32,6 +33,7 @@ from rlx.trace.tracing import close_over
 
 __all__ = ["sized_entry"]
 
+_logger = logging.getLogger("rlx")
 _numbers = itertools.count()  # names are unique, as programs are told apart by their text
 MOST_TEMPLATES = 16
 MOST_REFUSALS = 8
@@ -49,6 +51,8 @@ class SizedProgram(CompiledProgram):
     def compiled_core(self, core: Program, usual: Callable[[Program], Executable]) -> Any:
         """The plan of the equations that results need, compiled with symbolic sizes."""
         del usual
+        level = logging.WARNING if config.log_compiles else logging.DEBUG
+        _logger.log(level, "Compiling %s for %s: %s", core.name, self.backend.name, core.input_types)
         made = self.backend.compile_sized(lower_to_plan(core, context=Context.of(self.backend)), self.scope)
         if made is None:
             self.scope.pin("sizes", f"the device {self.backend.name!r} has no symbolic sizes")
@@ -73,6 +77,7 @@ class TracedForSizes(Protocol):
 
     name: str
     memory_limit: int | None
+    cache_size: int
 
     @property
     def automatic(self) -> bool:
@@ -180,7 +185,10 @@ def sized_entry(function: TracedForSizes, request: Request, traces: SignatureTra
     found = tuple([n for t in types for n in t.shape])
     family = traces.families.get(key)
     if family is None:
-        traces.families[key] = SizeFamily(found)
+        with traces.lock:
+            traces.families[key] = SizeFamily(found)
+            while len(traces.families) > function.cache_size:
+                traces.families.pop(next(iter(traces.families)))
         return None
     if found == family.first or 0 in found or 0 in family.first:
         return None
@@ -195,8 +203,8 @@ def _may_vary(function: TracedForSizes, request: Request) -> bool:
     """Whether a call is of the kind that has templates: on the host, undivided, without Refs, limits and checks."""
     arguments, signature = request.arguments, request.key.signature
     plain = not (request.key.divisions or signature.places or request.memory is not None or arguments.away)
-    known = not (function.automatic or function.memory_limit is not None or config.no_tracing or watching())
-    return plain and known and not arguments.cells
+    known = not (function.automatic or function.memory_limit is not None or arguments.cells)
+    return plain and known and not (config.no_tracing or config.dump or watching())
 
 
 def _attempted(

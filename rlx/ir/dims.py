@@ -469,6 +469,8 @@ def quotient(scope: Any, left: Any, right: Any) -> Any:
     least_right = least_of(right)
     if low >= 0 and high < least_right:
         return base
+    if high < 0 and -low <= least_right:
+        return base - 1
     hint = hint_of(left) // hint_of(right)
     bottom = low // right if type(right) is not Dim and low > -math.inf else 0 if low >= 0 < least_right else -math.inf
     return base + scope.whole_of(("//", part_key(left), part_key(right)), "({} // {})", hint, (left, right), bottom)

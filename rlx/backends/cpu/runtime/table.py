@@ -249,6 +249,7 @@ class _FrameBuilder:
             refuse_sizes(kernel)
             return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
+            refuse_sizes(kernel)
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
