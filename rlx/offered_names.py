@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from rlx.advice.habits import missing_name
+from rlx.garbage import collector_rests
 
 __all__ = ["LateAttribute", "LateModule", "offer_names"]
 
@@ -70,11 +70,5 @@ class LateAttribute:
 
 
 def _imported(path: str) -> ModuleType:
-    """A module, imported without garbage collection: its objects live on, and a collection would visit all objects."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_rests():
         return importlib.import_module(path)
-    finally:
-        if collects:
-            gc.enable()

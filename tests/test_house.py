@@ -24,13 +24,14 @@ MODULES = {module_of(path): path for path in FILES}
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "advice", "statics", "config", "forks", "interrupts", "trees", "version", "routines"}
 FOUNDATION |= {"offered_names", "storage", "device_memory", "columns", "owners"}
-FOUNDATION |= {"installation", "settings"}
+FOUNDATION |= {"garbage", "installation", "settings"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "advice": {"errors"},
-    "offered_names": {"errors", "advice"},
+    "offered_names": {"errors", "advice", "garbage"},
+    "garbage": set(),
     "statics": set(),
     "config": {"errors", "statics"},
     "version": set(),

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # errors, settings, arrays without operations, and hooks; a module that is added here is loaded by every program
 LOADED = """
-    rlx rlx.array rlx.call rlx.call.hooks rlx.config rlx.errors rlx.forks rlx.habits rlx.ir rlx.ir.extended
+    rlx rlx.array rlx.call rlx.call.hooks rlx.config rlx.errors rlx.forks rlx.garbage rlx.habits rlx.ir rlx.ir.extended
     rlx.ir.formats rlx.ir.program rlx.ir.types rlx.jaxnames rlx.numpy rlx.numpy.buffers rlx.numpy.names
     rlx.offered_names rlx.ops rlx.passes rlx.passes.hooks rlx.refused_calls rlx.refused_uses rlx.settings rlx.statics
     rlx.storage rlx.trace rlx.trace.hooks rlx.tracebacks rlx.transforms rlx.transforms.table rlx.version rlx.wiring

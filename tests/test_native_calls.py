@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,12 @@ x = jnp.arange(6.0).reshape(2, 3)
 y = jnp.array([[1.0, np.nan, np.inf], [-0.0, 2.0, 3.0]])
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "array": (lambda a: a + 1.0, (x,)),
+    "list of pairs": (lambda p, a: [(w * a, b - a) for w, b in p], ([(x, y), (y, x), (x, x)], x)),
+    "nested": (lambda p: p["z"][1]["k"] - p["a"][0], ({"z": [x, {"k": y, "b": ()}], "a": (x + 1.0, {})},)),
+    "order of nested": (
+        lambda p, q: (p["b"]["z"] - p["b"]["a"], q[0] + 1.0),
+        ({"b": {"z": x, "a": y}, "a": x}, [x * 2.0]),
+    ),
     "no argument": (lambda: jnp.ones(3) * 2.0, ()),
     "arrays": (lambda a, b: a * b, (x, y)),
     "order": (lambda a, b: a - b, (y, x)),
@@ -118,6 +125,7 @@ def test_other_arguments_run_in_python() -> None:
         ({"a": x, "b": y}, np.asarray(x)),
         ({"a": x.astype("float64"), "b": y}, x),
         ({"a": x[None], "b": y}, x),
+        (OrderedDict(a=x, b=y), x),
     ]
     for args in cases:
         np.testing.assert_array_equal(np.squeeze(in_python(jitted, *args)), wants)
@@ -125,6 +133,29 @@ def test_other_arguments_run_in_python() -> None:
     np.testing.assert_array_equal(native(jitted, {"a": x, "b": y}, x), wants)
     with pytest.raises(TypeError, match="dict|array"):
         jitted(None, object())
+
+
+def test_other_structures_run_in_python() -> None:
+    """Tuples for lists, other lengths, other depths, None, and classes derived from the built-in ones."""
+
+    class Layers(list[Any]):
+        """Not a node of trees: a leaf, which jit refuses."""
+
+    jitted = warm(lambda p: sum(rlx.tree.leaves(p)), [(x, y), (y, {"k": x})])
+    for other in [
+        ((x, y), (y, {"k": x})),
+        [[x, y], (y, {"k": x})],
+        [(x, y), (y, {"k": x}, x)],
+        [(x, y), (y, {"k": x}), x],
+        [(x, y), (y, [x])],
+        [(x, y), (y, {"j": x})],
+        [(x, None), (y, {"k": x})],
+        [(x, y), (y, {"k": None})],
+    ]:
+        np.testing.assert_array_equal(in_python(jitted, other), sum(rlx.tree.leaves(other)))
+    with pytest.raises(TypeError):
+        jitted(Layers([(x, y), (y, {"k": x})]))
+    native(jitted, [(x, y), (y, {"k": x})])
 
 
 def test_switches_and_tracing() -> None:

@@ -21,6 +21,8 @@ TOKEN = 3
 IN_PYTHON = 4  # the name of the method that runs any call
 NONE = 5
 DICT = 6
+LIST = 15
+TUPLE = 16
 ARRAY = 7  # the class of arrays, and its fields
 ARRAY_TYPE = 8
 ARRAY_STORAGE = 9
@@ -29,7 +31,7 @@ ARRAY_WEAK = 11
 STORAGE = 12  # the class of storages, and its fields
 STORAGE_POINTER = 13
 STORAGE_MEMORY = 14
-FACT_WORDS = 15
+FACT_WORDS = 17
 
 # A known call: the form of its arguments, the frame of its plan, the form of its results.
 NEXT = 0  # the next known call of the function; 0: this is the last one
@@ -48,10 +50,14 @@ TYPES = 12  # address of the results' types, each followed by True or False: whe
 SHAPE = 13  # of the result: ONE array, MAPPING, or anything else, made by MAKER of a list
 MAKER = 14  # a function, or the dict with the keys of the result
 ORDER = 15  # address of the keys and numbers of a MAPPING's results
-FORM = 16  # for each argument an array's [ARRAY_FORM, type], or [DICT_FORM, size, a key and a type for each item]
+FORM = 16  # the forms of the arguments, one after another
 
+# A form: [ARRAY_FORM, type], [LIST_FORM or TUPLE_FORM, size] and the forms of the items, or [DICT_FORM, size] and a key
+# and the form of its value for each item.
 ARRAY_FORM = 0
 DICT_FORM = 1
+LIST_FORM = 2
+TUPLE_FORM = 3
 ONE = 0
 MAPPING = 1
 OTHER = 2

@@ -24,6 +24,7 @@ from rlx.call.hooks import reports
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import MemoryLimitError
+from rlx.garbage import collector_rests
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType
 from rlx.offered_names import LateModule
@@ -97,7 +98,7 @@ class CompiledProgram:
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = None
         if needed:
-            with reports.announced(program.name, len(program.equations)):
+            with reports.announced(program.name, len(program.equations)), collector_rests():
                 how = (self.backend, memory_limit, optimized, planned, self._donated(given))
                 self.executable = self.compiled_core(core, lambda program: pipeline.executables.get(program, *how))
         self.types: list[Any] = [v.type for v in computed]

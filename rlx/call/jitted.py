@@ -212,8 +212,7 @@ class Jitted(WithWords):
             key = completed_key(given, leaves, key, bool(odd_keys))
             compiled, donates = entry.compiled, self.roles.donates
             plain = entry.cells is None and entry.places is None and not donates and not self._traces.odd
-            possible = plain and compiled is not None and Uses.possible(key, given, compiled)
-            uses = Uses(given, key, compiled, out_tree, order) if possible else None
+            uses = Uses.of(key, given, compiled, out_tree) if plain and compiled is not None else None
             ready = ordered, out_tree, passes_inputs, uses
             if sized:
                 self._traces.keep_sized(key, ready)

@@ -23,6 +23,7 @@ from rlx.ir.types import is_key
 from rlx.offered_names import LateModule
 from rlx.storage import HostStorage, Storage, divided, padded
 from rlx.trace.builder import state
+from rlx.trees import tree
 
 if TYPE_CHECKING:
     from rlx.backends.cpu.runtime import entry as native_entry
@@ -114,42 +115,64 @@ class _KnownCall:
             _retired.append(self)
 
 
-class Uses:
-    """Counts the calls with a key; after a few, native code runs them.
+class _Form:
+    """The form of arguments in words, the objects that it refers to, and the numbers of leaves in a program's order.
 
-    maker: of the result; None for one array. order: puts leaves in the order of the program's inputs; None if they are
-    in it.
+    Raises TypeError for values other than lists, tuples, dicts, and arrays of numbers that are whole in the host's
+    memory.
     """
 
-    def __init__(
-        self,
-        args: Sequence[Any],
-        key: Sequence[Any],
-        compiled: CompiledProgram,
-        maker: Any,
-        order: Callable[[Any], Any] | None,
-    ) -> None:
+    def __init__(self, args: Sequence[Any]) -> None:
+        self.arguments = len(args)
+        self.leaves = 0
+        self.words: list[int] = []
+        self.kept: list[Any] = []
+        self.order: list[int] = tree.leaves(tuple(map(self._numbered, args)))
+
+    def _numbered(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is ConcreteArray and value._type is value.type and not is_key(value.dtype):
+            self.words += words.ARRAY_FORM, self._refer(value._type)
+            self.leaves += 1
+            return self.leaves - 1
+        if kind is dict:
+            self.words += words.DICT_FORM, len(value)
+            return {name: self._item(name, part) for name, part in value.items()}
+        if kind is not list and kind is not tuple:
+            raise TypeError(f"a {kind.__name__} runs in Python")
+        self.words += words.LIST_FORM if kind is list else words.TUPLE_FORM, len(value)
+        return kind(map(self._numbered, value))
+
+    def _item(self, name: Any, value: Any) -> Any:
+        self.words.append(self._refer(name))
+        return self._numbered(value)
+
+    def _refer(self, value: Any) -> int:
+        self.kept.append(value)
+        return id(value)
+
+
+class Uses:
+    """Counts the calls with a key; after a few, native code runs them. maker: of the result; None for one array."""
+
+    def __init__(self, key: Sequence[Any], form: _Form, compiled: CompiledProgram, maker: Any) -> None:
         self._left = _USES
-        self._forms = [tuple(a) if type(a) is dict else None for a in args]
-        self._key = key
+        self._token = key[0]
+        self._form = form
         self._compiled = compiled
         self._maker = maker
-        self._order = order
 
     @staticmethod
-    def possible(key: Sequence[Any], args: Sequence[Any], compiled: CompiledProgram) -> bool:
-        """Whether native code can run calls with a key: plain arrays, whose results the plan computes on the host."""
-        values = [v for a in args for v in (a.values() if type(a) is dict else (a,))]
-        return (
-            type(key[0]) is int
-            and compiled.executable is not None
-            and compiled.direct
-            and bool(compiled.types)
-            and compiled.memory.host
-            and not any(is_key(t.dtype) for t in compiled.types)
-            and all(_is_plain(v) for v in values)
-            and layout.known
-        )
+    def of(key: Sequence[Any], args: Sequence[Any], compiled: CompiledProgram, maker: Any) -> Uses | None:
+        """A counter of calls with a key; None if native code cannot run them."""
+        here = compiled.memory.host and not any(is_key(t.dtype) for t in compiled.types)
+        runs = compiled.executable is not None and compiled.direct and here
+        if not (type(key[0]) is int and runs and compiled.types and layout.known):
+            return None
+        try:
+            return Uses(key, _Form(args), compiled, maker)
+        except TypeError:
+            return None
 
     def count(self, jitted: type[WithWords], known: KnownCalls) -> None:
         """Count a call in Python; the last one lets native code run the next ones."""
@@ -166,49 +189,27 @@ class Uses:
             self._left = _USES
 
     def _made(self, frame: Any) -> _KnownCall:
-        compiled, sizes = self._compiled, [t.nbytes for t in self._compiled.types]
-        count = sum(1 if keys is None else len(keys) for keys in self._forms)
-        ordered = list(range(count)) if self._order is None else list(self._order(range(count)))
-        slots = [0] * count
+        compiled, form, sizes = self._compiled, self._form, [t.nbytes for t in self._compiled.types]
+        slots = [0] * form.leaves
         for number, used in enumerate(compiled.used):
-            slots[ordered[used]] = frame.input_slot + number
+            slots[form.order[used]] = frame.input_slot + number
         sets: list[list[Storage]] = []
         fresh = _fresh_sets(sizes, sets) if sum(map(padded, sizes)) <= _SET_BYTES else frame.outputs
         shape, maker, order_words = _shape_of(self._maker, len(sizes))
         types = _array(*[id(x) for t in compiled.types for x in (t, bool(t.weak))])
-        slot_words, held = _array(*slots), _array(*[0] * count)
+        slot_words, held = _array(*slots), _array(*[0] * form.leaves)
         values = [0] * words.FORM
-        values[words.CALL_TOKEN] = id(self._key[0])
-        values[words.ARGUMENTS] = len(self._forms)
+        values[words.CALL_TOKEN] = id(self._token)
+        values[words.ARGUMENTS] = form.arguments
         values[words.FRAME] = frame.address
-        values[words.LEAVES] = count
+        values[words.LEAVES] = form.leaves
         values[words.SLOTS], values[words.HELD] = _address(slot_words), _address(held)
         values[words.SETS], values[words.FRESH] = id(sets), id(fresh)
         values[words.RESULTS], values[words.RESULT_SLOT] = len(sizes), frame.output_slot
         values[words.TYPES] = _address(types)
         values[words.SHAPE], values[words.MAKER], values[words.ORDER] = shape, id(maker), _address(order_words)
-        kept = (self._key, self._forms, frame, slot_words, held, sets, fresh, types, maker, order_words, compiled)
-        return _KnownCall([*values, *self._form()], kept)
-
-    def _form(self) -> list[int]:
-        """The words of the form of the arguments."""
-        parts = iter(self._key[1:])
-        form: list[int] = []
-        for keys in self._forms:
-            if keys is None:
-                form += words.ARRAY_FORM, id(next(parts))
-            else:
-                # the keys that the key has may be other, equal strings
-                form += words.DICT_FORM, len(keys)
-                next(parts)
-                for name in keys:
-                    form += id(name), id(next(parts))
-        return form
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is an array of numbers in the host's memory, whole."""
-    return type(value) is ConcreteArray and value._type is value.type and not is_key(value.dtype)
+        kept = (self._token, form, frame, slot_words, held, sets, fresh, types, maker, order_words, compiled)
+        return _KnownCall([*values, *form.words], kept)
 
 
 def _fresh_sets(sizes: Sequence[int], sets: list[list[Storage]]) -> Callable[[], list[Storage]]:
@@ -298,6 +299,8 @@ class _ObjectLayout:
             words.TOKEN: id(_TOKEN),
             words.NONE: id(None),
             words.DICT: id(dict),
+            words.LIST: id(list),
+            words.TUPLE: id(tuple),
             words.ARRAY: id(ConcreteArray),
             words.ARRAY_TYPE: types,
             words.ARRAY_STORAGE: storages,

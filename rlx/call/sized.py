@@ -26,7 +26,7 @@ from rlx.ir.dims import Dim, SizePinned, hint_of
 from rlx.ir.program import Program
 from rlx.ir.sizes import SizeScope
 from rlx.passes.pipeline import Context, has_regions, lower_to_plan
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import is_traced
 from rlx.trace.origins import current_origin
 from rlx.trace.primitive import watching
 from rlx.trace.tracing import close_over
@@ -240,7 +240,7 @@ def _made(
     rest = iter(sizes)
     types = [t.update(tuple([next(rest) for _ in t.shape])) for t in request.key.signature.types]
     entry = trace_entry(request.arguments, (), function.device_name(request), types)
-    if entry.marks or entry.cells is not None or any(isinstance(c, Tracer) for c in entry.captured):
+    if entry.marks or entry.cells is not None or any(map(is_traced, entry.captured)):
         scope.pin("a size", "shardings, Refs and captured traced values have no symbolic sizes")
     backend = function.backend_for(request, entry.program, entry.captured)
     if has_regions(entry.program):

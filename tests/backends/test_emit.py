@@ -14,9 +14,10 @@ from loop_plans import BOOL, FLOAT, INT, constant, load, once_where, unary
 from native_loops import run_native
 from python_loops import run_python
 
+from rlx.backends.cpu.emit.ir_text import QUICK
 from rlx.backends.cpu.emit.kernel_code import loops_code, loops_extent
 from rlx.backends.cpu.emit.tiling import tiled
-from rlx.backends.cpu.runtime.compile import compile_ir, load_object
+from rlx.backends.cpu.runtime.compile import assembly, compile_ir, load_object
 from rlx.backends.numba.listing import kernel_listing
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
@@ -320,6 +321,27 @@ def test_one_code_for_all_sizes():
 
     assert loops_code(kernel(10, 0)).key == loops_code(kernel(99, 4)).key
     assert loops_code(kernel(10, 0)).symbol == loops_code(kernel(99, 4)).symbol
+
+
+def test_kernels_over_few_elements_are_compiled_quickly():
+    """The same results as with all passes, and LLVM's option is on again for other users of the library."""
+    source, memory = vector(np.linspace(-2.0, 2.0, 100))
+    target, result = vector(np.zeros(100))
+    instructions = (load(0, 1), unary("exp", 0))
+    few, many = (
+        Loops((size,), 1, (source, target), instructions, (Store(1, Access(1, (1,))),), 1) for size in (100, 1 << 20)
+    )
+    quick, whole = loops_code(few), loops_code(many)
+    assert quick.key == whole.key
+    assert quick.ir == QUICK + whole.ir
+    text = assembly(whole.ir)
+    found = []
+    for code in (quick, whole):
+        data, _ = compile_ir(code.ir, code.symbol)
+        run_native(few, [memory, result], address=load_object(data, code.symbol))
+        found.append(result.tobytes())
+    assert found[0] == found[1]
+    assert assembly(whole.ir) == text
 
 
 def test_object_code_loads_again():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rlx.backends.base import Backend, Executable, SizedExecutable
 from rlx.backends.claims import SPARSE_PRODUCTS, Claims
-from rlx.backends.cpu.routines.cholesky_factors import cholesky_pattern
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import native_executable
@@ -15,9 +16,20 @@ from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 from rlx.ir.sizes import SizeScope
 from rlx.ir.splats import SPLAT_BLOCKS, takes_splats
+from rlx.offered_names import LateModule
 from rlx.routines.sparse_solves import offer_cholesky
 
+if TYPE_CHECKING:
+    from rlx.backends.cpu.routines import cholesky_factors
+else:
+    cholesky_factors = LateModule("rlx.backends.cpu.routines.cholesky_factors")
+
 __all__ = ["CpuBackend"]
+
+
+def _cholesky_pattern(*args: Any) -> Any:
+    """The analysed pattern of a sparse matrix: see cholesky_factors."""
+    return cholesky_factors.cholesky_pattern(*args)
 
 
 class CpuBackend(Backend):
@@ -37,7 +49,7 @@ class CpuBackend(Backend):
 
     def __init__(self) -> None:
         start_loading()
-        offer_cholesky(cholesky_pattern)
+        offer_cholesky(_cholesky_pattern)
 
     @property
     def lowering(self) -> LoweringOptions:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rlx.backends.cpu.emit.ir_text import QUICK
 from rlx.backends.cpu.emit.layout import Layout, layout_of
 from rlx.backends.cpu.emit.nests import NestWalk, nest_module
 from rlx.backends.cpu.emit.panels import PanelWalk
@@ -20,6 +21,7 @@ from rlx.ir.kernels import Buffer, Instruction, Loops
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
 _VERSION = "7"
+_FEW = 1 << 20  # iterations; a kernel with fewer takes about a millisecond
 TO_HALF = "__truncdfhf2"
 
 
@@ -72,7 +74,9 @@ def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
     )
     external = external_symbols(kernel)
     walk = PanelWalk if layout.tiling.panel else NestWalk
-    return kernel_code("loops", signature, external, lambda symbol: nest_module(walk(layout), symbol))
+    # not a part of the key: the first kernel decides for all sizes
+    head = QUICK if math.prod(kernel.sizes) < _FEW else ""
+    return kernel_code("loops", signature, external, lambda symbol: head + nest_module(walk(layout), symbol))
 
 
 def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:

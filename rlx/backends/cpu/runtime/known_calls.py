@@ -21,6 +21,7 @@ from rlx.backends.call_words import (
     CLASS,
     CONFIG,
     DICT,
+    DICT_FORM,
     FACTS,
     FIRST_FIELD,
     FORM,
@@ -30,6 +31,8 @@ from rlx.backends.call_words import (
     IN_PYTHON,
     KNOWN,
     LEAVES,
+    LIST,
+    LIST_FORM,
     MAKER,
     MAPPING,
     NEXT,
@@ -46,6 +49,7 @@ from rlx.backends.call_words import (
     STORAGE_MEMORY,
     STORAGE_POINTER,
     TOKEN,
+    TUPLE,
     TYPES,
 )
 from rlx.backends.cpu.runtime.executor import (
@@ -74,6 +78,8 @@ list_size = external("PyList_Size", "i64", "ptr")
 make_list = external("PyList_New", "ptr", "i64")
 set_dict_item = external("PyDict_SetItem", "i32", "ptr", "ptr", "ptr")
 set_list_item = external("PyList_SetItem", "i32", "ptr", "i64", "ptr")
+tuple_item = external("PyTuple_GetItem", "ptr", "ptr", "i64")
+tuple_size = external("PyTuple_Size", "i64", "ptr")
 vectorcall = external("PyObject_Vectorcall", "ptr", "ptr", "ptr", "i64", "ptr")
 
 UNKNOWN = 1  # no address of an object
@@ -91,34 +97,67 @@ def storage_of(facts: Word, value: Word, type: Word) -> int:
 
 
 @native
-def has_form(facts: Word, known: Word, arguments: Word) -> int:
-    """Whether arguments are those of a known call; their storages are written to HELD. No Python code runs."""
-    form = known + 8 * FORM
-    held = known[HELD]
-    for number in range(known[ARGUMENTS]):
-        value = arguments[number]
-        if form[0] == ARRAY_FORM:
-            held[0] = storage_of(facts, value, form[1])
-            if held[0] == 0:
-                return 0
-            held = held + 8
-            form = form + 16
-            continue
+def skip_array(facts: Word, walk: Word, value: Word) -> int:
+    """Whether a value is the array of the form at walk[0]; its storage is written to walk[1], and both move on."""
+    storage = storage_of(facts, value, walk[0][1])
+    walk[1][0] = storage
+    walk[0] += 16
+    walk[1] += 8
+    return storage != 0
+
+
+@native
+def skip_items(facts: Word, walk: Word, items: Word, count: Word) -> int:
+    """As skip_form, for values one after another."""
+    for number in range(count):
+        if skip_form(facts, walk, items[number]) == 0:
+            return 0
+    return 1
+
+
+@native
+def skip_dict(facts: Word, walk: Word, value: Word, count: Word) -> int:
+    """As skip_form, for the values of a dict, whose keys are compared."""
+    place = stack_of(0, 0, 0)  # position, key, value
+    for _ in range(count):
+        if dict_next(value, place, place + 8, place + 16) == 0 or place[1] != walk[0][0]:
+            return 0
+        walk[0] += 8
+        if skip_form(facts, walk, place[2]) == 0:
+            return 0
+    return 1
+
+
+@native
+def skip_form(facts: Word, walk: Word, value: Word) -> int:
+    """Whether a value has the form at walk[0], which moves behind it. No Python code runs."""
+    form = walk[0]
+    if form[0] == ARRAY_FORM:
+        return skip_array(facts, walk, value)
+    walk[0] += 16
+    if form[0] == DICT_FORM:
         if value[CLASS] != facts[DICT] or dict_size(value) != form[1]:
             return 0
-        place = stack_of(0, 0, 0)  # position, key, value
-        left = form[1]
-        form = form + 16
-        while left > 0:
-            if dict_next(value, place, place + 8, place + 16) == 0 or place[1] != form[0]:
+        return skip_dict(facts, walk, value, form[1])
+    if form[0] == LIST_FORM:
+        if value[CLASS] != facts[LIST] or list_size(value) != form[1]:
+            return 0
+        for number in range(form[1]):
+            if skip_form(facts, walk, list_item(value, number)) == 0:
                 return 0
-            held[0] = storage_of(facts, place[2], form[1])
-            if held[0] == 0:
-                return 0
-            held = held + 8
-            form = form + 16
-            left = left - 1
+        return 1
+    if value[CLASS] != facts[TUPLE] or tuple_size(value) != form[1]:
+        return 0
+    for number in range(form[1]):
+        if skip_form(facts, walk, tuple_item(value, number)) == 0:
+            return 0
     return 1
+
+
+@native
+def has_form(facts: Word, known: Word, arguments: Word) -> int:
+    """Whether arguments are those of a known call; their storages are written to HELD."""
+    return skip_items(facts, stack_of(known + 8 * FORM, known[HELD]), arguments, known[ARGUMENTS])
 
 
 @native

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.backends.cpu.emit.ir_text import QUICK
 from rlx.backends.cpu.routines.gemm import gemm_step
 from rlx.backends.cpu.routines.radix_sort import sort_step
 from rlx.backends.cpu.runtime.executor import (
@@ -41,4 +42,4 @@ PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
 def runtime_text(part: str) -> str:
     """LLVM IR of a part of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
     functions = PARTS_OF_RUNTIME[part]
-    return module_text(functions) + filler_text("rlx_runtime", [function.name for function in functions])
+    return QUICK + module_text(functions) + filler_text("rlx_runtime", [function.name for function in functions])

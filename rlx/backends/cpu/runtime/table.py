@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from rlx.backends.cpu.emit.layout import Layout
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.blas import gemm_fields
 from rlx.backends.cpu.routines.host_steps import HostStep, Underway, host_function
-from rlx.backends.cpu.routines.native_library import library_rows
 from rlx.backends.cpu.routines.numba_steps import numba_step
 from rlx.backends.cpu.routines.radix_sort import sort_fields, sort_form, suits_radix_sort
 from rlx.backends.cpu.routines.special import bind_special
@@ -53,7 +52,13 @@ from rlx.ir.row_tiles import iterations
 from rlx.ir.size_functions import chosen, greatest
 from rlx.ir.sized_data import refuse_sizes, sizes_in
 from rlx.ir.user_functions import ArrayCall
+from rlx.offered_names import LateModule
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
+
+if TYPE_CHECKING:
+    from rlx.backends.cpu.routines import native_library
+else:
+    native_library = LateModule("rlx.backends.cpu.routines.native_library")
 
 __all__ = ["HostKernel", "StepTable", "TableWords", "TimeLog", "build_table", "table_words"]
 
@@ -250,7 +255,7 @@ class _FrameBuilder:
             return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
             refuse_sizes(kernel)
-            rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
+            rows = native_library.library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
         if isinstance(kernel, Sort) and suits_radix_sort(kernel):

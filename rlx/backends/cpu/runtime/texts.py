@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
-from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.routines.radix_sort import suits_radix_sort
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
 from rlx.ir.kernels import Await, Callback, Collective, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.ir.user_functions import ArrayCall
+from rlx.offered_names import LateModule
+
+if TYPE_CHECKING:
+    from rlx.backends.cpu.routines import native_library
+else:
+    native_library = LateModule("rlx.backends.cpu.routines.native_library")
 
 __all__ = ["plan_texts"]
 
@@ -39,6 +46,6 @@ def step_reason(kernel: Kernel) -> str | None:
         return "await: an exchange ends"
     if isinstance(kernel, Collective):
         return f"{kernel.exchange.kind}: processes meet"
-    if isinstance(kernel, Library) and (reason := host_reason(kernel)):
+    if isinstance(kernel, Library) and (reason := native_library.host_reason(kernel)):
         return f"{kernel.routine}: {reason}"
     return None
