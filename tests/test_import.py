@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # errors, settings, arrays without operations, and hooks; a module that is added here is loaded by every program
 LOADED = """
-    rlx rlx.array rlx.call rlx.call.hooks rlx.config rlx.errors rlx.forks rlx.garbage rlx.habits rlx.ir rlx.ir.extended
-    rlx.ir.formats rlx.ir.program rlx.ir.types rlx.jaxnames rlx.numpy rlx.numpy.buffers rlx.numpy.names
-    rlx.offered_names rlx.ops rlx.passes rlx.passes.hooks rlx.refused_calls rlx.refused_uses rlx.settings rlx.statics
-    rlx.storage rlx.trace rlx.trace.hooks rlx.tracebacks rlx.transforms rlx.transforms.table rlx.version rlx.wiring
+    rlx rlx.advice rlx.advice.habits rlx.advice.refused_calls rlx.advice.refused_uses rlx.advice.tracebacks rlx.array
+    rlx.call rlx.call.hooks rlx.config rlx.errors rlx.forks rlx.garbage rlx.ir rlx.ir.dims rlx.ir.extended
+    rlx.ir.formats rlx.ir.program rlx.ir.size_functions rlx.ir.types rlx.jaxnames rlx.numpy rlx.numpy.buffers
+    rlx.numpy.names rlx.offered_names rlx.ops rlx.passes rlx.passes.hooks rlx.settings rlx.statics rlx.storage rlx.trace
+    rlx.trace.hooks rlx.transforms rlx.transforms.table rlx.version rlx.wiring
 """.split()
 # packages, and modules of Python that take long to import and that NumPy does not need
 LATE = "cupy importlib.metadata jax llvmlite mlx numba optree scipy subprocess torch urllib.request".split()
@@ -117,7 +118,7 @@ assert set(rlx.numpy.names.FUNCTIONS["elementwise"].split()) <= set(dir(jnp)) an
 from rlx.numpy import *
 from rlx import remat, typeof, jit, checkpoint
 from rlx.numpy import elementwise, dtypes
-assert remat is checkpoint and typeof is rlx.trace.primitive.type_of and jnp.bool is dtypes.bool_
+assert remat is checkpoint and typeof is rlx.call.divisions.typeof and jnp.bool is dtypes.bool_
 assert jnp.exp is elementwise.exp and exp is jnp.exp
 print("done")
 """

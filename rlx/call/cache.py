@@ -86,8 +86,10 @@ class SignatureEntry:
             blocks = {local_of(x) for x in tree.leaves(results) if parts_of(x)}
             places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
-        if config.explain and (sent := place_exchanges.explained_exchanges(join_exchanges.join_exchanges(self.program))):
-            say(sent)
+        if config.explain:
+            joined = join_exchanges.join_exchanges(self.program)
+            if sent := place_exchanges.explained_exchanges(joined):
+                say(sent)
         return self.places
 
     def operands(self, leaves: list[Any]) -> list[Any]:

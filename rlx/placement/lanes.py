@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.interrupts import in_background
-from rlx.placement.schedule import LaneStep, Place
+from rlx.placement.schedule import HeldValue, LaneStep
 from rlx.storage import Storage
 
 __all__ = ["HeldValues", "run_in_order", "run_together"]
@@ -17,30 +17,30 @@ Run = Callable[[LaneStep, Sequence[Storage]], Sequence[Storage]]
 class HeldValues:
     """The values of one run by their memories, each freed after its last reader. Safe to use from several threads."""
 
-    def __init__(self, readers: Mapping[Place, int]) -> None:
+    def __init__(self, readers: Mapping[HeldValue, int]) -> None:
         self._left = dict(readers)
-        self._held: dict[Place, Storage] = {}
+        self._held: dict[HeldValue, Storage] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
 
-    def put(self, place: Place, storage: Storage) -> None:
+    def put(self, place: HeldValue, storage: Storage) -> None:
         """Keep a value for its readers."""
         with self._changed:
             if self._left.get(place):
                 self._held[place] = storage
             self._changed.notify_all()
 
-    def get(self, place: Place) -> Storage:
+    def get(self, place: HeldValue) -> Storage:
         """A value, which is there."""
         return self._held[place]
 
-    def wait(self, places: Sequence[Place]) -> list[Storage] | None:
+    def wait(self, places: Sequence[HeldValue]) -> list[Storage] | None:
         """The values, once they are there; None if a step has failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or all(p in self._held for p in places))
             return None if self._failure is not None else [self._held[p] for p in places]
 
-    def done(self, places: Sequence[Place]) -> None:
+    def done(self, places: Sequence[HeldValue]) -> None:
         """A step no longer needs these values."""
         with self._changed:
             for place in places:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from rlx.ir.program import Program, Var
 from rlx.placement.segments import Segment
 
-__all__ = ["Place", "LaneStep", "makespan", "readers_of", "steps_of"]
+__all__ = ["HeldValue", "LaneStep", "makespan", "readers_of", "steps_of"]
 
-Place = tuple[Var, str]  # a value in a memory
+HeldValue = tuple[Var, str]  # a value in a memory
 
 
 class LaneStep(NamedTuple):
@@ -20,8 +20,8 @@ class LaneStep(NamedTuple):
     """
 
     lane: str
-    reads: tuple[Place, ...]
-    writes: tuple[Place, ...]
+    reads: tuple[HeldValue, ...]
+    writes: tuple[HeldValue, ...]
     seconds: float
     segment: int | None = None
 
@@ -70,7 +70,7 @@ def makespan(steps: Sequence[LaneStep]) -> float:
     2.0
     """
     free: dict[str, float] = {}
-    there: dict[Place, float] = {}
+    there: dict[HeldValue, float] = {}
     for step in steps:
         end = max([free.get(step.lane, 0.0), *(there.get(p, 0.0) for p in step.reads)]) + step.seconds
         free[step.lane] = end
@@ -78,7 +78,7 @@ def makespan(steps: Sequence[LaneStep]) -> float:
     return max(free.values(), default=0.0)
 
 
-def readers_of(steps: Sequence[LaneStep], kept: Sequence[Place]) -> Mapping[Place, int]:
+def readers_of(steps: Sequence[LaneStep], kept: Sequence[HeldValue]) -> Mapping[HeldValue, int]:
     """The number of steps that read each value in a memory, and one more for results."""
     found = dict.fromkeys(kept, 1)
     for step in steps:

@@ -143,7 +143,7 @@ def over_another_axis(call: DividedCall) -> AxisTurn | None:
     return None
 
 
-Rule = Callable[[DividedCall, int, int], "AlongAxis | None"]
+AxisRule = Callable[[DividedCall, int, int], "AlongAxis | None"]
 
 
 def along_divided_axis(call: DividedCall, axis_map: Sequence[Sequence[int | None]]) -> AlongAxis | None:
@@ -545,7 +545,7 @@ def _arg_extremum(call: DividedCall, number: int, axis: int) -> AlongAxis | None
     return AlongAxis({(0, axis): -1 - axis}, names, "all-gather", nbytes // _others(call, 0, axis), run)
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, AxisRule] = {
     "slice": _slice,
     "reverse": _reverse,
     "pad": _pad,

@@ -41,7 +41,8 @@ class LanguageWords:
     global_space, group_pointer, group_space: qualifiers of pointers to the memory of the device and of a group, and in
     declarations of a group's memory. unroll, unroll_by: the lines before loops that compilers unroll, completely and
     {count} times; unroll_by may be empty. place: the address of an array, from its parameters {memory} and {start}.
-    overloaded: functions that C has for float by the suffix f, and the language by the same name, spelled as `overload`.
+    overloaded: functions that C has for float by the suffix f, and the language by the same name, spelled as
+    `overload`.
     """
 
     comment: str = "//"

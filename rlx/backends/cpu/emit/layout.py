@@ -10,7 +10,7 @@ from rlx.backends.loops.constants import argument_constants, constant_number
 from rlx.ir.dims import is_sized
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops
 
-__all__ = ["Form", "AccessGroup", "Layout", "layout_of"]
+__all__ = ["AccessForm", "AccessGroup", "Layout", "layout_of"]
 
 # strides of the innermost loops up to this are part of the code: 1 and -1 make vector loads,
 # small ones interleaved groups (complex numbers, trailing dimensions of pairs and triples)
@@ -34,7 +34,7 @@ class AccessGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AccessForm:
     """An access as a group and a static distance from the group's own offset."""
 
     group: int
@@ -55,8 +55,8 @@ class Layout:
     static_sizes: tuple[int | None, ...]
     size_slots: tuple[int, ...]
     groups: tuple[AccessGroup, ...]
-    load_forms: dict[int, Form]
-    store_forms: dict[int, Form]
+    load_forms: dict[int, AccessForm]
+    store_forms: dict[int, AccessForm]
     constant_slots: dict[int, int]
     signature: tuple[object, ...]
 
@@ -126,7 +126,7 @@ class _Grouping:
         self.groups: list[AccessGroup] = []
         self.next_slot = start
 
-    def form(self, access: Access) -> Form:
+    def form(self, access: Access) -> AccessForm:
         for number, group in enumerate(self.groups):
             first = group.access
             delta = access.offset - first.offset
@@ -134,9 +134,9 @@ class _Grouping:
                 first.operand, first.strides, first.chunk_stride,
             )  # fmt: skip
             if same and abs(delta) <= _NEAR:
-                return Form(number, delta)
+                return AccessForm(number, delta)
         self.groups.append(self._group(access))
-        return Form(len(self.groups) - 1, 0)
+        return AccessForm(len(self.groups) - 1, 0)
 
     def _take(self) -> int:
         self.next_slot += 1

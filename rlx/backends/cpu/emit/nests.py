@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
-from rlx.backends.cpu.emit.layout import Form, Layout
+from rlx.backends.cpu.emit.layout import AccessForm, Layout
 from rlx.backends.cpu.emit.printing import LlvmPrinter, Location
 from rlx.backends.cpu.emit.scalar_code import register_kind
 from rlx.backends.loops.row_schedule import row_schedule
@@ -45,7 +45,7 @@ class NestWalk(Walk):
         self.plan = row_schedule(layout.tiling.source)
         self.layout = layout
         self.positions = [Register(_INT64, f"at{number}") for number in range(len(layout.groups))]
-        self.forms: dict[Access, Form] = {}
+        self.forms: dict[Access, AccessForm] = {}
         for number, form in layout.load_forms.items():
             self.forms[kernel.instructions[number].attribute] = form
         for number, form in layout.store_forms.items():
