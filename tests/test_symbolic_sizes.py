@@ -75,6 +75,16 @@ BLOCK = {
     "up": reals(16, 64) * 0.1, "down": reals(64, 16) * 0.1, "table": reals(32, 16),
 }  # fmt: skip
 
+def recurrence(w: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = jnp.tanh(x @ w["w"] + h @ w["again"])
+        return h, h
+
+    return lax.scan(step, jnp.zeros((xs.shape[0], 16)), xs.swapaxes(0, 1))[1].sum()
+
+
+RECURRENT = {"w": reals(8, 16), "again": reals(16, 16) * 0.3}
+
 Program = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]
 PROGRAMS: dict[str, Program] = {
     "affine": (lambda x: x * 2 + 1, lambda n: (reals(n, 3),)),
@@ -119,6 +129,17 @@ PROGRAMS: dict[str, Program] = {
         lambda key, x: x * rlx.random.bernoulli(key, 0.5, x.shape), lambda n: (rlx.random.key(n), reals(n, 6))
     ),
     "scatter": (lambda x, i: jnp.zeros((5, 6)).at[i].add(x), lambda n: (reals(n, 6), integers(5, n))),
+    "recurrence over n": (lambda w, x: rlx.grad(recurrence)(w, x), lambda n: (RECURRENT, reals(3, n, 8))),
+    "branch": (
+        lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - x.shape[0], x), lambda n: (reals(n, 3),)
+    ),
+    "pooling": (
+        lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"),
+        lambda n: (reals(n, 3, 8, 8),),
+    ),
+    "second derivative": (
+        lambda x: rlx.jvp(rlx.grad(lambda x: (jnp.sin(x) ** 2).sum()), (x,), (x,))[1], lambda n: (reals(n, 3),)
+    ),
     "pairs": (lambda x: ((x[:, None] - x[None]) ** 2).sum(-1), lambda n: (reals(n, 6),)),
 }
 SIZES = (5, 9, 13, 12, 16, 31, 2, 64, 100, 257, 9, 600, 1, 24)
