@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlx import lax
 from rlx.errors import DeviceError, JaxRuntimeError, MemoryLimitError, OptionError, UnsupportedError
 from rlx.passes.pipeline import executables
 from rlx.placement import Policy, divide, executable
+from rlx.placement.estimate import usable_devices
 from rlx.placement.executable import PlacedExecutable
 from rlx.placement.minimum_cut import CutGraph, CutValue, cheapest_division, cut_cost, minimum_cut
 from rlx.placement.rates import COSTS, DeviceRates
@@ -429,3 +431,29 @@ def test_random_programs_are_divided_without_changing_results(count: int, monkey
             assert device.memory.puts + device.memory.gets == copies
     assert divided and together
     forget_rates()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("device", ["c", "opencl", "mlx", "wgpu", "xla:cpu"])
+def test_programs_divided_at_random_between_real_devices(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each unit of a random program is on a device that a coin chooses; every other program's parts run together."""
+    if device not in usable_devices():
+        pytest.skip(f"there is no {device}")
+    generator = np.random.default_rng(11)
+    for number in range(int(os.environ.get("RLX_TEST_DIVISIONS", "6"))):
+        f = random_program(generator)
+        found = divide(f, X, W, devices=("cpu", device))
+        places = {e: device for e in found.program.equations if generator.random() < 0.5}
+        monkeypatch.setattr(executable, "_WORTHWHILE", -1.0 if number % 2 else math.inf)
+        monkeypatch.setattr(executable, "_SAVED", -1.0)
+        for divided in (found._replace(places=places), found):
+            program = rlx.make_program(f)(X, W)
+            results = SplitProgram(program, divided).run([jnp.asarray(X), jnp.asarray(W)])
+            for a, b in zip(results, rlx.jit(f)(X, W), strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+        slope = rlx.grad(lambda x, w, f=f: f(x, w)[1])
+        divided = divide(slope, X, W, devices=("cpu", device))
+        chosen = {e: device for e in divided.program.equations if generator.random() < 0.5}
+        program = rlx.make_program(slope)(X, W)
+        (result,) = SplitProgram(program, divided._replace(places=chosen)).run([jnp.asarray(X), jnp.asarray(W)])
+        np.testing.assert_allclose(result, rlx.jit(slope)(X, W), rtol=1e-3, atol=1e-3)
