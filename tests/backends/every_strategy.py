@@ -24,6 +24,7 @@ from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.opencl import OpenCLBackend
 from rlx.backends.opencl.dialect import OpenCLDialect
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.code.tree import Array
 from rlx.passes.pipeline import Context, lower_to_plan
 
 RANDOM = np.random.default_rng(0)
@@ -73,6 +74,19 @@ UNITS: dict[str, DeviceDialect] = {
 }  # fmt: skip
 
 
+# a work-item reads the row to which it points
+MOVES = """
+static void load_matrix(uint *words, const __local void *row, int count) {
+    for (int number = 0; number < count; ++number) words[number] = ((const __local uint *)row)[number];
+}
+
+static void async_copy(__local void *place, const __global void *source, int size, bool holds) {
+    for (int word = 0; word < size; ++word)
+        ((__local uint *)place)[word] = holds ? ((const __global uint *)source)[word] : 0;
+}
+"""
+
+
 class Apart(OpenCLDialect):
     """Items that exchange nothing but by the memory of their group: no barriers stand for what a warp does at once."""
 
@@ -95,8 +109,20 @@ class Apart(OpenCLDialect):
     def fragment_product(self, fragments: Fragments) -> str:
         return f"product_of_{len(fragments.left) + len(fragments.right)}"
 
+    def load_matrix(self, target: Array, row: str, turned: bool) -> str:
+        return f"load_matrix({target.name}, {row}, {target.shape[0]});"
+
+    def async_copy(self, array: Array, place: str, source: str, size: int, condition: str | None) -> str:
+        return f"async_copy({place}, {source}, {size * array.dtype.itemsize // 4}, {condition or 'true'});"
+
+    def close_copies(self) -> tuple[str, ...]:
+        return ()
+
+    def await_copies(self, newer: int) -> tuple[str, ...]:
+        return ()
+
     def helper_text(self) -> str:
-        texts = [super().helper_text()]
+        texts = [super().helper_text(), MOVES]
         for count in (4, 6, 16):
             words = [f"word{n}" for n in range(count)]
             arguments = ", ".join(f"uint {word}" for word in words)

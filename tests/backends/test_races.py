@@ -50,7 +50,7 @@ def test_items_of_fragments_do_not_race(tmp_path: Path) -> None:
 
 def test_a_missing_barrier_of_fragments_is_found(tmp_path: Path) -> None:
     """That between two heads, in the gradient of a bias."""
-    assert "data race" in interpreted(tmp_path, "--fragments", "--without-barrier=6").stderr
+    assert "data race" in interpreted(tmp_path, "--fragments", "--without-barrier=4").stderr
 
 
 def test_a_missing_barrier_is_found(tmp_path: Path) -> None:

@@ -240,14 +240,15 @@ class FragmentTiles(AttentionCode):
         self.code.add(Barrier())
 
     @contextmanager
-    def over_columns(self, start: Expression | int, stop: Expression) -> Generator[None]:
+    def over_columns(self, start: Expression | int, stop: Expression, again: bool = False) -> Generator[None]:
         """A loop over tiles of columns; if there are two tiles of each operand, the next one is copied meanwhile."""
         if self._stages < 2:
             with super().over_columns(start, stop):
                 yield
             return
         code = self.code
-        code.add(Barrier())  # before it, the tiles may still be read
+        if again:
+            code.add(Barrier())
         self._begin_copies(Number(_INT32, 0), index(start, self.position))
         stage = code.declare("stage", Number(_INT32, 0), changes=True)
         with code.loop(self.first_column, start, stop, self.columns):

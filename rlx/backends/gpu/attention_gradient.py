@@ -266,7 +266,8 @@ def _of_keys(it: AttentionCode, wanted: Mapping[str, Operand], summed: Mapping[s
     sums = {name: it.zeros(f"{name}_sum", it.parts) for name in _MIXED if name in wanted}
     start, stop = it.seeing_queries()
     with (
-        code.loop(it.query_head, it.key_head * shared, it.key_head * shared + shared), it.over_columns(start, stop),
+        code.loop(it.query_head, it.key_head * shared, it.key_head * shared + shared),
+        it.over_columns(start, stop, again=True),
     ):  # fmt: skip
         if not it.copied_numbers:
             _load_sums(it, pulled.sums, summed, C)

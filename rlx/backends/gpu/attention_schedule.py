@@ -161,8 +161,9 @@ class AttentionCode(ABC):
         raise NotImplementedError
 
     @contextmanager
-    def over_columns(self, start: Expression | int, stop: Expression) -> Generator[None]:
-        """A loop over tiles of columns, which are loaded."""
+    def over_columns(self, start: Expression | int, stop: Expression, again: bool = False) -> Generator[None]:
+        """A loop over tiles of columns, which are loaded. again: whether another loop used the tiles before."""
+        del again
         with self.code.loop(self.first_column, start, stop, self.columns):
             self.load_columns()
             yield
