@@ -73,10 +73,11 @@ def _times(number: Expression, factor: Size) -> Expression:
 class Team:
     """One member, which computes whole matrices. index: the dtype of rows and columns; `code` collects the statements.
 
-    Subclasses share the work among several members.
+    Subclasses may share the work among several members, which are then not `alone`.
     """
 
     index = np.dtype(np.int64)
+    alone = True
 
     def __init__(self) -> None:
         self.code = CodeWriter()
@@ -179,21 +180,37 @@ def solve_triangle(
     team: Team, x: SplitMatrix, triangle: SplitMatrix, order: Size, sides: Size,
     forward: Expression | bool, divides: Expression | bool,
 ) -> None:  # fmt: skip
-    """Replace right-hand sides by solutions: a solved row is subtracted from the rows that remain.
+    """Replace right-hand sides by solutions.
+
+    Members that share the work subtract a solved row from the rows that remain; one alone subtracts the solved rows
+    from the next one, in registers.
 
     forward: whether the first row is solved first. divides: whether by the diagonal, or it is ones.
     """
-    code, turn, side = team.code, Register(team.index, "turn"), Register(team.index, "side")
+    code, zero = team.code, Number(team.index, 0)
+    turn, side, other = (Register(team.index, name) for name in ("turn", "side", "other"))
+
+    def over(value: SplitNumber, divisor: SplitNumber) -> SplitNumber:
+        found = value if divides is False else value.divided(divisor, code)
+        return found.where(divides, value) if isinstance(divides, Expression) else found
+
     with code.loop(turn, 0, order):
         solved = code.declare("solved", _select(forward, turn, order - 1 - turn))
-        first = code.declare("first_left", _select(forward, turn + 1, Number(team.index, 0)))
-        if divides is not False:
-            with code.when(divides) if isinstance(divides, Expression) else nullcontext():
-                divisor = triangle[solved, solved].declared(code, "divisor")
+        divisor = triangle[solved, solved].declared(code, "divisor")
+        if team.alone:
+            first = code.declare("first_solved", _select(forward, zero, solved + 1))
+            with team.rows(side, 0, sides):
+                total = x[solved, side].declared(code, "total", changes=True)
+                with code.loop(other, first, first + turn):
+                    total.assign(code, total.less_product(triangle[solved, other], x[other, side]))
+                x.write(code, solved, side, over(total, divisor))
+        else:
+            if divides is not False:
                 with team.rows(side, 0, sides):
-                    x.write(code, solved, side, x[solved, side].divided(divisor, code))
+                    x.write(code, solved, side, over(x[solved, side], divisor))
                 team.meet()
-        rows = first, first + (order - 1 - turn)
-        with team.elements(rows, (0, sides), Factors(triangle, solved)) as (other, column, factor):
-            _subtract(code, x, other, column, factor, x[solved, column])
-        team.meet()
+            first = code.declare("first_left", _select(forward, turn + 1, zero))
+            rows = first, first + (order - 1 - turn)
+            with team.elements(rows, (0, sides), Factors(triangle, solved)) as (row, column, factor):
+                _subtract(code, x, row, column, factor, x[solved, column])
+            team.meet()

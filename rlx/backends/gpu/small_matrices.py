@@ -45,6 +45,7 @@ class _Group(Team):
     """A group that processes the matrices of some operands, one after the other within each operand."""
 
     index = _INT32
+    alone = False
 
     def __init__(self, limits: Limits, position: np.dtype, work: int) -> None:
         super().__init__()
