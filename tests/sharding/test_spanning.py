@@ -412,7 +412,7 @@ def test_what_jit_exchanges_is_listed(capsys: pytest.CaptureFixture[str]) -> Non
             rlx.jit(lambda x: jnp.sin(2 * x))(x)
             rlx.jit(lambda: (x * 2).sum(0))()
             rlx.jit(lambda x: jnp.sort(x, 0))(x)
-            rlx.jit(lambda x: rlx.lax.fori_loop(0, 50, lambda _, c: c + x.sum(), 0.0))(x)
+            rlx.jit(lambda x: rlx.lax.fori_loop(0, 50, lambda _, c: jnp.sin(c) + x.sum(), 0.0))(x)
             rlx.jit(lambda x: rlx.lax.while_loop(lambda c: c.sum() < 9, lambda c: 2 * c, x))(x)
 
     threads.run(2, work)
@@ -428,7 +428,7 @@ def test_jit_refuses_what_lies_otherwise_than_its_in_shardings() -> None:
     def work() -> None:
         rows, columns = (NamedSharding(mesh_of("a"), spec) for spec in (P("a"), P(None, "a")))
         x = rlx.device_put(X[:, :2], rows)
-        with pytest.raises(ShardingError, match="would have to be exchanged"):
+        with pytest.raises(ShardingError, match="has in_shardings of"):
             rlx.jit(lambda x: x, in_shardings=columns)(x)
 
     threads.run(2, work)
