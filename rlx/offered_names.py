@@ -39,6 +39,7 @@ def offer_names(namespace: dict[str, Any], elsewhere: Mapping[str, str] = _NOTHI
 class LateModule:
     """A module that is loaded when one of its names is first used.
 
+    >>> import rlx
     >>> from rlx.offered_names import LateModule
     >>> LateModule("rlx.version").__version__ == rlx.__version__
     True

@@ -115,7 +115,7 @@ class _KnownCall:
             _retired.append(self)
 
 
-class _Form:
+class _ArgumentForm:
     """The form of arguments in words, the objects that it refers to, and the numbers of leaves in a program's order.
 
     Raises TypeError for values other than lists, tuples, dicts, and arrays of numbers that are whole in the host's
@@ -155,7 +155,7 @@ class _Form:
 class Uses:
     """Counts the calls with a key; after a few, native code runs them. maker: of the result; None for one array."""
 
-    def __init__(self, key: Sequence[Any], form: _Form, compiled: CompiledProgram, maker: Any) -> None:
+    def __init__(self, key: Sequence[Any], form: _ArgumentForm, compiled: CompiledProgram, maker: Any) -> None:
         self._left = _USES
         self._token = key[0]
         self._form = form
@@ -170,7 +170,7 @@ class Uses:
         if not (type(key[0]) is int and runs and compiled.types and layout.known):
             return None
         try:
-            return Uses(key, _Form(args), compiled, maker)
+            return Uses(key, _ArgumentForm(args), compiled, maker)
         except TypeError:
             return None
 
