@@ -149,6 +149,8 @@ _TYPICAL: dict[str, dict[str, float]] = {
               "compile": 1.0},
     "opencl": {"call": 5e-5, "launch": 3e-5, "step": 3e-5, "host": 1e-4, "product": 1e-10, "product64": 2e-10,
                "sort": 2e-8, "latency": 2e-5, "link": 2e-10, "compile": 0.2},
+    "wgpu": {"call": 3e-4, "launch": 3e-5, "step": 3e-5, "host": 1e-3, "product": 1e-10, "product64": 2e-10,
+             "sort": 2e-8, "latency": 3e-4, "link": 5e-10, "compile": 0.2},
     "mlx": {"call": 5e-5, "launch": 1e-5, "step": 1e-5, "latency": 2e-5, "link": 1e-10, "compile": 1e-3},
     "xla": {"call": 5e-5, "launch": 1e-6, "latency": 2e-5, "link": 1e-10, "compile": 5e-2},
     "reference": {"call": 5e-5, "launch": 2e-5, "step": 2e-5, "operation": 1e-9, "function": 5e-9, "sine": 5e-9,

@@ -434,7 +434,7 @@ def test_random_programs_are_divided_without_changing_results(count: int, monkey
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("device", ["c", "opencl", "mlx", "wgpu", "xla:cpu"])
+@pytest.mark.parametrize("device", ["c", "opencl", "mlx", "wgpu", "xla"])
 def test_programs_divided_at_random_between_real_devices(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each unit of a random program is on a device that a coin chooses; every other program's parts run together."""
     if device not in usable_devices():
