@@ -167,9 +167,9 @@ def counts_of_code(code: Block, groups: int, items: int, sizes: Mapping[str, int
     >>> code, i, x = CodeWriter(), Register(np.dtype(np.int32), "i"), Array("x", np.dtype(np.float32))
     >>> with code.loop(i, 0, 10):
     ...     code.write(x[i], Apply(x.dtype, "add", (x[i], Number(x.dtype, 1.0))))
-    >>> counts_of_code(code.block, 1, 1, {"x": 40})
-    Counts(operations=10.0, functions=0.0, specials=0.0, products={}, moved=80.0, barriers=0.0, slots=2.1875,
-    atomics=0.0)
+    >>> counts = counts_of_code(code.block, 1, 1, {"x": 40})
+    >>> counts.operations, counts.moved, counts.slots
+    (10.0, 80.0, 2.1875)
     """
     count = _Count(groups, items)
     count.block(code, 1.0)
