@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,8 @@ class Apart(OpenCLDialect):
     def fragment_product(self, fragments: Fragments) -> str:
         return f"product_of_{len(fragments.left) + len(fragments.right)}"
 
-    def helper_text(self) -> str:
-        texts = [super().helper_text()]
+    def helper_text(self, helpers: Iterable[str]) -> str:
+        texts = [super().helper_text(helpers)]
         for count in (4, 6, 16):
             words = [f"word{n}" for n in range(count)]
             arguments = ", ".join(f"uint {word}" for word in words)

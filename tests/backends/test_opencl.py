@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -949,10 +949,10 @@ class FragmentDialect(OpenCLDialect):
             self.helper(f"rlx_decode_{dtype}")
         return f"fragment_product_{fragments.name}"
 
-    def helper_text(self) -> str:
+    def helper_text(self, helpers: Iterable[str]) -> str:
         kind = SUMS.get(self.units, "float")
         text = self.text.replace("UNITS", self.units).replace("PARTS", PARTS.get(self.units, "4")).replace("KIND", kind)
-        return super().helper_text() + (NUMBERS + text if self.units else "")
+        return super().helper_text(helpers) + (NUMBERS + text if self.units else "")
 
 
 class MixedBackend(OpenCLBackend):
