@@ -6,8 +6,8 @@ whose items are given what is their own in place of others': where memory is rea
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
