@@ -97,7 +97,7 @@ class Apart(OpenCLDialect):
         return f"product_of_{len(fragments.left) + len(fragments.right)}"
 
     def helper_text(self, helpers: Iterable[str]) -> str:
-        texts = [super().helper_text(helpers)]
+        texts = [super().helper_text({**dict.fromkeys(helpers), **self.helpers})]
         for count in (4, 6, 16):
             words = [f"word{n}" for n in range(count)]
             arguments = ", ".join(f"uint {word}" for word in words)

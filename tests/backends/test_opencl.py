@@ -952,7 +952,7 @@ class FragmentDialect(OpenCLDialect):
     def helper_text(self, helpers: Iterable[str]) -> str:
         kind = SUMS.get(self.units, "float")
         text = self.text.replace("UNITS", self.units).replace("PARTS", PARTS.get(self.units, "4")).replace("KIND", kind)
-        return super().helper_text(helpers) + (NUMBERS + text if self.units else "")
+        return super().helper_text({**dict.fromkeys(helpers), **self.helpers}) + (NUMBERS + text if self.units else "")
 
 
 class MixedBackend(OpenCLBackend):
