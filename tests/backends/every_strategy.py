@@ -6,6 +6,7 @@ whose items are given what is their own in place of others': where memory is rea
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -121,8 +122,8 @@ class Apart(OpenCLDialect):
     def await_copies(self, newer: int) -> tuple[str, ...]:
         return ()
 
-    def helper_text(self) -> str:
-        texts = [super().helper_text(), MOVES]
+    def helper_text(self, helpers: Iterable[str]) -> str:
+        texts = [super().helper_text({**dict.fromkeys(helpers), **self.helpers}), MOVES]
         for count in (4, 6, 16):
             words = [f"word{n}" for n in range(count)]
             arguments = ", ".join(f"uint {word}" for word in words)

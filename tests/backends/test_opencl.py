@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -981,10 +981,11 @@ class FragmentDialect(OpenCLDialect):
     def await_copies(self, newer: int) -> tuple[str, ...]:
         return ()
 
-    def helper_text(self) -> str:
+    def helper_text(self, helpers: Iterable[str]) -> str:
         kind = SUMS.get(self.units, "float")
         text = self.text.replace("UNITS", self.units).replace("PARTS", PARTS.get(self.units, "4")).replace("KIND", kind)
-        return super().helper_text() + (NUMBERS + MOVES + text if self.units else "")
+        own = NUMBERS + MOVES + text if self.units else ""
+        return super().helper_text({**dict.fromkeys(helpers), **self.helpers}) + own
 
 
 class MixedBackend(OpenCLBackend):

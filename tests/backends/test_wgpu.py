@@ -396,7 +396,7 @@ def test_a_buffer_that_the_adapter_lacks_is_refused(device: WgpuBackend) -> None
 def test_mistakes_in_a_kernel_name_it(device: WgpuBackend) -> None:
     source = "// kernel wrong: a\n// code\n@compute @workgroup_size(1)\nfn wrong() { a_put32(0u, 1); undefined(); }"
     with pytest.raises(DeviceError, match="'wrong'"):
-        device.engine.compile(source, ["wrong"])
+        device.engine.kernels({"wrong": source})
 
 
 def test_loops_that_the_driver_would_cut(backend: WgpuBackend) -> None:
