@@ -230,9 +230,9 @@ def gradients_that_are_added_up(x, w):
 
 # ------------------------------------------------------------- operations along a divided axis, over several meshes
 def along(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Take a function as cases over one axis, over two, and over two that divide one axis of the array."""
+    """Take a function as cases over one axis, with derivatives, over two, and over two that divide one axis."""
     for name, spec, axes in (("i", P("i"), {"i": 4}), ("ij", P("i", "j"), GRID), ("pair", P(("i", "j")), GRID)):
-        CASES[f"{function.__name__}_{name}"] = Case(function, (spec, P()), axes)
+        CASES[f"{function.__name__}_{name}"] = Case(function, (spec, P()), axes, derivatives=name == "i")
     return function
 
 
@@ -286,7 +286,11 @@ def rows_by_indices(x, w):
 @along
 def rows_added_by_indices(x, w):
     places = np.arange(8) * 3 % 4
-    return rlx.ops.segment_sum(x, places, 4), jnp.zeros((4, 8)).at[places].add(x), (w @ w.T).at[places].add(2 * x)
+    return (
+        rlx.ops.segment_sum(x, places, 4),
+        jnp.asarray(np.zeros((4, 8))).at[places].add(x),
+        (w @ w.T).at[places].add(2 * x),
+    )
 
 
 @along
