@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from rlx.array import ConcreteArray
 from rlx.backends import call_words as words
 from rlx.config import config
-from rlx.forks import cached_property
+from rlx.forks import cached_property, reopen_after_fork
 from rlx.ir.types import is_key
 from rlx.offered_names import LateModule
 from rlx.storage import HostStorage, Storage, divided, padded
@@ -78,26 +79,27 @@ class KnownCalls:
 
     def add(self, known: _KnownCall) -> None:
         """Add a call; the oldest one is dropped if there are many."""
-        self._calls = [known, *self._calls]
-        self._link()
-        for old in self._calls[_MOST_KNOWN:]:
-            old.retire()
-        self._calls = self._calls[:_MOST_KNOWN]
-        self._link()
+        with _lock:
+            kept = [known, *self._calls[: _MOST_KNOWN - 1]]
+            # native code in another thread finds no call that is dropped below
+            for call, following in zip(kept, [*kept[1:], None], strict=True):
+                call.words[words.NEXT] = 0 if following is None else following.address
+            self._first[0] = known.address
+            for old in self._calls[_MOST_KNOWN - 1 :]:
+                old.retire()
+            self._calls = kept
 
     def clear(self) -> None:
         """Forget every known call."""
-        self._first[0] = 0
-        for known in self._calls:
-            known.retire()
-        self._calls = []
-
-    def _link(self) -> None:
-        for known, following in zip(self._calls, [*self._calls[1:], None], strict=True):
-            known.words[words.NEXT] = 0 if following is None else following.address
-        self._first[0] = self._calls[0].address
+        with _lock:
+            self._first[0] = 0
+            for known in self._calls:
+                known.retire()
+            self._calls = []
 
 
+_lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 _retired: list[Any] = []  # calls in progress when they were forgotten: native code still reads their words
 
 
@@ -271,7 +273,7 @@ class _ObjectLayout:
     """The layouts of objects in this process."""
 
     def __init__(self) -> None:
-        self._method: _Method | None = None
+        self._methods: list[_Method] = []  # CPython refers to them as long as the class lives
         self._started = False
 
     @cached_property
@@ -325,18 +327,18 @@ class _ObjectLayout:
 
     def installed(self, jitted: type[WithWords]) -> bool:
         """Whether native code runs the calls of jitted functions; the first time, its compilation is started."""
-        if self._method is None and not self._started:
+        if not self._methods and not self._started:
             self._started = True
             native_entry.start_loading("calls")
             return False
-        if self._method is None:
+        if not self._methods:
             address = native_entry.load_runtime().addresses["call_jitted"]
             # METH_FASTCALL | METH_KEYWORDS
             method = _Method(b"__call__", address, 0x82, b"Run the compiled program.")
             make = ctypes.pythonapi.PyDescr_NewMethod
             make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+            self._methods.append(method)
             setattr(jitted, "__call__", make(jitted, ctypes.addressof(method)))  # noqa: B010
-            self._method = method  # CPython refers to it as long as the class lives
         return True
 
 
