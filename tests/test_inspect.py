@@ -18,7 +18,8 @@ from rlx.passes.pipeline import Step, lower_program, lower_to_plan, passes, stag
 from rlx.trace.text import program_from_text
 
 X = np.ones((8, 8), np.float32)
-RARE = ("place_exchanges", "order_exchanges", "keys", "decompose_routines")  # steps that few programs have anything for
+# steps that few programs have anything for
+RARE = ("join_exchanges", "place_exchanges", "order_exchanges", "keys", "decompose_routines")
 
 
 def loss(w: Any, x: Any) -> Any:

@@ -328,6 +328,7 @@ _pairs = {
     "deterministic": "transforms/test_option_effects.py::test_deterministic_scatters",
     "auto_device": "placement/test_choice.py::test_the_environment_sets_the_policy",
     "explain": "test_jit.py::test_explain_says_what_changed",
+    "symbolic_sizes": "test_symbolic_sizes.py::test_the_switch",
     "progress": "test_manners.py::test_a_short_one_and_a_silenced_one_say_nothing",
     "dump": "test_inspect.py::test_dump",
     "excess_precision": "passes/test_narrow_rounding.py::test_excess_precision_is_a_switch",

@@ -133,6 +133,7 @@ ASIDE: dict[str, Any] = {
     "check_tracer_leaks": True,
     "no_tracing": True,
     "num_cpu_devices": 7,
+    "symbolic_sizes": False,
 }
 
 

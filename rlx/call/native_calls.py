@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -279,7 +278,7 @@ class _ObjectLayout:
     @cached_property
     def known(self) -> bool:
         """Whether the layouts are as native code expects; it has them as facts from then on."""
-        free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        free_threaded = "t" in getattr(sys, "abiflags", "") or not getattr(sys, "_is_gil_enabled", lambda: True)()
         words_are_usual = _WORD == ctypes.sizeof(ctypes.c_void_p) and sys.byteorder == "little"
         if sys.implementation.name != "cpython" or free_threaded or not words_are_usual:
             return False

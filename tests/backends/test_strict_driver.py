@@ -174,7 +174,7 @@ def test_attention_over_borrowed_memory(cupy: FakeCupy) -> None:
 def test_the_driver_refuses_misaligned_addresses(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlx.backends.gpu.memory._ALIGNED", 1)
     f = rlx.jit(lambda q: nn.dot_product_attention(q, q, q))
-    with pytest.raises(AssertionError, match="loads 16 bytes at"):
+    with pytest.raises(AssertionError, match=r"loads \d+ bytes at"):
         f(jnp.from_dlpack(ByDLPack(cupy, np.zeros((1, 64, 4, 64), HALF), 2)))
 
 

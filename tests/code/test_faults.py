@@ -281,7 +281,8 @@ def test_more_registers_than_a_work_item_has_are_found() -> None:
 HARMLESS = {
     "attention": 4, "gradients of attention": 6,
     "splats, and their gradient": 2, "splats on exact rays, and their gradient": 2,
-    "chunks": 1, "groups": 2, "groups, in registers": 2, "scans of parts": 1, "triangular systems": 2, "warps": 1,
+    "chunks": 1, "chunks of few rows": 2,
+    "groups": 2, "groups, in registers": 2, "scans of parts": 1, "triangular systems": 2, "warps": 1,
 }  # fmt: skip
 
 
