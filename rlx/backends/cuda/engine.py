@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -183,9 +183,14 @@ class CupyEngine(Engine):
         self._checked(module.load, code)
         return self._checked(module.get_function, name)
 
-    def current(self) -> AbstractContextManager[Any]:
-        """CuPy's device."""
-        return self._device
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """CuPy's device. Raises DeviceError if the device has failed."""
+        try:
+            with self._device:
+                yield
+        except FAILURES as error:
+            raise device_error(error, self.name, self.platform, "") from None
 
     def prepared(self, kernel: Any, arrays: int, numbers: Sequence[np.generic] = ()) -> PackedLaunch:
         """The kernel with its arguments in memory."""
