@@ -325,6 +325,22 @@ def test_explanations_name_conditions_and_reasons(capsys: pytest.CaptureFixture[
         assert "has no program for all sizes" in said and "the number of n" in said
 
 
+def test_results_that_are_numbers_of_sizes() -> None:
+    """They are filled in as well, though no kernel computes them."""
+    f = rlx.jit(lambda x: (x + 1, x.size, jnp.float32(x.shape[0])))
+    for size in (5, 7, 9, 100):
+        _, count, length = f(reals(size, 3))
+        assert (int(count), float(length)) == (3 * size, float(size))
+    assert f.cache_info().misses == 2
+
+
+def test_tables_of_users_contain_numbers() -> None:
+    """A size in a set or a dict is compared by its number."""
+    f = rlx.jit(lambda x: x + {16: 1.0, 32: 2.0}.get(x.shape[0], 0.0) + (x.shape[0] in {9, 10}))
+    for size, more in ((5, 0.0), (7, 0.0), (9, 1.0), (16, 1.0), (32, 2.0), (10, 1.0)):
+        assert float(f(jnp.zeros(size))[0]) == more
+
+
 def test_donation_keywords_and_trees() -> None:
     """Keywords, dicts, tuples and static arguments."""
     f = rlx.jit(lambda p, *, y, times: {"a": p["a"] * times + y, "b": (p["b"][0] - y,)}, static_argnames="times")

@@ -15,6 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from rlx.array import is_plain, wrap
 from rlx.backends.base import Backend, Executable, SizedExecutable
 from rlx.call.arguments import Request
 from rlx.call.cache import MOST_SIZED, SignatureEntry, SignatureTraces
@@ -22,7 +25,7 @@ from rlx.call.compiled import CompiledProgram
 from rlx.call.explanations import say
 from rlx.call.trace import trace_entry
 from rlx.config import config
-from rlx.ir.dims import Dim, SizePinned, hint_of
+from rlx.ir.dims import Dim, SizePinned, hint_of, is_sized
 from rlx.ir.program import Program
 from rlx.ir.sizes import SizeScope
 from rlx.passes.pipeline import Context, has_regions, lower_to_plan
@@ -45,8 +48,11 @@ class SizedProgram(CompiledProgram):
     def __init__(self, program: Program, backend: Backend, scope: SizeScope) -> None:
         self.scope = scope
         super().__init__(program, backend)
+        # results that are numbers of sizes are not computed by the plan
+        scalars = [(n, x._numpy) for n, (_, x) in enumerate(self.results) if is_plain(x) and is_sized(x._numpy)]
+        self._scalars = [(number, scalar.dtype) for number, scalar in scalars]
         sizes = [n for t in self.types for n in t.shape if type(n) is Dim]
-        self._result_sizes = scope.compiled(sizes, checked=False)
+        self._result_sizes = scope.compiled([*sizes, *(scalar for _, scalar in scalars)], checked=False)
 
     def compiled_core(self, core: Program, usual: Callable[[Program], Executable]) -> Any:
         """The plan of the equations that results need, compiled with symbolic sizes."""
@@ -69,6 +75,11 @@ class SizedProgram(CompiledProgram):
         found.executable = executable
         numbers = iter(self._result_sizes(sizes) or ())
         found.types = [t.update(tuple(next(numbers) if type(n) is Dim else n for n in t.shape)) for t in self.types]
+        if self._scalars:
+            found.results = list(self.results)
+            for (number, dtype), value in zip(self._scalars, numbers, strict=True):
+                known: Any = self.results[number][1]
+                found.results[number] = -1, wrap(np.asarray(value, dtype), known.weak_type)
         return found
 
 

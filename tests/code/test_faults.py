@@ -288,7 +288,7 @@ HARMLESS = {
 
 # moved indices that these programs' data do not show, by strategy; a bound, not an explanation of each
 UNNOTICED = {
-    "attention": 1, "gradients of attention": 5, "splats, and their gradient": 2,
+    "attention": 1, "chunks of few rows": 1, "gradients of attention": 5, "splats, and their gradient": 2,
     "splats on exact rays, and their gradient": 2, "transforms of real rows": 11,  # imaginary parts are zeros
 }  # fmt: skip
 
