@@ -61,6 +61,7 @@ def test_jit_divides_whole_arrays_as_one_process_does() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)
 def test_every_program_of_whole_arrays_is_that_of_one_process() -> None:
     assert check_programs("partitioned") >= 45
 
