@@ -101,8 +101,8 @@ def _fragment_sizes(launch: str, features: int, crowded: bool) -> FragmentSizes:
 
 
 class _Sums(NamedTuple):
-    """Registers of queries: the numbers from which weights are computed (`AttentionCode.row_numbers`), and the products
-    of the result's row and its cotangent, with the factor of unscaled scores."""
+    """Registers of queries: the numbers from which weights are computed (`AttentionCode.row_numbers`), and the
+    negated sum of products of the result's row and its cotangent, with the factor of unscaled scores."""
 
     first: Array
     second: Array
@@ -188,9 +188,9 @@ def _pull_one(it: AttentionCode, pulled: _Pulled, line: Register, whole: bool) -
     product, cotangent = it.cell(pulled.scores, C), it.cell(pulled.weights, C)
     weight = code.declare("share", it.weight(product, first, second, whole))
     if it.unscaled:
-        moved = apply("mul", weight, apply("fma", cotangent, it.factor, apply("neg", inner)))
+        moved = apply("mul", weight, apply("fma", cotangent, it.factor, inner))
     else:
-        moved = apply("mul", weight, apply("sub", cotangent, inner))
+        moved = apply("mul", weight, apply("add", cotangent, inner))
         if pulled.of_products:
             moved = apply("mul", moved, _slope(it, product))
     code.write(product, moved if whole else it.if_seen(moved, 0))
@@ -239,14 +239,14 @@ def _pull_keys(it: AttentionCode, pulled: _Pulled) -> None:
 
 
 def _sum_rows(it: AttentionCode, inner: Array, summed: Operand, memory: Array) -> None:
-    """The sum of products of a row of the result and its cotangent; stored for the other launches."""
+    """The negated sum of products of a row of the result and its cotangent; stored for the other launches."""
     code, d = it.code, Register(it.position, "d")
     with it.over(R, it.tile.rows):
         query = code.declare("query_number", it.first_row + it.row)
         total = code.declare("sum", it.number(0), changes=True)
         with code.when(every(*it.counted("cotangent", query))), code.loop(d, it.across, it.features, it.sharing):
             cotangent, value = (it.element(name, *it.query_axes, d) for name in ("cotangent", "output"))
-            code.assign(total, it.apply("add", total, it.apply("mul", cotangent, value)))
+            code.assign(total, it.apply("sub", total, it.apply("mul", cotangent, value)))
         it.reduce_row(total, "add", memory)
         code.write(inner[R], it.scaled(total))
         with code.when(every(it.is_first(), query < it.queries)):

@@ -338,29 +338,30 @@ class AttentionCode(ABC):
         """Two numbers with which `weight` computes a row's weights, from its largest score and sum of exponentials.
 
         Without a matrix unit these are the score and the reciprocal of the sum. Else they are the score and the
-        logarithm of the sum; of unscaled scores the logarithm of the sum of all exponentials, and the weight of masked
-        keys, which is not 0 if the query sees no key.
+        logarithm of the reciprocal; of unscaled scores the logarithm of the reciprocal of the sum of all exponentials,
+        and the weight of masked keys, which is not 0 if the query sees no key. Logarithms are added, not subtracted:
+        Intel's compiler for processors moves a negation out of a loop with barriers, and warps then share its result.
         """
         inverse = self.apply("div", self.number(1), total)
         if not self.unit:
             return largest, inverse
-        logarithm = self.apply("log2", total)
+        logarithm = self.apply("log2", inverse)
         if not self.unscaled:
             return largest, logarithm
         hidden = largest <= self.apply("mul", self.number(HIDDEN), self.factor)
-        shift = self.apply("fma", largest, self.number(LOG2_E), logarithm)
+        shift = self.apply("fma", largest, self.number(-LOG2_E), logarithm)
         return shift, self.apply("select", hidden, inverse, self.number(0))
 
     def weight(self, product: Expression, first: Expression, second: Expression, whole: bool) -> Expression:
         """The weight of a key, from its product and a row's numbers. whole: all queries of the tile see all keys."""
         if self.unscaled:
-            weight = self._power(self.apply("fma", product, self._rate, self.apply("neg", first)))
+            weight = self._power(self.apply("fma", product, self._rate, first))
             seen = None if whole else self.seen()
             return weight if seen is None else self.apply("select", seen, weight, second)
         difference = self.apply("sub", self.adjusted(product, whole), first)
         if not self.unit:
             return self.apply("mul", self.apply("exp", difference), second)
-        return self._power(self.apply("fma", difference, self._rate, self.apply("neg", second)))
+        return self._power(self.apply("fma", difference, self._rate, second))
 
     def bent(self, score: Expression) -> Expression:
         """The hyperbolic tangent of a scaled score divided by the cap."""
