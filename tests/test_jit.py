@@ -281,6 +281,13 @@ def test_jitted_functions_and_their_arrays_are_freed() -> None:
     assert function() is None and array() is None
 
 
+def test_explanations_of_programs_with_random_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their primitives have no rounds as loops have."""
+    with rlx.scoped(explain=True):
+        assert rlx.jit(lambda key: rlx.random.bernoulli(key, 1.0, (4,)))(rlx.random.key(0)).all()
+    capsys.readouterr()
+
+
 def test_explain_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
     """RLX_EXPLAIN: which argument, from what to what."""
 

@@ -113,7 +113,7 @@ class CounterBits(Elementwise):
     kinds = "u"
     key_words: int
     counter_words: int
-    rounds: Callable[..., Any]  # a function of (step, *words), on types with +, ^ and the step
+    mix: Callable[..., Any]  # a function of (step, *words), on types with +, ^ and the step
     on_arrays: Callable[..., Any]  # the step in NumPy
     on_integers: Callable[..., Any]  # the step on Python's integers; bits of results above the lowest 32 are undefined
 
@@ -136,11 +136,11 @@ class CounterBits(Elementwise):
         if 0 < together.size <= FEW:
             operands = zip(*(_values(a, together) for a in arrays), strict=True)
             # only rotations and products depend on higher bits: sums need no masking in between
-            words = np.array([[x & MASK for x in self.rounds(self.on_integers, *block)] for block in operands], UINT32)
+            words = np.array([[x & MASK for x in self.mix(self.on_integers, *block)] for block in operands], UINT32)
             return tuple(words[:, i].reshape(shape) for i in range(self.counter_words))
         # arrays of at least one axis: NumPy's scalars would warn when they wrap
         flat = [np.broadcast_to(a, shape or (1,)) for a in arrays]
-        return tuple(x.reshape(shape) for x in self.rounds(self.on_arrays, *flat))
+        return tuple(x.reshape(shape) for x in self.mix(self.on_arrays, *flat))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """Bits have no derivative."""
@@ -175,7 +175,7 @@ class Threefry(CounterBits):
         def rotate(x: Any, distance: int) -> Any:
             return s.shift_left(x, distance) | s.shift_right_logical(x, 32 - distance)
 
-        return self.rounds(rotate, *xs)
+        return self.mix(rotate, *xs)
 
 
 class Philox(CounterBits):
@@ -189,7 +189,7 @@ class Philox(CounterBits):
             wide = s.cast(x, UINT64) * factor
             return s.cast(s.shift_right_logical(wide, 32), UINT32), s.cast(wide, UINT32)
 
-        return self.rounds(product, *xs)
+        return self.mix(product, *xs)
 
 
 @primitive
@@ -197,7 +197,7 @@ class threefry2x32(Threefry):
     """Two words of random bits for the key (k0, k1) and the counter (x0, x1)."""
 
     key_words = counter_words = 2
-    rounds = staticmethod(_threefry2_rounds)
+    mix = staticmethod(_threefry2_rounds)
 
 
 @primitive
@@ -205,7 +205,7 @@ class threefry4x32(Threefry):
     """Four words of random bits for a key and a counter of four words."""
 
     key_words = counter_words = 4
-    rounds = staticmethod(_threefry4_rounds)
+    mix = staticmethod(_threefry4_rounds)
 
 
 @primitive
@@ -213,7 +213,7 @@ class philox2x32(Philox):
     """Two words of random bits for a key of one word and the counter (x0, x1)."""
 
     key_words, counter_words = 1, 2
-    rounds = staticmethod(_philox2_rounds)
+    mix = staticmethod(_philox2_rounds)
 
 
 @primitive
@@ -221,4 +221,4 @@ class philox4x32(Philox):
     """Four words of random bits for the key (k0, k1) and a counter of four words."""
 
     key_words, counter_words = 2, 4
-    rounds = staticmethod(_philox4_rounds)
+    mix = staticmethod(_philox4_rounds)
